@@ -1,5 +1,5 @@
-// Package metrics counts what relays do, for Prometheus. It is the only
-// package that imports Prometheus' client.
+// Package metrics provides Prometheus metrics of relays. It is the only package
+// that imports Prometheus's client.
 package metrics
 
 import (
@@ -12,18 +12,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Build says which program this is; rowrelay_build_info shows it.
+// Build identifies the program. It is shown by rowrelay_build_info.
 type Build struct {
 	Version  string
 	Revision string
 }
 
-// Metrics are the metrics of one process, in a registry of their own. Its
-// methods may be called concurrently.
+// Metrics holds the metrics of one process, in its own registry. Its methods may be called concurrently.
 type Metrics struct {
 	registry *prometheus.Registry
 
-	// What a relay counts as it works.
+	// Updated by relays.
 	delivered, outcomes, retried, parked  *prometheus.CounterVec
 	expired, deadLetters                  *prometheus.CounterVec
 	leasesLost, fenced, missing, failures *prometheus.CounterVec
@@ -34,20 +33,20 @@ type Metrics struct {
 	unrouted                              *unrouted
 	refusedLogins                         prometheus.Counter
 
-	// What is counted in the tables now and then.
+	// Counted in the tables periodically.
 	messages, oldest, oldestRetry, held, oldestHeld, controls, relays *prometheus.GaugeVec
 }
 
-// LoginRefused counts a wrong token.
+// LoginRefused counts a request with a wrong token.
 func (m *Metrics) LoginRefused() { m.refusedLogins.Inc() }
 
-// lagBuckets reach from the promptest delivery to a backlog of a day.
+// lagBuckets range from the fastest delivery to a backlog of a day.
 var lagBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600}
 
-// sendBuckets reach to the longest time-outs that make sense.
+// sendBuckets range up to the longest sensible time-outs.
 var sendBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
-// New returns metrics of which nothing is counted yet.
+// New returns metrics in a new registry.
 func New(build Build) *Metrics {
 	registry := prometheus.NewRegistry()
 	register := promauto.With(registry)

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Source counts what the relay of one source does. It is a relay.Observer.
+// Source counts the events of one source's relay. It is a relay.Observer.
 type Source struct {
 	name    string
 	metrics *Metrics
@@ -21,10 +21,10 @@ type Source struct {
 
 var _ relay.Observer = (*Source)(nil)
 
-// Source returns the observer of the source with this name. Everything that
-// counts begins at 0 for the given sinks, so that a first failure shows as an
-// increase; a sink counts as up until it is found unavailable; and the time of the
-// last poll is now, so that a relay that never polls shows, too.
+// Source returns the observer of the source with this name. For the given sinks
+// all counters begin at 0, so that the first failure is an increase. A sink counts
+// as up until it is found unavailable. The time of the last poll is set to now, so
+// that an alert notices a relay that never polls.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	for _, sink := range sinkNames {
 		m.delivered.WithLabelValues(name, sink)
@@ -55,15 +55,14 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	return &Source{name: name, metrics: m}
 }
 
-// Following returns the observer of a source whose relay follows that of another configuration. Nothing of it begins before the
-// other has ended: then call [Metrics.Restart] and, for each source, [Metrics.Source].
+// Following returns the observer of a source whose relay replaces that of another configuration. It leaves the gauges as they are. When
+// the other relay has ended, call [Metrics.Restart] and, for each source, [Metrics.Source].
 func (m *Metrics) Following(name string) *Source { return &Source{name: name, metrics: m} }
 
-// stages are those at which a relay fails, and so counts from 0.
+// stages are the stages at which a relay can fail. Their counters begin at 0.
 var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found_late", "journal", "settle", "settle_refused", "purge", "listen", "drain", "stuck", "status"}
 
-// other stands for what a sink (a plug-in, perhaps) made up: a label's values
-// must stay few.
+// other replaces label values that a sink, such as a plug-in, has invented, since a label must have few values.
 const other = "other"
 
 var results = []sinks.Result{sinks.Retry, sinks.Delivered, sinks.Reject, sinks.Unavailable, sinks.Unsent}
@@ -75,13 +74,12 @@ var reasons = []sinks.Reason{
 	sinks.ReasonCancelled, sinks.ReasonBlocked, sinks.ReasonExhausted, sinks.ReasonCrash,
 }
 
-// rejectReasons are those for which messages are parked, which count from 0; and expired is for those
-// that were too old.
+// rejectReasons are the reasons for which messages are parked. Their counters begin at 0. Expired messages have a counter of their own.
 var rejectReasons = []sinks.Reason{sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused, sinks.ReasonUnroutable, sinks.ReasonExhausted, sinks.ReasonCrash}
 
 const expired sinks.Reason = "expired"
 
-// Sent counts a batch's outcomes.
+// Sent counts the outcomes of a batch.
 func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.OutcomeKind]int) {
 	s.metrics.send.WithLabelValues(s.name, sink).Observe(took.Seconds())
 	for outcome, count := range outcomes {
@@ -93,7 +91,7 @@ func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.Outcom
 	}
 }
 
-// label keeps what a plug-in made up out of a label.
+// label returns the reason, or other for an unknown one.
 func label(reason sinks.Reason) string {
 	if !slices.Contains(reasons, reason) {
 		return other
@@ -101,14 +99,13 @@ func label(reason sinks.Reason) string {
 	return string(reason)
 }
 
-// Delivered counts a message and its lag. The topic is no label: there may be
-// as many topics as an application likes.
+// Delivered counts a message and its lag. The topic is not a label, because an application may have any number of topics.
 func (s *Source) Delivered(sink, _ string, lag time.Duration) {
 	s.metrics.delivered.WithLabelValues(s.name, sink).Inc()
 	s.metrics.lag.WithLabelValues(s.name, sink).Observe(max(0, lag.Seconds()))
 }
 
-// Expired counts a message that was too old.
+// Expired counts an expired message.
 func (s *Source) Expired(sink string, become relay.OnExpire) {
 	s.metrics.expired.WithLabelValues(s.name, sink, string(become)).Inc()
 	if become == relay.ParkExpired {
@@ -121,30 +118,30 @@ func (s *Source) DeadLettered(sink string) {
 	s.metrics.deadLetters.WithLabelValues(s.name, sink).Inc()
 }
 
-// Parked counts a message that waits for an operator.
+// Parked counts a parked message.
 func (s *Source) Parked(sink string, reason sinks.Reason) {
 	s.metrics.parked.WithLabelValues(s.name, sink, label(reason)).Inc()
 }
 
-// InMemory shows what of a sink is in memory.
+// InMemory shows how many messages of a sink are in flight and in memory.
 func (s *Source) InMemory(sink string, inFlight, buffered int) {
 	s.metrics.inFlight.WithLabelValues(s.name, sink).Set(float64(inFlight))
 	s.metrics.buffered.WithLabelValues(s.name, sink).Set(float64(buffered))
 }
 
-// Called counts a call of the database and its time.
+// Called counts a call of the database and its duration.
 func (s *Source) Called(call string, took time.Duration) {
 	s.metrics.database.WithLabelValues(s.name, call).Observe(took.Seconds())
 }
 
-// Settled counts what was written back.
+// Settled counts the settlements that were written.
 func (s *Source) Settled(counts storage.Settled, states map[storage.State]int) {
 	s.metrics.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
 	s.metrics.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
 	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[storage.StateRetry]))
 }
 
-// Standby shows whether the relay waits for others of another setup to end.
+// Standby shows whether the relay waits for relays with another configuration.
 func (s *Source) Standby(why string) {
 	waits := 0.0
 	if why != "" {
@@ -153,7 +150,7 @@ func (s *Source) Standby(why string) {
 	s.metrics.waits.WithLabelValues(s.name).Set(waits)
 }
 
-// LanesHeld shows the lanes that are held and counts the lost ones.
+// LanesHeld shows the number of held lanes, and counts the lost ones.
 func (s *Source) LanesHeld(held, lost int) {
 	s.metrics.lanesHeld.WithLabelValues(s.name).Set(float64(held))
 	s.metrics.leasesLost.WithLabelValues(s.name).Add(float64(lost))
@@ -164,7 +161,7 @@ func (s *Source) SinkDown(sink string, _ sinks.Reason, _ string) {
 	s.metrics.sinkUp.WithLabelValues(s.name, sink).Set(0)
 }
 
-// SinkUp shows that a sink takes messages.
+// SinkUp shows that a sink accepts messages.
 func (s *Source) SinkUp(sink string) {
 	s.metrics.sinkUp.WithLabelValues(s.name, sink).Set(1)
 }
@@ -182,19 +179,17 @@ func (s *Source) Polled(int) {
 	s.metrics.lastPoll.WithLabelValues(s.name).SetToCurrentTime()
 }
 
-// How often, and for how long at most, a table is counted. Counting may be slow on a
-// large table, so no scrape waits for it; and a server may go on with what nobody
-// waits for any more. So after a count there is a rest of so many times its length.
+// How often a table is counted, and the time-out. Counting a large table may be slow, so no scrape waits for it. A server may continue
+// a count after its time-out, so the pause after a count is a multiple of the count's duration.
 const (
 	countEvery   = 15 * time.Second
 	countTimeout = 10 * time.Second
 	countRest    = 20
 )
 
-// Watch counts a table now and every 15 s until the context ends, less often where
-// counting takes long; count is a store's Status. While it can't be counted, its gauges are gone rather than
-// old, and the failures count as those of the stage "status". What takes too long is
-// gone by itself: the others stay.
+// Watch counts a table now and every 15 s until the context ends, or less often if counting takes long. count is a store's Status. If it
+// fails, the gauges are removed rather than outdated, and the failure counts as one of the stage "status". If only a part takes
+// too long, only the gauges of that part are removed.
 func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {
 		began := time.Now()
@@ -208,7 +203,7 @@ func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage
 	}
 }
 
-// errAbsent is why a status counts as failed of which a part could not be had in time.
+// errAbsent is the error of a status that lacks a part because counting it took too long.
 var errAbsent = errors.New("a part of the status could not be had in time")
 
 func (s *Source) count(ctx context.Context, count func(context.Context) (storage.Status, error)) {
@@ -230,7 +225,7 @@ func (s *Source) count(ctx context.Context, count func(context.Context) (storage
 	}
 }
 
-// show sets the gauges that could be had, and takes the others away.
+// show sets the gauges that were counted, and removes the others.
 func (s *Source) show(status storage.Status) {
 	m := s.metrics
 	set := func(gauge storage.Gauge, vector *prometheus.GaugeVec, value float64) {
