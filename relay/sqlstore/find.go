@@ -13,20 +13,19 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Looking for messages by their ids. Pending and delivered rows have no index by it, as it would cost each
-// message. But most ids begin with a time: those of a Writer, which are UUIDs of version 7, and those that
-// MySQL makes, of version 1. Rows' ids are given out in the order of time, or nearly so. So the rows' ids of
-// that time are found by halving, and the message among these rows.
+// Finding messages by their ids. Pending and delivered rows have no index on message ids, because it would make each write more
+// expensive. But most message ids begin with a time: UUIDs of version 7, which a Writer makes, and of version 1, which MySQL makes. Row
+// ids are assigned in the order of time, or nearly so. So a binary search finds the row ids of that time, and the message is among
+// these rows.
 //
-// A message may have more rows: a replay's copies, and what was written twice. These are later ones. So the
-// rows after those are walked through, in steps that are short for the database, until all were or time is up.
-// What isn't found so, as its id has no time, or was made long before the row, is looked for among all rows, or
-// all since the id was made.
+// A message may have several rows: copies of a replay, and rows that were written twice. They are later than the first. So the rows
+// after it are searched, in steps that are short for the database, until the end or a time limit. A message whose id has no time, or
+// was made long before the row, is searched for among all rows, or all rows since the id was made.
 
-// narrowed is how many messages are looked for by their times, one after the other.
+// narrowed is the maximum number of messages that are searched for by the times of their ids.
 const narrowed = 10
 
-// around are how far from the time of its id a message is looked for.
+// around are the distances from the time of its id within which a message is searched for.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
 // The first step examines firstStep ids. Later steps examine more, at most mostStep, as long as a step takes less than stepTime.

@@ -15,12 +15,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settling. What became of rows comes in, by lanes or by rows, and is written by one
-// transaction, in the order of lanes and ids; a handler's effects and the settlement
-// of its row go into one transaction. Rows that are done are deleted after their retention.
+// Settling. A batch of settlements, by lanes or by rows, is written by one transaction, in the order of lanes and ids. A handler's effects
+// and the settlement of its row are one transaction. Done rows are deleted after the retention.
 
-// Settle implements [storage.Store]. A batch is of rows by lanes, or of rows by
-// rows.
+// Settle implements [storage.Store]. All rows of a batch are claimed in the same way.
 func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	if len(settlements) == 0 {
 		return storage.Settled{}, nil
@@ -29,7 +27,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	if err != nil {
 		return storage.Settled{}, err
 	}
-	if ordered[0].Token != "" { // no extension meanwhile
+	if ordered[0].Token != "" { // no claim may be extended meanwhile
 		s.claims.RLock()
 		defer s.claims.RUnlock()
 	}
@@ -38,11 +36,11 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	})
 }
 
-// settle changes the rows once, most batches in one call of the backend, and counts what became of
-// the settlements as they were given. The transaction is nil for one of its own.
+// settle changes each row once, usually in one call of the backend, and counts the results of the settlements as they were given. If tx is
+// nil, the backend uses a transaction of its own.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
 	apart := false
-	for i := range ordered { // by its place: a settlement is large, and there are many
+	for i := range ordered { // by index, because a settlement is large
 		t := &ordered[i]
 		apart = apart || t.Left != "" || t.State == storage.StateDiscarded || backend.NamesSinks(t)
 	}
@@ -64,21 +62,21 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// alike is what settlements have in common that a backend is given in one call: their kind, and, if they move hot rows
-// that name sinks, these sinks. For such rows the backend checks that they still name the same sinks; for the many rows
-// that name none it saves the check.
+// alike is what the settlements of one call of the backend have in common: their kind, and, if they move pending rows that name sinks,
+// these sinks. For such rows the backend checks that they still name the same sinks. For the many rows that name none, it saves
+// this check.
 type alike struct {
 	kind  int
 	sinks string
 }
 
 const (
-	forSome   = iota // of the rows' sinks
-	forAll           // the rows are moved
-	discarded        // to a backend, done rows that aren't kept
+	forSome   = iota // for some of the rows' sinks
+	forAll           // for all remaining sinks, so the rows are moved
+	discarded        // the backend treats them as done rows that aren't kept
 )
 
-// settleApart has the backend settle rows of different kinds, in one transaction.
+// settleApart settles rows of different kinds, in one transaction.
 func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
 	groups := map[alike][]storage.Settlement{}
 	for _, t := range ordered {
