@@ -1,12 +1,13 @@
-// Package sqlstore keeps a relay's messages in a SQL database: a storage.Store
-// over database/sql, with any driver, and a dialect.
+// Package sqlstore implements storage.Store on a SQL database, over database/sql
+// with any driver and a dialect.
 //
-// It has what all databases share; a [backend.Backend] has the statements of one. Its
-// files: store.go opens a table, finds out what the server can do, and tries again while a
-// database is busy. lanes.go, read.go, settle.go follow a message's way by lanes: leases, pages
-// and scans, what became of rows; rows.go is claiming by rows. frontier.go knows where rows may
-// still appear, with its answer for PostgreSQL; that for MySQL and others is in
-// frontier_opentx.go. operator.go is for people.
+// The package has the code that all databases share; a [backend.Backend] has the
+// statements of one. Its files: store.go opens a table, detects what the server
+// supports, and repeats calls while the database is busy. lanes.go, read.go and
+// settle.go have leases, pages and scans, and settlements; rows.go has claiming by
+// rows. frontier.go decides where rows may still appear, with its implementation for
+// PostgreSQL; that for MySQL and others is in frontier_opentx.go. operator.go has the
+// calls of operators.
 package sqlstore
 
 import (
@@ -31,38 +32,33 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// schemaVersion is what the tables have to be.
+// schemaVersion is the required version of the tables.
 const schemaVersion = "1"
 
-// Options say which table is meant.
+// Options configure a Store.
 type Options struct {
-	// Table is the outbox table's name, with or without a schema. Defaults to
-	// "outbox".
+	// Table is the outbox table's name, with or without a schema. Defaults to "outbox".
 	Table string
 
-	// LongestTransaction is how long a producer's transaction may stay open
-	// without its messages losing their place, where the database doesn't show
-	// which ones are open: on MySQL and MariaDB, if this user lacks the right to
-	// see that, or if several servers write. Messages of a longer transaction are
-	// delivered all the same, up to ten minutes later. Defaults to a minute.
+	// LongestTransaction is how long a producer's transaction may stay open without its messages losing their place in the order, if
+	// the open transactions can't be listed: on MySQL and MariaDB, if the user lacks the right PROCESS, or if several servers write.
+	// Messages of a longer transaction are delivered up to ten minutes later. Defaults to one minute.
 	LongestTransaction time.Duration
 
-	// Operator says that nothing is claimed by this store: it is for the calls of a
-	// storage.Operator alone. Then Open doesn't try whether the server passes over locked
-	// rows.
+	// Operator means that the store is used only for the calls of a storage.Operator, and claims nothing. Then Open doesn't test
+	// whether the server supports SKIP LOCKED.
 	Operator bool
 
-	// Reader reads pages by a driver's own means: relaypgx.Reader{}, the only one, for PostgreSQL
-	// through pgx. Defaults to none: database/sql, which costs more a message.
+	// Reader reads pages with a driver's own API instead of database/sql, which costs less for each message. The only one is
+	// relaypgx.Reader{}, for PostgreSQL with pgx. Defaults to none.
 	Reader backend.Reader
 }
 
 // Store is a table of messages in a SQL database. Its methods may be called
-// concurrently, save Read, Scan and Due, which one goroutine calls in turn.
-// Each relay has a Store of its own.
+// concurrently, except Read, Scan and Due, of which only one call may be in progress.
+// Each relay needs its own Store.
 type Store struct {
-	// Findings are what Open found out about the server, and not to be changed: those
-	// that aren't OK are worth a line in the log.
+	// Findings are Open's findings about the server. Don't change them. Log those that aren't OK.
 	Findings []Finding
 
 	db           *sql.DB
@@ -73,23 +69,23 @@ type Store struct {
 	backend      backend.Backend
 	capabilities backend.Capabilities
 
-	// Of pages.
+	// For pages.
 	frontier  frontier
 	sizer     pageSizer
-	endOfLane map[int]int64 // if the last read found nothing: for each lane the id above which there was nothing; else nil
+	endOfLane map[int]int64 // if the last read found nothing: by lane, the id above which there was no row; otherwise nil
 	pool      poolWatch
-	readFrom  string // the server that the last page came from
+	readFrom  string // the server of the last page
 
-	// Of writes.
-	writing  chan struct{} // held by a writer, where there is one at a time
-	claims   sync.RWMutex  // held for reading by settles of claimed rows, for writing by extensions
+	// For writes.
+	writing  chan struct{} // held by the writer, if only one may write at a time
+	claims   sync.RWMutex  // held for reading by settlements of claimed rows, and for writing by extensions
 	handling handling
 	purges   purges
 
-	path string      // of the database's file; empty where it is none
-	file os.FileInfo // what stood there when it was opened
+	path string      // the path of the database's file; empty: it has none
+	file os.FileInfo // the file that was opened
 
-	rowsCounted atomic.Int64 // when the fixed rows were counted, in Unix nanoseconds
+	rowsCounted atomic.Int64 // when the fixed rows were last counted, in Unix nanoseconds
 }
 
 var (
@@ -99,20 +95,20 @@ var (
 	_ storage.Journaler = (*Store)(nil)
 )
 
-// Open returns the store of a table that is there already, and fails with
-// storage.ErrNoSchema if it isn't, or is of another version. It never closes db.
+// Open returns the store of an existing table. It fails with storage.ErrNoSchema if the table doesn't exist or has another version.
+// The store never closes db.
 //
-// A relay uses up to eight connections at a time, of which database/sql by default
-// closes all but two whenever they are idle, and opens them again: call
-// db.SetMaxIdleConns(8), or it costs twice as much where messages come one by one.
+// A relay uses up to eight connections concurrently. By default database/sql closes all idle connections but two and reopens them
+// later, which doubles the cost if messages arrive one by one. So call db.SetMaxIdleConns(8).
 //
-// On PostgreSQL the store uses short transactions, and works behind a pooler. The client_encoding has to be UTF8. A pgx pool in the modes exec or simple_protocol
-// needs the settings datestyle=ISO and bytea_output=hex, which are the server's defaults; else Open fails. On SQLite db has to be in WAL mode, with a
-// busy timeout and transactions that begin with BEGIN IMMEDIATE; else Open fails, and says how to open the file. On MySQL and MariaDB it sees to its isolation itself, and needs
-// the right PROCESS to see which transactions are open; see LongestTransaction.
+// On PostgreSQL the store uses short transactions and works with a pooler. The client_encoding must be UTF8. A pgx pool in the mode
+// exec or simple_protocol needs the settings datestyle=ISO and bytea_output=hex, which are the server's defaults; otherwise Open
+// fails. On SQLite db must be in WAL mode, with a busy timeout and with transactions that begin with BEGIN IMMEDIATE; otherwise Open
+// fails with an error that shows how to open the file. On MySQL and MariaDB the store sets its isolation level itself, and needs the
+// right PROCESS to list the open transactions; see LongestTransaction.
 //
-// Open asks the server what it is, tries whether it passes over locked rows, and
-// fails if it is too old, or too slow to tell.
+// Open queries the server's version and tests whether it supports SKIP LOCKED. It fails if the server is too old, or too slow to
+// answer.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	for n := 1; ; n++ {
 		s, err := open(ctx, db, d, options)
@@ -158,7 +154,7 @@ func open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	return s, nil
 }
 
-// notMade is an error if Open didn't make it.
+// notMade returns an error if Open didn't make the store.
 func (s *Store) notMade() error {
 	if s == nil || s.backend == nil {
 		return errors.New("the Store is nil or empty: use what sqlstore.Open returned, after checking its error")
@@ -166,13 +162,13 @@ func (s *Store) notMade() error {
 	return nil
 }
 
-// newStore checks what was given, and asks the database nothing.
+// newStore checks the arguments without accessing the database.
 func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	if db == nil {
-		return nil, errors.New("open an outbox: the database is nil: give the *sql.DB that sql.Open returned")
+		return nil, errors.New("open an outbox: the database is nil: pass the *sql.DB that sql.Open returned")
 	}
 	if d == nil {
-		return nil, errors.New("open an outbox: the dialect is nil: give that of your database, from package dialect")
+		return nil, errors.New("open an outbox: the dialect is nil: pass the dialect of your database, from package dialect")
 	}
 	if options.LongestTransaction <= 0 {
 		options.LongestTransaction = defaultLongestTransaction
