@@ -1,6 +1,7 @@
 package plugins_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -90,13 +91,10 @@ func fork(how string) sinks.Outcome {
 	return sinks.Ok(fmt.Sprint(sleep.Process.Pid))
 }
 
-// eat uses memory until the process is killed, or up to a gigabyte.
+// eat uses 400 MiB until the process is killed.
 func eat() {
-	var food [][]byte
-	for range 256 {
-		food = append(food, slices.Repeat([]byte{1}, 4<<20))
-		time.Sleep(5 * time.Millisecond) // time for the relay to notice
-	}
+	food := bytes.Repeat([]byte{1}, 400<<20)
+	linger()
 	fmt.Println(len(food))
 }
 
