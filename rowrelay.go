@@ -1,7 +1,7 @@
 // Package rowrelay is a transactional outbox for a program that both writes
-// messages and handles or forwards them: rows of a table of its own SQL database,
-// written in the transaction of a business change, and delivered once that has
-// committed.
+// messages and handles or forwards them. A message is a row of a table in the
+// program's SQL database. The program writes it in the transaction of a business
+// change, and the relay delivers it after that transaction has committed.
 //
 //	app, err := rowrelay.New(db, rowrelay.Postgres, rowrelay.Options{})
 //	…
@@ -15,26 +15,27 @@
 //	err = tx.Commit()
 //	app.Wake()                                               // saves the wait until the next poll
 //
-// A message is delivered if and only if its transaction commits; in order per Key;
-// at least once, and a duplicate bears the same ID. Any number of processes may do
-// this on one table, and share the work.
+// A message is delivered if and only if its transaction commits. Messages with the
+// same Key are delivered in order. Each message is delivered at least once, and a
+// duplicate has the same ID. Any number of processes may relay one table; they share
+// the work.
 //
-// # What else there is
+// # Packages
 //
-// An [App] puts these packages together, each of which can be used alone:
+// An [App] combines these packages, each of which can be used alone:
 //
-//   - outbox writes messages, and is all that a service needs that only writes; it is
-//     a module of its own, which requires nothing;
-//   - migrations makes the tables;
-//   - relay, over relay/sqlstore, delivers; relay/relaypgx makes that cheaper on
-//     PostgreSQL, relay/metrics and relay/admin tell how it does;
-//   - sinks is what a destination is: Kafka, RabbitMQ, HTTP, a file, one of your own;
-//     sinks/inproc has what handlers need: middleware, transactions, errors that say what
-//     is to become of a message;
-//   - rowrelaytest is a table in memory, for tests.
+//   - outbox writes messages. A service that only writes needs nothing else. It is a
+//     separate module without dependencies.
+//   - migrations creates and updates the tables.
+//   - relay delivers messages, and reads the table through relay/sqlstore.
+//     relay/relaypgx reduces the CPU per message on PostgreSQL. relay/metrics and
+//     relay/admin serve metrics and the operator's page.
+//   - sinks defines a destination, and has sinks for Kafka, RabbitMQ, HTTP and files.
+//     sinks/inproc has middleware, transactions and errors for handlers.
+//   - rowrelaytest has a table in memory for tests.
 //
-// The command cmd/rowrelay delivers beside the program instead, and is what an
-// operator looks into the table with.
+// The command cmd/rowrelay runs the relay as a separate process instead. Operators use
+// it to inspect the table and to change messages.
 package rowrelay
 
 import (
@@ -75,42 +76,43 @@ const (
 	Oracle    Database = "oracle"
 )
 
-// Options are those of the parts that an App is made of. The zero value suits a
-// program that handles its messages itself.
+// Options configure an [App]. The zero value suits a program that handles its
+// messages itself.
 type Options struct {
-	// Table is the outbox table's name, with or without a schema, which has to
+	// Table is the outbox table's name, with or without a schema. The schema must
 	// exist. Defaults to "outbox".
 	Table string
 
-	// Writer says how Write writes.
+	// Writer configures Write and Cancel. Leave its Table empty.
 	Writer outbox.Options
 
-	// Store says how the table is read. Its Reader, relaypgx.Reader{}, makes
-	// messages cheaper on PostgreSQL through pgx.
+	// Store configures access to the table. On PostgreSQL through pgx, set its
+	// Reader to relaypgx.Reader{} to reduce the CPU per message. Leave its Table empty.
 	Store sqlstore.Options
 
-	// Relay says how messages are delivered. Its Sinks and Routes are for the
-	// topics without a handler; a single sink without a route takes all of them. A
-	// Route of a topic with a handler names no Sink, and says when its messages expire.
+	// Relay configures delivery. Its Sinks and Routes are for the topics without a
+	// handler; if there is one sink and no route names a sink, that sink receives
+	// all of these topics. A Route for a topic with a handler has no Sink and
+	// configures when the topic's messages expire.
 	Relay relay.Options
 
-	// Concurrency is how many messages are handled at once, at most, by the
-	// functions given to Handle, and as many by those given to HandleTx. Messages
-	// of one key are handled one after the other in any case. Defaults to 1: then
-	// the handlers need no locks.
+	// Concurrency is the maximum number of concurrent calls of the functions given
+	// to Handle, and separately of the functions given to HandleTx. Messages with
+	// the same key are always handled one at a time. Defaults to 1, with which the
+	// handlers of one kind need no locks.
 	Concurrency int
 
-	// Middleware is laid around each handler, of Handle and of HandleTx: a log, a
-	// measurement, a trace. The first is the outermost: it sees a message first and
-	// its error last.
+	// Middleware wraps each handler given to Handle or HandleTx, for example to log
+	// or to trace. The first is the outermost: it receives a message first and the
+	// handler's error last.
 	Middleware []inproc.Middleware
 
-	// Handlers has the time-out, attempts, waits and limits of messages that are
-	// handled. Its Sink is left empty.
+	// Handlers configures timeout, attempts, back-off and limits of handled
+	// messages. Leave its Sink empty.
 	Handlers relay.SinkOptions
 }
 
-// The names of the handlers' sinks, in logs and metrics.
+// The names of the handlers' sinks in logs and metrics.
 const (
 	handlersSink   = "handlers"
 	txHandlersSink = "handlers-tx"
@@ -124,23 +126,22 @@ type App struct {
 	options Options
 	writer  *outbox.Writer
 	tables  *migrations.Migrations
-	relay   atomic.Pointer[relay.Relay] // nil until Run has made it
+	relay   atomic.Pointer[relay.Relay] // nil before Run
 
 	mu         sync.Mutex
 	ran        bool
 	handlers   map[string]inproc.Handler
 	txHandlers map[string]inproc.TxHandler
-	mistakes   []error // of Handle and HandleTx
+	mistakes   []error // errors of Handle and HandleTx, which Run returns
 }
 
-// New makes an App on a database. It checks the options and doesn't touch the
-// database, which it never closes. An error names all that is wrong with the writer,
-// the table's name and the kind of database; what is wrong with the relay's options,
-// says Run.
+// New returns an App for a database. It doesn't access the database, and an App never
+// closes it. New returns an error if the kind of database, the table's name or the
+// writer's options are invalid. Run checks the relay's options.
 //
-// A relay uses up to eight connections at a time, of which database/sql by default
-// closes all but two whenever they are idle: call db.SetMaxIdleConns(8). An SQLite
-// file is opened by the name that [SQLiteFile] makes.
+// A relay uses up to eight connections concurrently. By default database/sql keeps
+// only two idle connections open, so call db.SetMaxIdleConns(8). For SQLite, open the
+// file with the data source name that [SQLiteFile] returns.
 func New(db *sql.DB, kind Database, options Options) (*App, error) {
 	if db == nil {
 		return nil, errors.New("rowrelay: the database is nil: pass the *sql.DB that sql.Open returned, after checking its error")
@@ -165,7 +166,7 @@ func New(db *sql.DB, kind Database, options Options) (*App, error) {
 		handlers: map[string]inproc.Handler{}, txHandlers: map[string]inproc.TxHandler{}}, nil
 }
 
-// notMade is an error if New didn't make it.
+// notMade returns an error if New didn't make a.
 func (a *App) notMade() error {
 	if a == nil || a.db == nil {
 		return errors.New("rowrelay: the App is nil or empty: use what New returned, after checking its error")
@@ -173,20 +174,19 @@ func (a *App) notMade() error {
 	return nil
 }
 
-// Migrate makes the tables, or brings them up to date. It is safe to repeat, and to
-// call by several processes at once. Leave it out where the command, or another tool
-// with what "rowrelay migrate print" prints, makes the tables.
+// Migrate creates the tables or updates them. It is idempotent, and several processes
+// may call it concurrently. You don't need it if the command "rowrelay migrate up"
+// creates the tables, or another tool runs the output of "rowrelay migrate print".
 func (a *App) Migrate(ctx context.Context) error {
 	if err := a.notMade(); err != nil {
 		return err
 	}
 	_, err := a.tables.Up(ctx)
-	return inWordsOfKinds(err)
+	return nameKind(err)
 }
 
-// Write inserts the messages in the transaction tx, as [outbox.Writer.Write] does:
-// they are delivered if and only if it commits. It may be called before Run, or
-// without it.
+// Write inserts the messages in the transaction tx, as [outbox.Writer.Write] does.
+// They are delivered if and only if tx commits. Write doesn't need a running relay.
 func (a *App) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error {
 	if err := a.notMade(); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (a *App) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Me
 }
 
 // Cancel deletes scheduled messages in the transaction tx, as [outbox.Writer.Cancel] does,
-// and returns the ids of those that it has deleted.
+// and returns the ids of the deleted messages.
 func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
 	if err := a.notMade(); err != nil {
 		return nil, err
@@ -203,33 +203,35 @@ func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string
 	return a.writer.Cancel(ctx, tx, messageIDs...)
 }
 
-// Handle lets a function handle the messages of exactly this topic. An error of it is
-// another attempt, later; sinks/inproc has errors that say otherwise. The function
-// [Handle] decodes the payload. A topic without a handler or a route waits.
+// Handle registers the handler of a topic. If the handler returns an error, the message
+// is retried after a back-off. With [inproc.Permanent], [inproc.Unavailable] and
+// [inproc.RetryAfter] the handler chooses another outcome. The function [Handle] also
+// decodes the payload. Messages of a topic with neither a handler nor a route wait.
 //
-// Call it before Run, which returns the mistakes: an empty topic, a nil handler, a
-// topic that has a handler already. Once Run was called, it is logged as too late.
+// Call Handle before Run. Run returns an error for an empty topic, a nil handler, and a
+// second handler of a topic. A call after Run logs an error and has no other effect.
 func (a *App) Handle(topic string, handler inproc.Handler) {
-	if a.notMade() == nil { // else Run says so
+	if a.notMade() == nil { // otherwise Run returns the error
 		handle(a, a.handlers, topic, handler, handler == nil)
 	}
 }
 
-// HandleTx is Handle for a function whose effect happens exactly once: what it writes
-// with its transaction commits together with the mark that the message is delivered.
+// HandleTx is like Handle for a handler that writes to the same database. The handler's
+// transaction also marks the message as delivered, so its writes take effect exactly
+// once.
 func (a *App) HandleTx(topic string, handler inproc.TxHandler) {
 	if a.notMade() == nil {
 		handle(a, a.txHandlers, topic, handler, handler == nil)
 	}
 }
 
-// Handle is [App.Handle] for a topic whose messages are values of one type: the function
-// gets them decoded. A message whose payload doesn't fit is parked.
+// Handle is [App.Handle] for a topic whose payloads are JSON of type T. It decodes each
+// payload for the handler. A message whose payload can't be decoded is parked.
 func Handle[T any](a *App, topic outbox.Topic[T], handler func(ctx context.Context, body T, m sinks.Message) error) {
 	a.Handle(string(topic), inproc.JSON(handler))
 }
 
-// HandleTx is [App.HandleTx] for a topic whose messages are values of one type.
+// HandleTx is [App.HandleTx] for a topic whose payloads are JSON of type T.
 func HandleTx[T any](a *App, topic outbox.Topic[T], handler func(ctx context.Context, tx *sql.Tx, body T, m sinks.Message) error) {
 	a.HandleTx(string(topic), inproc.JSONTx(handler))
 }
@@ -239,7 +241,7 @@ func handle[H any](a *App, handlers map[string]H, topic string, handler H, missi
 	defer a.mu.Unlock()
 	switch {
 	case a.ran:
-		cmp.Or(a.options.Relay.Logger, slog.Default()).Error("a handler came too late: call Handle before Run", "topic", topic)
+		cmp.Or(a.options.Relay.Logger, slog.Default()).Error("handler registered after Run; call Handle before Run", "topic", topic)
 	case topic == "" || topic == "*" || missing:
 		a.mistakes = append(a.mistakes, fmt.Errorf("handle topic %q: give one topic and a function", topic))
 	case a.handlers[topic] != nil || a.txHandlers[topic] != nil:
@@ -249,12 +251,12 @@ func handle[H any](a *App, handlers map[string]H, topic string, handler H, missi
 	}
 }
 
-// Run relays until the context ends, and then stops cleanly: it waits for the
-// handlers that are at work (for at most Options.Relay.DrainTimeout), and writes
-// down what became of their messages. It returns nil after a clean stop; an error if
-// it can't start: the tables are missing, or something is wrong with the options or
-// a handler. A database or a sink that is gone later is waited for. Run may be called
-// once.
+// Run relays messages until the context ends, and then stops cleanly: it waits at most
+// Options.Relay.DrainTimeout for running handlers, and writes the outcomes of their
+// messages. It returns nil after a clean stop. It returns an error if it can't start,
+// for example because a table is missing or an option or handler is invalid. If the
+// database or a sink fails later, Run retries until it is available again. Run may be
+// called once.
 func (a *App) Run(ctx context.Context) error {
 	r, err := a.newRelay(ctx, false)
 	if r == nil {
@@ -264,11 +266,11 @@ func (a *App) Run(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
-// Drain delivers what is there now and returns, for tests, and for programs that are
-// started now and then. It waits for no message that is scheduled, nor for one that is to be
-// tried again; one whose topic nobody takes is an error. It takes no Run, and may be repeated
-// where all is handled; the sinks of Options.Relay are closed at its end, and so it may
-// be called once where there are any.
+// Drain delivers the messages that are due and returns. It is for tests and for programs
+// that run periodically. It doesn't wait for scheduled messages or for messages that wait
+// for another attempt. It returns an error if a topic has neither a handler nor a route.
+// Drain is used instead of Run. Without Options.Relay.Sinks it may be called repeatedly;
+// with them only once, because it closes these sinks.
 func (a *App) Drain(ctx context.Context) error {
 	r, err := a.newRelay(ctx, true)
 	if r == nil {
@@ -277,7 +279,7 @@ func (a *App) Drain(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
-// newRelay is nil without an error where it was stopped before it had begun.
+// newRelay returns nil and no error if the context ended first.
 func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	if err := a.notMade(); err != nil {
 		return nil, err
@@ -291,15 +293,15 @@ func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	case ctx.Err() != nil:
 		return nil, nil
 	case errors.Is(err, storage.ErrNoSchema):
-		return nil, fmt.Errorf("%w, or call App.Migrate before", err)
+		return nil, fmt.Errorf("%w, or call App.Migrate first", err)
 	case err != nil:
-		return nil, inWordsOfKinds(err)
+		return nil, nameKind(err)
 	}
 	return relay.New(store, options)
 }
 
-// inWordsOfKinds says of a database that is of another kind than New was given which one to give.
-func inWordsOfKinds(err error) error {
+// nameKind adds the right constant to an error about a database of another kind than New was given.
+func nameKind(err error) error {
 	wrong, is := errors.AsType[*dialect.WrongKind](err)
 	if !is {
 		return err
@@ -321,7 +323,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	a.ran = !drain || len(a.options.Relay.Sinks) > 0
 	options, problems := a.options.Relay, slices.Clone(a.mistakes)
 	if drain {
-		options.Drain, options.Poll = true, time.Millisecond // so that what is there is soon found, and that it is all
+		options.Drain, options.Poll = true, time.Millisecond // a drain reads until two consecutive polls are empty
 	}
 	if len(a.handlers)+len(a.txHandlers) == 0 {
 		if len(options.Sinks) == 0 {
@@ -350,8 +352,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	if options.Sinks == nil {
 		options.Sinks = map[string]relay.SinkOptions{}
 	}
-	// A row may name a handlers' sink and have a topic without a handler, as one that an operator has redirected: then a Mux
-	// has it wait.
+	// An operator may redirect a message whose topic has no handler to a handlers' sink. The Mux lets such a message wait.
 	if len(a.handlers) > 0 {
 		mux := &inproc.Mux{}
 		for topic, handler := range a.handlers {
@@ -364,7 +365,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	}
 	if len(a.txHandlers) > 0 {
 		mux := &inproc.Mux{}
-		type txOf struct{} // the key of what goes through the middleware in the context
+		type txOf struct{} // the key of the transaction in the context that passes through the middleware
 		for topic, handler := range a.txHandlers {
 			mux.Handle(topic, func(ctx context.Context, m sinks.Message) error { return handler(ctx, ctx.Value(txOf{}).(*sql.Tx), m) })
 		}
@@ -392,9 +393,9 @@ func appendRoutes(routes []relay.Route, topics []string, sink string) []relay.Ro
 	return routes
 }
 
-// Wake makes the relay look for new messages now. Call it after a commit, to save the
-// wait until the next poll; it may be left out. It never blocks, and does nothing
-// before Run.
+// Wake makes the relay read new messages immediately instead of at its next poll. Call it
+// after a commit to reduce latency; it is optional. It never blocks, and does nothing before
+// Run.
 func (a *App) Wake() {
 	if a.notMade() == nil && a.relay.Load() != nil {
 		a.relay.Load().Wake()
@@ -402,7 +403,7 @@ func (a *App) Wake() {
 }
 
 // Healthy returns nil if the relay runs, its database answers and no handler or sink
-// is stuck, or an error that says what is wrong.
+// is stuck, and otherwise an error with the reason.
 func (a *App) Healthy() error {
 	if a.notMade() != nil || a.relay.Load() == nil {
 		return errors.New("the relay isn't running")
@@ -410,8 +411,8 @@ func (a *App) Healthy() error {
 	return a.relay.Load().Healthy()
 }
 
-// StandbyReason says why the relay takes no message though it is healthy: others work on the table whose
-// handlers, sinks or routes are not its own, and Options.Relay.Join isn't set. Empty if it does.
+// StandbyReason returns why a healthy relay delivers no messages: other relays of the table have different
+// handlers, sinks or routes, and Options.Relay.Join isn't set. It returns "" if the relay delivers.
 func (a *App) StandbyReason() string {
 	if a.notMade() != nil || a.relay.Load() == nil {
 		return ""

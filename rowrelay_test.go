@@ -245,7 +245,7 @@ func TestMistakes(t *testing.T) {
 		"two handlers":     {rowrelay.Options{}, func(a *rowrelay.App) { a.Handle("a", nothing); a.Handle("a", nothing) }, "has a handler already"},
 		"sinks, no route":  {rowrelay.Options{Relay: relay.Options{Sinks: two}}, func(a *rowrelay.App) { a.Handle("a", nothing) }, "needs a route"},
 		"a bad lease":      {rowrelay.Options{Relay: relay.Options{Lease: 1}}, func(a *rowrelay.App) { a.Handle("a", nothing) }, "lease"},
-		"missing tables":   {rowrelay.Options{Table: "nowhere"}, func(a *rowrelay.App) { a.Handle("a", nothing) }, "run rowrelay migrate up, or call App.Migrate before"},
+		"missing tables":   {rowrelay.Options{Table: "nowhere"}, func(a *rowrelay.App) { a.Handle("a", nothing) }, "run rowrelay migrate up, or call App.Migrate first"},
 		"the handlers' sink": {rowrelay.Options{Handlers: relay.SinkOptions{Sink: inproc.Func(nothing)}}, func(a *rowrelay.App) { a.Handle("a", nothing) },
 			"Options.Handlers.Sink"},
 	} {

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// beside measures the same work on two databases: one that also has many rows that the work doesn't
-// need, and one without them.
+// beside measures the same work on two databases, one of which also has many rows that the work doesn't
+// need.
 type beside struct {
 	loaded, empty *table.Database
 }

@@ -148,8 +148,8 @@ func (h *hourRun) watchPart(ctx context.Context) error {
 	return err
 }
 
-// burst writes many messages in one step. It returns how fast they and those of the load were
-// delivered, and the CPU per message.
+// burst writes many messages in one step. It returns the delivery rate, which includes the
+// messages of the load, and the CPU per message.
 func (h *hourRun) burst(ctx context.Context) (rate, cost float64, err error) {
 	before := h.clock.Others()
 	if err := h.Burst(ctx, hourBurst); err != nil {

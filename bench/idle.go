@@ -30,7 +30,7 @@ type idler struct {
 	start func(ctx context.Context, d *table.Database) (pid int, stop func() error, err error)
 }
 
-// idle measures the CPU of an idle relay and its database, minus that of the database without a
+// idle measures the CPU of an idle relay and its database, minus the CPU of the database without a
 // relay.
 func idle(ctx context.Context, s settings, report func(figure.Figure)) error {
 	program, err := daemon.Program()

@@ -31,7 +31,7 @@ type settings struct {
 	duration time.Duration // of the scenes that run for a time
 }
 
-// up returns those of the servers that are up and selected.
+// up returns the named servers that are up and selected.
 func (s settings) up(names ...string) (servers []table.Server) {
 	for _, name := range names {
 		if server := table.Servers[name]; !server.Missing() && (s.servers == "" || slices.Contains(strings.Split(s.servers, ","), name)) {

@@ -67,7 +67,7 @@ func peersCases(s settings) (cases []peersCase) {
 	return only(cases, s)
 }
 
-// measure reports a figure for each peer. The best peer is that of the lowest ratio.
+// measure reports a figure for each peer. The best peer is the one with the lowest ratio.
 func (c peersCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	contenders := []figure.Contender{{Name: "rowrelay, " + c.String(), Turn: c.own}}
 	for _, p := range c.peers {

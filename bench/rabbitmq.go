@@ -55,7 +55,7 @@ func (rabbitPeers) peers() []peers.Peer {
 	return []peers.Peer{peers.River{}, peers.Watermill{}, peers.Oagudo{}}
 }
 
-// measure reports a figure for each peer. The best peer is that of the lowest ratio.
+// measure reports a figure for each peer. The best peer is the one with the lowest ratio.
 func (c rabbitPeers) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	contenders := []figure.Contender{{Name: "rowrelay, " + c.name, Turn: c.own}}
 	for _, p := range c.peers() {

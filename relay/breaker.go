@@ -331,7 +331,7 @@ func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	}
 }
 
-// isEvident reports whether so many keys have failed without a delivery between that the destination must be the cause.
+// isEvident reports whether enough keys have failed without a delivery in between that the destination must be the cause.
 func (b *breaker) isEvident(d *destination) bool {
 	threshold := b.options.BreakerThreshold
 	return threshold > 0 && len(d.fresh) >= int((1+patiencePer*d.usual)*float64(threshold))

@@ -18,7 +18,7 @@ import (
 
 // ConsumerOptions configure a [Consumer]. All fields have defaults.
 type ConsumerOptions struct {
-	// Name identifies the consumer among the relays and consumers of its table. The default is that of [Options].
+	// Name identifies the consumer among the relays and consumers of its table. It defaults as [Options].Name does.
 	Name string
 
 	// Version is shown in the table of relays. Defaults to "".

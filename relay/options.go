@@ -149,7 +149,7 @@ type SinkOptions struct {
 	OnPark OnPark
 
 	// DeadLetter says where a copy of a message goes when the message is parked, including one that has expired. Each parking
-	// writes one copy, as a new message with the same payload and key. Its headers are those of the message, and
+	// writes one copy, as a new message with the same payload and key. It has the headers of the message, and
 	// rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes), -attempts, -created-at and -parked-at.
 	// The copy is written in the transaction that parks the message, and has the same guarantees as any other message; a copy
 	// that is parked itself gets none. The relay needs the right to INSERT into the table. Defaults to nowhere.
@@ -228,7 +228,7 @@ type Route struct {
 	// failed yet, and otherwise to the sinks that they had then.
 	Sinks []string
 
-	// Also adds the sinks of this route to those of the topic's own route, instead of competing with it.
+	// Also adds the sinks of this route to the sinks of the topic's own route, instead of competing with it.
 	Also bool
 
 	// ExpireAfter is how long after it was written (created_at) a message expires, by the database's clock. If the message has an

@@ -28,7 +28,7 @@ type Relay struct {
 	options     Options
 	named       bool // Options.Name was set
 	routes      *router
-	names       []string // the names of the sinks, sorted; a queue's index is that of its name
+	names       []string // the names of the sinks, sorted; a queue has the index of its name
 	wake        waker
 	aborted     chan struct{}
 	abort       sync.Once

@@ -64,7 +64,7 @@ type patternRoute struct {
 // maxCachedTopics limits the memory for topics, in case an application puts ids into topics.
 const maxCachedTopics = 10_000
 
-// newRouter compiles routes. A sink's index is that of its name in names; the index after the last sink means "no route".
+// newRouter compiles routes. A sink has the index of its name in names; the index after the last sink means "no route".
 func newRouter(routes []Route, names []string) (*router, error) {
 	if len(routes) == 0 {
 		return nil, fmt.Errorf("routes: required if there are several sinks (%d here)", len(names))

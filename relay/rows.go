@@ -337,7 +337,7 @@ type rowRights struct {
 	anyones    int64   // rows that are claimed by any relay
 }
 
-// rights returns the claims of all rows in memory, except those of stuck calls and those that are about to be settled.
+// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are about to be settled.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
 	for _, q := range r.engine.queues {

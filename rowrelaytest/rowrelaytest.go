@@ -1,8 +1,7 @@
-// Package rowrelaytest is an outbox without a database, for tests of programs that
-// write and handle messages: a table in memory, and relays on it. Under
-// testing/synctest back-offs of minutes take no time.
+// Package rowrelaytest has an outbox table in memory, for tests of programs that write
+// and handle messages. In a testing/synctest bubble, back-offs of minutes take no time.
 //
-// For code that only writes there is outbox/outboxtest; for a sink of one's own
+// To test code that only writes, use outbox/outboxtest. To test a custom sink, use
 // sinks/sinktest.
 package rowrelaytest
 
@@ -20,15 +19,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// Outbox is an outbox table in memory, which NewOutbox makes. Its methods may be called concurrently.
+// Outbox is an outbox table in memory. Create it with NewOutbox. Its methods may be called concurrently.
 type Outbox struct{ db *memstore.DB }
 
-// NewOutbox makes an empty outbox.
+// NewOutbox returns an empty outbox.
 func NewOutbox() *Outbox { return &Outbox{memstore.New()} }
 
 // Write checks the messages as an [outbox.Writer] without options does, and commits
-// them at once: the transaction isn't used and may be nil. So an Outbox stands in for a
-// Writer where code under test takes an interface.
+// them immediately. It ignores tx, which may be nil. An Outbox can replace a Writer in
+// code that takes an interface.
 func (o *Outbox) Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error {
 	if err := new(outboxtest.Recorder).Write(ctx, tx, messages...); err != nil {
 		return err
@@ -37,8 +36,8 @@ func (o *Outbox) Write(ctx context.Context, tx outbox.Execer, messages ...outbox
 	return nil
 }
 
-// Cancel deletes scheduled messages at once, as the Cancel of an [outbox.Writer] does; the
-// transaction isn't used and may be nil.
+// Cancel deletes scheduled messages immediately, and returns the ids of the deleted
+// ones, as [outbox.Writer.Cancel] does. It ignores tx, which may be nil.
 func (o *Outbox) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
 	if _, err := new(outboxtest.Recorder).Cancel(ctx, tx, messageIDs...); err != nil {
 		return nil, err
@@ -46,10 +45,10 @@ func (o *Outbox) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...str
 	return o.db.Cancel(outbox.CancelAhead, messageIDs...), nil
 }
 
-// Deliver hands the messages that are due to the handlers of their topics, each of
-// which is called for one message after the other, and returns when none is left that
-// could be delivered now. What a handler fails for waits for its back-off; call
-// Deliver again, later. A topic without a handler is an error of the test.
+// Deliver passes the messages that are due to the handlers of their topics, one message
+// at a time, and returns when no message is due. A message whose handler returns an
+// error waits for its back-off; call Deliver again later to retry it. A topic without a
+// handler fails the test.
 func (o *Outbox) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 	tb.Helper()
 	var mux inproc.Mux
@@ -61,7 +60,7 @@ func (o *Outbox) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 	}
 	r, err := relay.New(o.Store(), relay.Options{
 		Drain:  true,
-		Poll:   time.Millisecond, // so that what is there is soon found, and that it is all
+		Poll:   time.Millisecond, // a drain reads until two consecutive polls are empty
 		Sinks:  map[string]relay.SinkOptions{"handlers": {Sink: inproc.Func(mux.Serve), JudgeAloneAfter: relay.JudgeAtOnce}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
@@ -73,8 +72,8 @@ func (o *Outbox) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 	}
 }
 
-// Messages returns all messages, also those that are delivered or parked, in the
-// order in which they were written.
+// Messages returns all messages in the order in which they were written, including
+// delivered and parked ones.
 func (o *Outbox) Messages(tb testing.TB) []storage.Info {
 	tb.Helper()
 	all, err := o.Store().List(tb.Context(), storage.Filter{Limit: 1 << 30})
@@ -84,8 +83,8 @@ func (o *Outbox) Messages(tb testing.TB) []storage.Info {
 	return all
 }
 
-// Store returns a new handle on the table, for relay.New or relay.NewConsumer. Each
-// relay needs one of its own.
+// Store returns a new store of the table, for relay.New or relay.NewConsumer. Each relay
+// needs a separate store.
 func (o *Outbox) Store() interface {
 	storage.Store
 	storage.Operator

@@ -67,7 +67,7 @@ func (t *Topic) Await(ctx context.Context, p *Process, count int) error {
 // Record is one of the written messages, and when the broker received it.
 type Record struct {
 	At         time.Time
-	N, Key     int // N counts all messages; those of a key are in the order of N
+	N, Key     int // N counts all messages; within a key, messages are in the order of N
 	Duplicated bool
 }
 

@@ -12,7 +12,7 @@ const (
 )
 
 // Hold fills PostgreSQL's table of deferred rows with the state scheduled, due in an hour, or
-// error. Their ids are below those of all later messages.
+// error. All later messages have higher ids.
 func (d *Database) Hold(ctx context.Context, state, topic string, rows int) error {
 	return d.do(ctx,
 		"SELECT setval(pg_get_serial_sequence('outbox', 'id'), nextval(pg_get_serial_sequence('outbox', 'id')) + "+fmt.Sprint(rows)+")",

@@ -74,8 +74,8 @@ func mysqlAddress(address *url.URL, socket string) string {
 	return "tcp(" + address.Host + ")"
 }
 
-// mysqlParameters splits a URL's parameters into the driver's and those of mysqlOwn.
-// It refuses unknown parameters, and fixed ones with other values.
+// mysqlParameters splits a URL's parameters into the driver's parameters and the
+// parameters of mysqlOwn. It refuses unknown parameters, and other values of fixed ones.
 func mysqlParameters(query string) (url.Values, map[string]string, error) {
 	given, err := url.ParseQuery(query)
 	if err != nil {

@@ -137,8 +137,8 @@ func (e *enqueue) count(one, more string) string {
 	return fmt.Sprintf("%d messages %s", e.written, more)
 }
 
-// interruptible returns a reader whose reads end with the context, as those of a terminal or a
-// pipe would not.
+// interruptible returns a reader whose reads end with the context. A read from a terminal or a
+// pipe doesn't.
 func interruptible(ctx context.Context, from io.Reader) io.Reader {
 	reader, writer := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(context.Cause(ctx)) })

@@ -33,7 +33,7 @@ func explain(source config.Source, err error) error {
 	case isWrong:
 		return fmt.Errorf("the database is %s: use a URL that begins with %s://", wrong.Server, strings.ToLower(wrong.Right))
 	case errors.Is(err, storage.ErrNewerSchema):
-		return hinted(err, "use a newer rowrelay: rowrelay version prints the version of this one, and rowrelay status"+where+", run with the newer one, those of the table's relays")
+		return hinted(err, "use a newer rowrelay, at least as new as the table's relays; its command rowrelay status"+where+" prints their versions")
 	case errors.Is(err, storage.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, storage.ErrOtherClaim):

@@ -26,7 +26,7 @@ type pluginFlags struct {
 	json   bool
 }
 
-// namedPlugin is a plug-in with its name: that of its sink in the configuration, or the path of its program.
+// namedPlugin is a plug-in with its name: the name of its sink in the configuration, or the path of its program.
 type namedPlugin struct {
 	name string
 	sink *plugins.Sink

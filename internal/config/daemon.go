@@ -14,9 +14,9 @@ type Admin struct {
 	// Listen is its address, host:port. If it is empty, no server is started.
 	Listen string
 
-	ReaderToken   string   // without it, everybody may read
-	OperatorToken string   // without it, nobody may change anything
-	Hosts         []string // host names, besides localhost and addresses, under which the page is shown if there is no ReaderToken
+	ReaderToken   string   // if it is empty, reading needs no token
+	OperatorToken string   // if it is empty, changes are disabled
+	Hosts         []string // additional host names under which the page is served without a ReaderToken; localhost and addresses always work
 	Payloads      Payloads
 	TLS           AdminTLS
 }

@@ -23,7 +23,7 @@ type Change struct {
 	From, To storage.State
 	Attempts int
 
-	// For and Left are those of a settlement for some of the row's sinks. Apart from its sinks, the
+	// For and Left are set if the settlement was for some of the row's sinks. Apart from its sinks, the
 	// row itself did not change.
 	For, Left string
 

@@ -174,7 +174,7 @@ func changedSince(r *record, s storage.Settlement) bool {
 	return stays && !s.AvailableAt.IsZero() && r.row.Message.AvailableAt.After(s.AvailableAt.Add(time.Millisecond))
 }
 
-// move moves a row from its table to that of its new state.
+// move moves a row from its table to the table of its new state.
 func (db *DB) move(from, to *record, keep bool) {
 	if to.state == storage.StatePending {
 		db.replace(to)

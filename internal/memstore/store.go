@@ -15,7 +15,7 @@ const longDead = 24 * time.Hour
 // Store is a relay's handle on a table. It knows what its own reads have seen. Hooks must be set
 // before it is used.
 type Store struct {
-	// Hooks apply to the calls of this handle, inside those of the table.
+	// Hooks apply to the calls of this handle, inside the hooks of the table.
 	Hooks Hooks
 
 	db   *DB

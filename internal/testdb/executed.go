@@ -55,7 +55,7 @@ func (e *executed) add(query string) {
 	e.statements[query] = true
 }
 
-// write adds the statements to those of earlier pools of the target.
+// write adds the statements to the statements of earlier pools of the target.
 func (e *executed) write(directory, target string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -45,7 +45,7 @@ func postgres(server, driverName, driver string) Target {
 		module:       map[string]string{"pgx": "github.com/jackc/pgx/v5", "pq": "github.com/lib/pq"}[driverName],
 		Driver:       driver,
 		missing:      missingServer(variable),
-		create:       from(func(testing.TB) string { return "template0" }), // nobody can be connected to template0, so it can always be copied
+		create:       from(func(testing.TB) string { return "template0" }), // template0 allows no connections, so it can always be copied
 		createOutbox: from(func(t testing.TB) string { return outboxTemplate(t, driver, os.Getenv(variable)) }),
 	}
 }
@@ -124,7 +124,7 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 				t.Fatal(err)
 			}
 		}
-		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // so that nobody can be connected to the template
+		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // a template with open connections can't be copied
 	}
 	return name
 }

@@ -99,8 +99,8 @@ func New(build Build) *Metrics {
 	return m
 }
 
-// Restart forgets what gauges show of all sources, as relays of another configuration follow: [Metrics.Source] lets those of each
-// begin again. What was counted stays, also of a source or a sink that is gone.
+// Restart deletes the gauges of all sources, because relays with another configuration start. [Metrics.Source] creates the gauges of a
+// source again. Counters are kept, including those of sources and sinks that no longer exist.
 func (m *Metrics) Restart() {
 	for _, gauge := range []*prometheus.GaugeVec{
 		m.lanesHeld, m.waits, m.sinkUp, m.lastPoll, m.inFlight, m.buffered, m.messages, m.oldest, m.oldestRetry, m.held, m.oldestHeld, m.controls, m.relays,
@@ -110,8 +110,8 @@ func (m *Metrics) Restart() {
 	m.unrouted.forget()
 }
 
-// Registry is where everything is registered, for an application that has
-// metrics of its own to add.
+// Registry returns the registry of all metrics, to which an application may add its
+// own metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 // Handler serves the metrics in Prometheus' text format, or OpenMetrics.

@@ -55,7 +55,7 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	return &Source{name: name, metrics: m}
 }
 
-// Following returns the observer of a source whose relay replaces that of another configuration. It leaves the gauges as they are. When
+// Following returns the observer of a source whose relay replaces a relay with another configuration. It leaves the gauges as they are. When
 // the other relay has ended, call [Metrics.Restart] and, for each source, [Metrics.Source].
 func (m *Metrics) Following(name string) *Source { return &Source{name: name, metrics: m} }
 

@@ -49,7 +49,7 @@ type ListenerOptions struct {
 // ErrDeaf means that notifications do not arrive. The relay then polls.
 var ErrDeaf = errors.New("the connection receives no notifications because it goes through a pooler in transaction mode: give the listener the server's own address, or turn it off")
 
-// Listener wakes a relay by PostgreSQL's NOTIFY, over a connection of its own. It listens on one
+// Listener wakes a relay by PostgreSQL's NOTIFY, over a separate connection. It listens on one
 // channel. It implements relay.Listener; only one goroutine at a time may call Listen.
 type Listener struct {
 	config  *pgx.ConnConfig
@@ -165,8 +165,8 @@ func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), 
 	}, nil
 }
 
-// notify notifies by a connection of its own, and returns the table's number. What a connection notifies
-// itself of it hears with the answer, also behind a pooler that lets nothing through afterwards.
+// notify sends a notification over a new connection, and returns the table's number. A connection receives
+// its own notifications together with the answer, even behind a pooler that blocks later notifications.
 func (l *Listener) notify(ctx context.Context, payload string) (number string, err error) {
 	conn, hangUp, err := l.connect(ctx)
 	if err != nil {

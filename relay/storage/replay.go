@@ -10,8 +10,8 @@ import (
 // a replay of the same name, or continued or stopped this one.
 var ErrReplayChanged = errors.New("the replay was changed concurrently")
 
-// ReplayedHeader is the header that a replayed copy has in addition to those of its message. Its value
-// is the name of the replay.
+// ReplayedHeader is a header that a replay adds to the copy of a message. Its value is the name of the
+// replay.
 const ReplayedHeader = "rowrelay-replayed"
 
 // Replay is an operation that sends delivered messages again, if they are still in the table. It is
@@ -36,7 +36,7 @@ type Replay struct {
 	// Rate is the wanted number of copies a second. A store saves it and does not enforce it.
 	Rate int `json:"rate,omitempty"`
 
-	UntilID  int64 `json:"until_id"`           // the last delivered message when the replay began, so that it replays none of its own copies
+	UntilID  int64 `json:"until_id"`           // the last delivered message when the replay began, so that the replay doesn't copy its copies
 	AfterID  int64 `json:"after_id,omitempty"` // the id up to which messages were processed
 	Written  int64 `json:"written,omitempty"`  // number of copies written
 	Refused  int64 `json:"refused,omitempty"`  // messages that were skipped because the table's constraints reject their copies

@@ -278,7 +278,7 @@ type Settlement struct {
 	Token     string // by rows: the token that it was claimed with
 	Deferred  bool   // where the row was read from, as in Row
 
-	// AvailableAt is used with Deferred: it is that of the row as it was read. If a held row has a later
+	// AvailableAt is used with Deferred: it is the row's AvailableAt as it was read. If a held row has a later
 	// time now, it was settled already or changed by an operator, and the settlement leaves it unchanged.
 	// If AvailableAt is zero, the time is not compared.
 	AvailableAt time.Time
@@ -577,7 +577,7 @@ type LaneStore interface {
 	// Hold other than NoHold.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
-	// BlockedAmong returns those of the given keys that are blocked, as in BlockedKeys. Each has the
+	// BlockedAmong returns which of the given keys are blocked, as in BlockedKeys. Each has the
 	// lowest id for each topic and each value of Sinks; the order is unspecified. The result includes
 	// everything that was committed before the call. The engine passes the keys of a page, each once. The
 	// call must not take longer if more keys of the table are blocked.
@@ -601,7 +601,7 @@ type LaneStore interface {
 	FoundLate()
 
 	// Due returns up to limit held rows of the lanes (scheduled or retry) that are due now, by their time,
-	// after the cursor. If several rows have the same time and id, as those of one message may, a limit
+	// after the cursor. If several rows have the same time and id, as rows of one message may, a limit
 	// may cut some of them off; they are returned when Due starts from the zero cursor again.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
 }
@@ -632,7 +632,7 @@ type ClaimRequest struct {
 	Except []string // none of these
 
 	// Unprompted reports that nothing suggests that there are new rows: only the poll interval has passed.
-	// If a store can check for free rows at a lower cost than that of a claim, it does so first.
+	// If a store can check for free rows at a lower cost than a claim, it does so first.
 	Unprompted bool
 }
 

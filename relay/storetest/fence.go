@@ -48,7 +48,7 @@ func (w *worker) renewAll(ttl time.Duration) {
 }
 
 // A relay that has leased a lane again may settle outcomes of the old lease together with new ones,
-// even of the same row. Only those of the new lease change rows.
+// even of the same row. Only outcomes of the new lease change rows.
 func oneRowUnderTwoFences(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	write(t, table, plain(8)...)

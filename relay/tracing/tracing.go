@@ -1,5 +1,4 @@
-// Package tracing follows messages by OpenTelemetry, from the trace of their writer into those of
-// their consumers.
+// Package tracing traces messages with OpenTelemetry, from the writer to the consumers.
 //
 // The writer stores its context with each message, as the W3C's traceparent and tracestate:
 //
@@ -9,11 +8,11 @@
 //
 //	relay.Options{Tracer: tracing.New(otel.GetTracerProvider())}
 //
-// A message is then sent in a span of its own, a child of its writer's, whose context goes out in
-// the message's headers. The batch that it was sent with, the claim that brought it into memory and
-// the settlement that wrote its outcome back are spans as well, of the relay's own traces, with
-// links to the writers'. They hold topics and ids of messages, never a key, a payload or the text of
-// an answer. It is the only package that imports OpenTelemetry, of which it needs no SDK.
+// The relay then sends each message in a span that is a child of the writer's span, and passes the
+// span's context on in the message's headers. The batch that contains the message, the read that
+// brought it into memory and the settlement of its outcome have spans in separate traces, with links to
+// the writers' spans. Spans contain topics and ids of messages, and no keys, payloads or answers. This
+// is the only package that imports OpenTelemetry; it doesn't need the SDK.
 package tracing
 
 import (
@@ -69,7 +68,7 @@ func (t *Tracer) Settled(began time.Time, messages []sinks.Message, err error) {
 	t.past("settle", began, messages, err)
 }
 
-// past makes a span of what is over.
+// past records a span for an operation that has ended.
 func (t *Tracer) past(operation string, began time.Time, messages []sinks.Message, err error) {
 	_, span := t.tracer.Start(context.Background(), operation, trace.WithNewRoot(), trace.WithTimestamp(began),
 		trace.WithLinks(links(messages)...), trace.WithAttributes(about(operation, len(messages))...))
