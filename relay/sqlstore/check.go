@@ -14,16 +14,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The check: all that a relay needs of a database, and what makes it slow. Each finding says what to
-// do. Nothing is changed, and nothing takes longer for a larger table.
+// The check finds what a relay needs of a database but doesn't have, and what makes the relay slow. It
+// changes nothing, and takes no longer for a larger table.
 
 // Finding is one result of a check.
 type Finding = storage.Finding
 
-// Check looks at everything that a relay needs of a database: its version, the
-// schema's, the rights of this user, the settings that matter, and how a claim
-// is planned. It changes nothing. If the tables aren't there it says so, and
-// asks nothing else.
+// Check examines everything that a relay needs of a database: the versions of the
+// server and the schema, the rights of this user, the settings, and the plans of
+// the statements. It changes nothing. If the tables are missing or have another
+// version, it reports this and examines nothing else.
 func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim storage.Claim) []Finding {
 	s, err := newStore(db, d, options)
 	if err != nil {
@@ -38,7 +38,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README for the supported versions"})
 	}
 	if err := s.checkVersion(ctx); err != nil {
-		if hidden := s.checkRowSecurity(ctx); !hidden.OK { // the version may be hidden, too
+		if hidden := s.checkRowSecurity(ctx); !hidden.OK { // row-level security may hide the version
 			return append(findings, hidden)
 		}
 		schema := Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"}
@@ -48,7 +48,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		if !d.Denied(err) {
 			return append(findings, schema)
 		}
-		// What the user lacks is told all at once, of all tables: nothing else can be asked.
+		// Without rights nothing else can be checked. This finding lists all missing rights.
 		for _, finding := range s.backend.Check(ctx, claim) {
 			if finding.Name == "rights" {
 				return append(findings, finding)
@@ -62,7 +62,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 	return append(findings, s.Check(ctx, claim)...)
 }
 
-// Check is the function of the same name, for a store that is open.
+// Check is like the function Check, for an open store.
 func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	if err := s.notMade(); err != nil {
 		return []Finding{{Name: "schema", Detail: err.Error()}}
@@ -84,7 +84,7 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	}
 	for _, finding := range s.backend.Check(ctx, claim) {
 		if finding.Name == "transactions" && byTime {
-			continue // that they can't be seen was found already
+			continue // the store doesn't list transactions; an earlier finding has the reason
 		}
 		findings = append(findings, finding)
 	}
@@ -107,8 +107,9 @@ func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 	return finding
 }
 
-// checkMarks looks whether what the marks promise is true: no id at or below them is
-// still to be given out, and no message waits there, but of sinks that lag behind.
+// checkMarks checks what the marks promise: no id at or below a lane's mark will be
+// assigned, and no message waits there. It searches only lanes in which no sink lags,
+// because messages of a lagging sink may wait below the mark.
 func (s *Store) checkMarks(ctx context.Context) Finding {
 	finding := Finding{Name: "marks"}
 	marks, err := backend.Marks(ctx, s.db, s.capabilities.Statements.Query("marks"))
@@ -153,8 +154,8 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 	return finding
 }
 
-// columns are what statements name of each table, by the end of its name: those that are the same on all
-// databases.
+// columns has the columns of each table that the statements of all databases use. A table is given by the
+// suffix of its name; the hot table has none.
 var columns = []struct{ table, names string }{
 	{"", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error claimed_by claim_token claimed_until created_at expires_at sinks"},
 	{"held", "id lane state message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error created_at expires_at holds sinks"},
@@ -167,13 +168,13 @@ var columns = []struct{ table, names string }{
 	{"actions", "id made_at made_by action target reason changed"},
 }
 
-// checkColumns names all tables and columns that aren't there though the schema's version says so, as
-// where tables were changed by hand, or made by a release under way.
+// checkColumns reports tables and columns that are missing although the schema has the required version,
+// because tables were changed by hand, or created by a version that was never released.
 func (s *Store) checkColumns(ctx context.Context) Finding {
 	finding := Finding{Name: "columns", OK: true}
 	var missing []string
 	tables := s.table
-	if ticked := tables.Backquoted(); ticked.Pending == s.capabilities.Pending { // as this database's statements name them
+	if ticked := tables.Backquoted(); ticked.Pending == s.capabilities.Pending { // quote the names as this database's statements do
 		tables = ticked
 	}
 	for _, table := range columns {
@@ -184,7 +185,7 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 		rows, err := s.db.QueryContext(ctx, "SELECT * FROM "+name+" WHERE 1 = 0")
 		switch {
 		case err != nil && s.dialect.Denied(err):
-			continue // a finding of its own
+			continue // the finding about rights reports this
 		case err != nil && s.dialect.Missing(err):
 			missing = append(missing, "the table "+name)
 			continue
@@ -208,7 +209,7 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 	return finding
 }
 
-// mostAhead is how far the clocks of the database and of this host may be from each other.
+// mostAhead is the accepted difference between the clocks of the database and of this host.
 const mostAhead = 5 * time.Second
 
 // checkClock compares the database's clock with this host's.
@@ -235,8 +236,8 @@ func (s *Store) checkClock(ctx context.Context) Finding {
 	return finding
 }
 
-// CheckRetention looks whether delivered messages are deleted, in time, that finished longer ago than the
-// retention, which is 0 where none is kept.
+// CheckRetention checks whether the relays delete delivered messages in time: no later after the retention
+// than an hour or a tenth of the retention, whichever is longer. A retention of 0 means that none are kept.
 func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Finding {
 	if err := s.notMade(); err != nil {
 		return Finding{Name: "retention", Detail: err.Error()}
@@ -260,8 +261,8 @@ type ask struct {
 	of   func()
 }
 
-// asks returns all of these statements of a backend, except the counts of a status, which examine a limited number of rows
-// in any order.
+// asks returns all statements of a backend that are run repeatedly, except the counts of a status, which examine a limited
+// number of rows in any order.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
 	queries, statements := b.Capabilities().Queries, b.Capabilities().Statements
@@ -355,7 +356,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		ask{"the mark of what waits", settle(storage.StateRetry, "", 1)})
 }
 
-// checkPlans has the database show how it would carry out each statement that it is asked.
+// checkPlans gets the database's plan for each statement of asks, and reports plans that read a whole table.
 func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, claim storage.Claim) Finding {
 	recorder := &backend.Recorder{Answer: explainer.Sample}
 	db := recorder.DB()
@@ -370,7 +371,7 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 			}
 			plans++
 			found, err := explainer.Explain(ctx, query)
-			if err != nil && ctx.Err() == nil && !s.dialect.Denied(err) { // which is a finding of its own
+			if err != nil && ctx.Err() == nil && !s.dialect.Denied(err) { // the finding about rights reports what is denied
 				found = err.Error()
 			}
 			if found == "" {

@@ -44,7 +44,7 @@ func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool,
 	})
 }
 
-// logControl writes a line that is whole.
+// logControl writes an action to the log together with its count, which is 1.
 func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Action) error {
 	statements, id := s.capabilities.Statements, outbox.NewID()
 	_, err := backend.Exec(ctx, tx, statements.Beginning(id, action.Fits()), statements.Ending(id, 1))
@@ -62,11 +62,11 @@ func (s *Store) EndAction(ctx context.Context, id string, changed int64) error {
 	return s.changeLog(ctx, func() backend.Query { return s.capabilities.Statements.Ending(id, changed) })
 }
 
-// changeLog asks for the query once the store is known to be made: another one has no statements.
+// changeLog writes to the log of actions. It calls query only if Open made the store, because any other store has no statements.
 func (s *Store) changeLog(ctx context.Context, query func() backend.Query) error {
 	_, err := write(ctx, s, "write the log of actions of table", func() (any, uint64, error) {
 		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, nil, func(tx *sql.Tx) error {
-			_, err := backend.Exec(ctx, tx, query()) // MySQL counts no row whose count is the same as before
+			_, err := backend.Exec(ctx, tx, query()) // ignore the number of rows: MySQL reports 0 if the count was the same before
 			return err
 		})
 	})

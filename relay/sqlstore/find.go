@@ -18,14 +18,14 @@ import (
 // ids are assigned in the order of time, or nearly so. So a binary search finds the row ids of that time, and the message is among
 // these rows.
 //
-// A message may have several rows: copies of a replay, and rows that were written twice. They are later than the first. So the rows
-// after it are searched, in steps that are short for the database, until the end or a time limit. A message whose id has no time, or
-// was made long before the row, is searched for among all rows, or all rows since the id was made.
+// A message may have several rows: copies of a replay, and rows that were written twice. These have higher ids than the first one. So
+// Find also searches the later rows, in short steps, up to the end of the table or a time limit. If a message's id has no time, Find
+// searches all rows. If the id was made long before the row, Find searches the rows since that time, or all rows without a time limit.
 
-// narrowed is the maximum number of messages that are searched for by the times of their ids.
+// narrowed is the maximum number of message ids for which Find uses their times. With more ids it searches all rows.
 const narrowed = 10
 
-// around are the distances from the time of its id within which a message is searched for.
+// around has the distances from the time of a message's id within which Find searches, one after the other.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
 // The first step examines firstStep ids. Later steps examine more, at most mostStep, as long as a step takes less than stepTime.
@@ -86,7 +86,7 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		}
 		found.Infos, found.Until = append(found.Infos, infos...), until
 	}
-	// What was found by its time, or named by its own id, too, comes twice.
+	// The walk may return rows again that were found by their times or by their row ids.
 	order := func(a, b storage.Info) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Message.ID, b.Message.ID), strings.Compare(string(a.State), string(b.State)), strings.Compare(a.Sinks, b.Sinks))
 	}
@@ -96,9 +96,9 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 	return found, err
 }
 
-// findByTime lists the rows of a message that were written around the time of its id, and says after which id the search
-// goes on. If it finds none, the search goes on from the beginning of the widest of these times, as no row is written
-// before its id is made; without a deadline there is time for all rows, and it goes on from the filter's AfterID.
+// findByTime returns the rows of a message that were written around the time of its id, and the id after which the caller
+// continues the search. If it finds none, the caller continues at the start of the widest of these times, because no row is
+// written before its id is made. Without a deadline the caller has time for all rows, and continues at the filter's AfterID.
 func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string, highest int64, deadline time.Time) (found []storage.Info, from int64, err error) {
 	made, known := timeOf(id)
 	if !known {
@@ -126,8 +126,9 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 	return nil, filter.AfterID, nil
 }
 
-// walk lists the messages with ids above the filter's AfterID, step by step, and says up to which id it looked at all
-// rows: until this one, unless it has found as many as are wanted, or time is up. It makes one step at least.
+// walk lists the messages with ids above the filter's AfterID and up to until, in steps. It returns the id up to which it
+// has examined the rows: until, or a lower id if it has found filter.Limit messages or the deadline has passed. It makes at
+// least one step.
 func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, deadline time.Time) (found []storage.Info, looked int64, err error) {
 	step := int64(firstStep)
 	looked = filter.AfterID
@@ -136,11 +137,12 @@ func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, de
 		if steps > 0 && !deadline.IsZero() && began.After(deadline) {
 			break
 		}
+		// Each step begins at the next row, because the ids may have large gaps.
 		next, err := s.backend.List(ctx, backend.Filter{Filter: storage.Filter{AfterID: looked, Limit: 1, MaxBytes: storage.ListBytes, NoPayloads: true}})
 		if err != nil {
 			return nil, 0, err
 		}
-		if len(next) == 0 || next[0].ID > until { // there may be no rows for long
+		if len(next) == 0 || next[0].ID > until {
 			return found, until, nil
 		}
 		filter.AfterID = next[0].ID - 1
@@ -159,7 +161,7 @@ func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, de
 	return found, looked, nil
 }
 
-// lookedUntil is up to which id all rows were found: where they have too many bytes there may be more.
+// lookedUntil returns the id up to which a step has examined the rows. A list that reached MaxBytes ends with its last row.
 func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 	bytes := 0
 	for i := range found {
@@ -171,8 +173,8 @@ func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 	return filter.UntilID
 }
 
-// writtenAt returns the ids of two rows, hot or done: the last one that was written before the time, as
-// far as halving meets it, and the first one that wasn't, or the highest id there is.
+// writtenAt finds two hot or done rows by a binary search, and returns their ids: the last row that was written
+// before the time, or 0, and the first row that was written at that time or later, or highest.
 func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
 	first = highest
 	query := backend.Query{SQL: s.capabilities.Queries.WrittenFrom.SQL, Args: make([]any, len(s.capabilities.Queries.WrittenFrom.Args))}
@@ -197,7 +199,7 @@ func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (las
 	return last, first, nil
 }
 
-// timeOf is when a UUID of version 7 or 1 was made.
+// timeOf returns the time at which a UUID of version 7 or 1 was made.
 func timeOf(id string) (time.Time, bool) {
 	raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
 	if err != nil || len(raw) != 16 {

@@ -10,15 +10,15 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// The rows that the tables always have: the lanes, and rows that stand for locks. A TRUNCATE takes them
-// away, and so does a copy of the tables without their rows. Then the keys of missing lanes would never be
-// delivered.
+// Fixed rows are rows that the tables must always have: the lanes, and rows that serve as locks. They are
+// missing after a TRUNCATE, or in a copy of the tables without rows. Messages of a missing lane would never
+// be delivered.
 
-// fixedEach is how often a relay counts them.
+// fixedEach is the interval at which a relay counts the fixed rows.
 const fixedEach = 30 * time.Second
 
-// missingRows describes which of these rows are missing, and how to restore them. A table that this user
-// may not read, as a relay need not read locks of keys, is left out.
+// missingRows describes the missing fixed rows, and returns the statements that restore them. It skips tables
+// that this user may not read: a relay, for example, doesn't need the right to read the locks of keys.
 func (s *Store) missingRows(ctx context.Context) (missing string, fill []backend.Query, err error) {
 	var all []string
 	for _, rows := range s.dialect.FixedRows(s.table) {
@@ -35,8 +35,8 @@ func (s *Store) missingRows(ctx context.Context) (missing string, fill []backend
 	return strings.Join(all, ", "), fill, nil
 }
 
-// count runs a query in a transaction of its own, so that none stays open where the session has
-// autocommit off.
+// count runs a query in a transaction and ends the transaction. Without this, a transaction would stay open
+// if the session has autocommit off.
 func (s *Store) count(ctx context.Context, query backend.Query) (count int, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -47,8 +47,8 @@ func (s *Store) count(ctx context.Context, query backend.Query) (count int, err 
 	return count, err
 }
 
-// restoreRows inserts the missing ones. It fails where this user may not: then nothing else
-// tells that messages wait for ever.
+// restoreRows inserts the missing fixed rows. It returns an error if this user may not insert them, because
+// nothing else would report that messages are never delivered.
 func (s *Store) restoreRows(ctx context.Context) error {
 	missing, fill, err := s.missingRows(ctx)
 	if err != nil {
@@ -62,7 +62,8 @@ func (s *Store) restoreRows(ctx context.Context) error {
 	return nil
 }
 
-// restoreLanes restores what the trial of a relay's start needs. An error of the count shows again in what follows.
+// restoreLanes restores fixed rows before the trial, which locks the row of a lane. It ignores an error of the
+// count, because later statements of Open return that error again.
 func (s *Store) restoreLanes(ctx context.Context) error {
 	if missing, _, err := s.missingRows(ctx); err != nil || missing == "" || s.options.Operator {
 		return nil
@@ -70,7 +71,8 @@ func (s *Store) restoreLanes(ctx context.Context) error {
 	return s.restoreRows(ctx)
 }
 
-// keepRows is restoreRows now and then, for a relay that lives. It also fails when rows are hidden from it.
+// keepRows restores the fixed rows of a running relay, once in fixedEach. It also fails if row-level security
+// may hide rows from the relay.
 func (s *Store) keepRows(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(time.Unix(0, s.rowsCounted.Load())) < fixedEach {
@@ -97,8 +99,8 @@ func (s *Store) checkFixedRows(ctx context.Context) Finding {
 	return Finding{Name: "rows", OK: true, Detail: "all lane and lock rows exist"}
 }
 
-// refuseRowSecurity fails where policies may hide rows from this user: what is hidden is never delivered,
-// and a drain would take the table for empty.
+// refuseRowSecurity returns an error if policies may hide rows from this user: a relay would never deliver
+// hidden rows, and a drain would end although hidden rows remain.
 func (s *Store) refuseRowSecurity(ctx context.Context) error {
 	query := s.capabilities.Queries.RowSecurity
 	if query.SQL == "" {
@@ -120,7 +122,7 @@ func (s *Store) checkRowSecurity(ctx context.Context) Finding {
 	return Finding{Name: "row security", OK: true, Detail: "hides no rows from this user"}
 }
 
-// rememberFile notes which file the database is, where it is one.
+// rememberFile records the file of the database, if the database is a file.
 func (s *Store) rememberFile(ctx context.Context) (err error) {
 	if query := s.capabilities.Queries.File; query.SQL != "" {
 		if err := backend.One(ctx, s.db, query, &s.path); err != nil {
@@ -133,8 +135,8 @@ func (s *Store) rememberFile(ctx context.Context) (err error) {
 	return err
 }
 
-// sameFile fails when another file stands in the place of the one that was opened: the connections go on with
-// the old one, to which nobody writes any more.
+// sameFile returns an error if the file that was opened was replaced or removed. Open connections would continue
+// to use the old file, to which producers no longer write.
 func (s *Store) sameFile() error {
 	if s.file == nil {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// frontier knows where rows may still appear. Ids are assigned in order, but transactions commit in any order, so a row may appear
+// frontier determines where rows may still appear. Ids are assigned in order, but transactions commit in any order, so a row may appear
 // below rows that were read long ago. Therefore each page promises two things:
 //
 //   - SafeID: no row can appear at or below this id any more.
@@ -53,7 +53,7 @@ type frontier interface {
 	// guarantee sets the promises of a page, from the read's first line and rows.
 	guarantee(ctx context.Context, first backend.FirstLine, began token, page *storage.Page) error
 
-	// learn records an id that was assigned, other than those of rows.
+	// learn records an assigned id that the store has read outside a page, such as the last id.
 	learn(id int64)
 
 	// failed records that a read has failed, after which another server may answer.
@@ -64,7 +64,7 @@ type frontier interface {
 	reset()
 }
 
-// openFrontier chooses the implementation for the database. Given is the highest id that was assigned; unordered is that of
+// openFrontier chooses the implementation for the database. given is the highest id that was assigned; unordered is as in
 // [dialect.Fit].
 func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) error {
 	switch s.capabilities.Frontier {
@@ -83,7 +83,7 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 	return nil
 }
 
-// token is what was known when a statement began.
+// token has what the frontier knew when a statement began.
 type token struct {
 	given   int64 // the highest id that was assigned
 	run     int   // tokens of an earlier run are invalid
@@ -164,8 +164,8 @@ func (h *snapshots) wrote(xid uint64, began token) {
 	}
 }
 
-// idle relies on this: a row that has appeared since the previous page has an id above LateAfter and at most LastID. So none has if
-// LateAfter is not below LastID.
+// idle relies on this: a row that has appeared since the previous page has an id above LateAfter and at most LastID. So no row has
+// appeared if LateAfter is not below LastID.
 func (h *snapshots) idle(first backend.FirstLine) bool {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -235,17 +235,17 @@ func (h *snapshots) reset() {
 	h.run++
 }
 
-// Each first line tells all.
+// These methods do nothing, because each first line has everything that the promises need.
 func (h *snapshots) prepare(context.Context) error { return nil }
 func (h *snapshots) learn(int64)                   {}
 func (h *snapshots) failed()                       {}
 
-// snapshot is what PostgreSQL's pg_current_snapshot says: which transactions'
-// changes a statement saw.
+// snapshot is the result of PostgreSQL's pg_current_snapshot: the transactions
+// whose changes a statement saw.
 type snapshot struct {
 	xmin uint64   // all lower transactions had ended
-	xmax uint64   // one more than the highest that had ended; from here on nothing was seen
-	open []uint64 // between the two, those that had not ended, ascending
+	xmax uint64   // one more than the highest that had ended; no change of this or a higher one was seen
+	open []uint64 // transactions from xmin on and below xmax that had not ended, ascending
 }
 
 // parseSnapshot reads the text form, xmin:xmax:open,open,…
@@ -287,13 +287,13 @@ func (s snapshot) endedFrom(xid uint64) bool {
 	return uint64(len(s.open)-at) < s.xmax-max(xid, s.xmin) || xid < s.xmin
 }
 
-// checkpoint says that transactions with higher numbers than xid have only ids above id.
+// checkpoint states that transactions with higher numbers than xid have only ids above id.
 type checkpoint struct {
 	xid uint64
 	id  int64
 }
 
-// checkpoints are sorted by xid, and so by id. A missing one only makes a floor lower, so that more rows are read again.
+// checkpoints are sorted by xid, and so by id. A missing checkpoint only makes a floor lower, so that more rows are read again.
 type checkpoints []checkpoint
 
 // maxCheckpoints is the maximum length of the list.
@@ -309,7 +309,6 @@ func (c checkpoints) floor(xid uint64) (id int64, lower int) {
 	return id, lower
 }
 
-// add adds a checkpoint.
 func (c *checkpoints) add(xid uint64, id int64) {
 	floor, at := c.floor(xid)
 	if at > 0 && floor >= id {
@@ -332,8 +331,8 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// pass returns the floor of the lowest transaction that may still end. It drops the checkpoints before that of the floor, since no later
-// floor can come from them.
+// pass returns the floor of lowest, a number below which all transactions have ended. It drops the checkpoints before the one that
+// gave the floor, because no later floor can use them.
 func (c *checkpoints) pass(lowest uint64) (floor int64) {
 	floor, at := c.floor(lowest)
 	if at > 1 {

@@ -13,36 +13,36 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// openTx is the frontier of databases that show no snapshots, such as MySQL. Ids are assigned in order there, too, but a writer gets its
-// transaction's number a moment after its id. The store periodically lists the open transactions; see
+// openTx is the frontier of databases that show no snapshots, such as MySQL. Their ids are also assigned in order, but a writer gets its
+// transaction's number up to a second after its id. The store periodically lists the open transactions; see
 // [backend.TransactionLister].
 //
-// A list takes a number X of its own. Let m be the highest id that the store knew to be assigned when the list began that was [grace]
-// lists before this one, at least a second ago. A transaction that got m or a lower id had its number before X was assigned, since
-// that moment was over long ago. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a higher number has only higher
-// ids. And no row can appear any more at or below
+// Each list gets a number X. Let m be the highest id that the store knew to be assigned when the list began that was [grace] lists
+// before this one, at least a second ago. A transaction that got m or a lower id got its number within a second, so before the server
+// assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a higher number has only ids above m. And no row can
+// appear any more at or below
 //
 //	floor(the lowest open number)
 //
-// The time is measured in lists and not only by a clock, because a whole server may be suspended, which makes no lists meanwhile.
+// The time is measured in lists and not only by a clock, because a whole server may be suspended, and then it makes no lists.
 //
 // A row that a read shows and the previous read didn't was committed after the previous read began. So it is above the SafeID of the
 // previous read's page, and the later page reports that id as LateAfter. The caller scans above it after each page: the ids that were
 // assigned in about the last second, and all ids that were assigned since the beginning of a transaction that is still open.
 //
-// If these have become many, another list is made after the read. A transaction that was open before the previous read, and is still
-// open in this list, has shown no rows to the read, so its ids need not be scanned.
+// If there are at least [muchToSee] such ids, the store makes another list after the read. A transaction that was open before the previous
+// read, and is still open in this list, has shown no rows to the read, so its ids need not be scanned.
 type openTx struct {
 	db openTxLister
 
-	server string // the server that this state is about; empty before the first answer
+	server string // the server that this state belongs to; empty before the server's first answer
 	seen   int64  // the highest id that is known to be assigned
 	lastID int64  // the same, but reset doesn't lower it
 	safeID int64  // no row can appear at or below this id any more
 
 	number  uint64 // the number of the last list
 	latest  *list  // the last list
-	told    known  // what was known when the previous read began; its id is [untold] before the first read
+	told    known  // what was known when the previous read began; its safeID is [untold] before the first read
 	reading known  // what was known when the current read began
 
 	earlier     []int64   // the values of seen when the last lists began, at most grace of them
@@ -51,8 +51,8 @@ type openTx struct {
 	checkpoints checkpoints
 	next        time.Time // the earliest time of the next list
 	vain        int       // consecutive lists that were unusable
-	silent      time.Time // since when they have been unusable, or when the last warning was given
-	doubted     bool      // this may be another server, which the next list will show
+	silent      time.Time // when lists became unusable, or when the last warning was given
+	doubted     bool      // another server may answer now; the next list shows whether it does
 	warning     string    // a warning for operators
 	listed      time.Time // when the last list began
 
@@ -93,20 +93,20 @@ const (
 	// listAgain is the pause between two lists of one read.
 	listAgain = 120 * time.Millisecond
 
-	// muchToSee is how many ids make another list worth while. Scanning so many takes about 20 ms if their rows were deleted and
-	// not purged.
+	// muchToSee is the number of ids from which another list is worth while. Scanning this number takes about 20 ms if the rows were
+	// deleted and the server has not purged them yet.
 	muchToSee = 100_000
 
-	// vainlyEvery limits the pause after unusable lists, which the lists of several relays may cause for each other. The pause is at
-	// most half of it, plus a random part of listEvery.
+	// vainlyEvery limits the pause after unusable lists: at most half of vainlyEvery, plus a random part of listEvery. The lists of
+	// several relays can make each other unusable.
 	vainlyEvery = 2 * time.Second
 
 	// silence is how long lists must be unusable before each warning.
 	silence = 30 * time.Second
 
-	// A check tries several lists, because those of other relays may disturb it.
+	// A check makes up to checkTries lists, because the lists of other relays may make some of them unusable.
 	checkTries = 10
-	checkPause = 400 * time.Millisecond // on average half of it
+	checkPause = 400 * time.Millisecond // maximum of the random pause between them
 )
 
 // newOpenTx returns a frontier that begins with the highest assigned id.
@@ -126,7 +126,7 @@ func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) 
 	case o.db.hides(err):
 		o.bound = &timeBound{longest: o.db.longest}
 		*findings = append(*findings, o.db.unseen(err))
-	case !o.db.dialect.Busy(err): // otherwise the next one may succeed
+	case !o.db.dialect.Busy(err): // if the database is busy, the next list may succeed
 		return err
 	}
 	return nil
@@ -145,7 +145,7 @@ func (db *openTxLister) unseen(err error) Finding {
 	}
 }
 
-// prepare makes a list if one is due and more ids may be final than are known to be. For an idle table it makes none.
+// prepare makes a list if one is due and could show that more ids are final. For an idle table it makes none.
 func (o *openTx) prepare(ctx context.Context) error {
 	if o.lost() {
 		lastID, err := o.db.lastID(ctx)
@@ -311,7 +311,7 @@ func (o *openTx) restart(server string) {
 // lost reports whether the highest assigned id is unknown, after a restart.
 func (o *openTx) lost() bool { return len(o.earlier) == 0 }
 
-// found begins again with the highest assigned id.
+// found restarts the frontier with the highest assigned id.
 func (o *openTx) found(lastID int64, now time.Time) {
 	o.learn(lastID)
 	o.earlier, o.noted = []int64{o.seen}, now
@@ -373,16 +373,17 @@ type timeBound struct {
 	steps   []step
 }
 
-// step says that no higher id than id was known to be assigned at a time.
+// step records the highest id that was known to be assigned at a time.
 type step struct {
 	at time.Time
 	id int64
 }
 
-// boundSteps is about how many steps cover the longest transaction.
+// boundSteps is the approximate number of steps that cover the longest transaction.
 const boundSteps = 64
 
-// passed records the highest assigned id, and returns the highest final one. The time is that of the monotonic clock.
+// passed records the highest assigned id, and returns the highest id that has become final, or 0. It measures time with the monotonic
+// clock.
 func (t *timeBound) passed(lastID int64, now time.Time) (safeID int64) {
 	old := 0
 	for old < len(t.steps) && now.Sub(t.steps[old].at) >= t.longest {

@@ -15,11 +15,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The relays of a table, the way of claiming that they agree on, and the lanes that
-// each of them has leased, with what is stored beside a lease: marks and journals.
+// The relays of a table, their claim mode, and the leases of lanes with their marks
+// and journals.
 
-// SetClaimMode implements [storage.Store]. Claiming by rows needs indexes, which it
-// makes; claiming by lanes drops them.
+// SetClaimMode implements [storage.Store]. It creates the indexes that claiming by rows
+// needs, or drops them for claiming by lanes.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	if err := s.notMade(); err != nil {
 		return err
@@ -36,9 +36,9 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 				return fmt.Errorf("begin claiming by lanes on table %s: %w", s.table, err)
 			}
 		}
-		// Which server will be read, and which ids has it given out? Another server may have
-		// answered when the table was opened. If yet another one answers lastID, the first page
-		// shows it.
+		// Start the frontier with the server that answers reads now, because another server may
+		// have answered Open. If yet another server answers lastID, the epoch of the first page
+		// shows this.
 		first, err := s.backend.Read(ctx, backend.Read{}, nil)
 		if err != nil {
 			return fmt.Errorf("begin claiming by lanes on table %s: read the server's epoch (of the primary, as no standby will do): %w", s.table, err)
@@ -50,9 +50,9 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		s.frontier.start(first.Server, given)
 	}
 
-	// An exclusive lock might wait for long behind claims, which share it one after the
-	// other. So the way is read first, and locked only if something changes; the first
-	// heartbeat fails if it has changed in between.
+	// A change of the mode takes an exclusive lock, which may wait long for claims, because
+	// they share the lock. So first read the mode, and change it only if it differs. If the
+	// mode changes in between, the first heartbeat fails.
 	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
 		var stored storage.Claim
 		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored); err != nil {
@@ -71,8 +71,8 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return err
 }
 
-// Heartbeat implements [storage.Store]. It fails with storage.ErrOtherClaim if the way of
-// claiming was changed.
+// Heartbeat implements [storage.Store]. It fails with storage.ErrOtherClaim if the claim
+// mode was changed.
 func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 	return write(ctx, s, "send a heartbeat to table", func() (members storage.Members, xid uint64, err error) {
 		if err := s.keepRows(ctx); err != nil {
@@ -89,7 +89,7 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 		if err != nil {
 			return members, 0, err
 		}
-		if !slices.ContainsFunc(relays, func(m storage.Member) bool { return m.Name == self.Name }) { // its sign of life is over already, as the database took longer than the lease
+		if !slices.ContainsFunc(relays, func(m storage.Member) bool { return m.Name == self.Name }) { // this heartbeat has already expired, because the database took longer than ttl
 			relays = append(relays, storage.Member{Name: self.Name, Config: self.Config})
 		}
 		slices.SortFunc(relays, func(a, b storage.Member) int { return strings.Compare(a.Name, b.Name) })
@@ -97,8 +97,8 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 	})
 }
 
-// Living returns the living relays, by name, and the way of claiming that they have agreed on, which is empty before the
-// first relay. It counts nothing, as a Status does.
+// Living returns the living relays, by name, and the table's claim mode, which is empty before the first relay. Unlike
+// Status, it counts no rows.
 func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []storage.Member, err error) {
 	relays, err = try(ctx, s, "read the living relays of table", func() ([]storage.Member, error) {
 		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &claim); err != nil {
@@ -139,7 +139,7 @@ func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Du
 	grants, err := write(ctx, s, "acquire lanes of table", func() ([]storage.Grant, uint64, error) {
 		return s.backend.Acquire(ctx, name, count, ttl, 1+rand.Int64N(storage.MostFenceStep))
 	})
-	slices.SortFunc(grants, func(a, b storage.Grant) int { return a.Lane - b.Lane }) // so that who reads them reads them in order
+	slices.SortFunc(grants, func(a, b storage.Grant) int { return a.Lane - b.Lane }) // so that the caller reads the lanes in order
 	return grants, err
 }
 
@@ -155,9 +155,10 @@ func (s *Store) Release(ctx context.Context, name string, renewals []storage.Ren
 	return err
 }
 
-// renew changes the leases of each epoch, of which there is one unless another server
-// has answered just now, and returns those that held. Leases are given to the database
-// in the order of lanes: two changes that meet lock in the same order.
+// renew applies a change to the leases, in one call for each epoch of their marks, and
+// returns the leases that are still valid. The marks have several epochs only after
+// another server has answered. Each call has its leases in the order of lanes, so that
+// concurrent changes lock in the same order.
 func (s *Store) renew(ctx context.Context, change backend.LeaseChange, renewals []storage.Renewal) (held []storage.Lease, err error) {
 	byEpoch := map[string][]backend.Lease{}
 	for _, renewal := range renewals {
@@ -207,8 +208,8 @@ func (s *Store) Journals(ctx context.Context) ([]storage.Journal, error) {
 	})
 }
 
-// Pick implements [storage.Journaler]. A row that waits for another attempt has
-// left the pending ones: so it looks at the held ones last.
+// Pick implements [storage.Journaler]. It reads the held rows last, because a row that
+// must wait for another attempt moves from the hot table to the held table.
 func (s *Store) Pick(ctx context.Context, wanted []storage.RowID) ([]storage.Row, error) {
 	pending, err := s.pick(ctx, wanted, false)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What people ask for: a status, messages and what becomes of the parked ones.
+// The calls of operators: a status, lists of messages, and changes of parked and waiting messages.
 
 const (
-	listed     = 100  // rows of a listing without a limit
-	changeStep = 1000 // rows of one change
+	listed     = 100  // maximum rows of a listing whose filter has no limit
+	changeStep = 1000 // maximum rows of one change
 )
 
-// Status implements [storage.Operator]. It counts 50,000 rows of each kind; if there are
-// more, it returns an estimate, which is the server's own on PostgreSQL and SQL Server, and the
-// span of their ids elsewhere.
+// Status implements [storage.Operator]. It counts up to 50,000 rows of each kind. For more pending or
+// done rows, it returns an estimate: the server's own on PostgreSQL and SQL Server, and the span of
+// the ids elsewhere. For more scheduled, retry or parked rows, it returns a lower bound.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {
 	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
 		status, err := backend.ReadStatus(ctx, s.db, s.capabilities)
@@ -44,10 +44,10 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) ([]storage.Info
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// selection tells the ids of rows from those of messages, and bounds what is listed.
+// selection separates a filter's row ids from its message ids, and sets the default limits of a listing.
 func selection(filter storage.Filter) (backend.Filter, error) {
 	selected := backend.Filter{Filter: filter, ByID: len(filter.IDs) > 0}
-	if filter.Holds && filter.State == "" { // no other state has the column
+	if filter.Holds && filter.State == "" { // only parked rows hold their keys
 		selected.State = storage.StateError
 	}
 	selected.Limit, selected.MaxBytes = cmp.Or(max(0, filter.Limit), listed), cmp.Or(max(0, filter.MaxBytes), storage.ListBytes)
@@ -149,7 +149,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 	brokenOff, err := try(ctx, s, what, func() (brokenOff, err error) {
 		given := false
 		err = s.backend.Parked(ctx, selected, within, func(row storage.Parked) { given = true; each(row) })
-		if given { // a second attempt would give rows again
+		if given { // a second attempt would pass rows to each again
 			return err, nil
 		}
 		return nil, err
@@ -160,8 +160,8 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 	return err
 }
 
-// byRows says how the table is claimed: then no message waits for another of its key, and no
-// relay carries out what is wanted of a retry.
+// byRows reports whether the table is claimed by rows. Then no message waits for another message of
+// its key, and no relay carries out a skip or a discard of a retry.
 func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 	return try(ctx, s, what, func() (bool, error) {
 		var claim storage.Claim
@@ -170,8 +170,8 @@ func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 	})
 }
 
-// changeParked goes on in steps until nothing is left, and says how many it
-// changed, also if it fails on its way. Only a Redirect is to a sink.
+// changeParked changes all rows that the filter selects, in steps of changeStep. It returns the number of
+// changed rows, even with an error. Only changes that redirect rows have a sink.
 func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange, sink string) (changed int, err error) {
 	if filter.State != "" && filter.State != change.State() {
 		return 0, nil
@@ -195,7 +195,7 @@ func (s *Store) changeParked(ctx context.Context, what string, filter storage.Fi
 		if err != nil || len(ids) < selected.Limit {
 			return changed, err
 		}
-		for _, id := range ids { // the last one may have more rows, for other sinks
+		for _, id := range ids { // the last id may have more rows, for other sinks
 			selected.AfterID = max(selected.AfterID, id-1)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 // Reading. Read returns a page: the pending rows above a position of each lane, in the order of ids within the lane and without gaps,
 // and the promises of the [frontier] about rows that may still appear. Scan walks over rows that were read before, and returns
-// those that the caller wants. Due returns deferred rows that are due. BlockedKeys and BlockedAmong return blocked keys: those of
-// some lanes, or those among given keys.
+// the rows that the caller wants. Due returns deferred rows that are due. BlockedKeys returns the blocked keys of some lanes, and
+// BlockedAmong returns which of the given keys are blocked.
 
 // Read implements [storage.LaneStore]. The row that crosses MaxBytes is still returned.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
@@ -26,9 +26,9 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		page, err := s.page(ctx, request)
-		// The last id must be queried if a position lies above it: another relay has read up to there, or the id sequence was reset. A
-		// frontier of open transactions knows only the ids of rows that it has read, so there the last id must also be queried if a
-		// page ends below its Until.
+		// Query the last id if a position lies above it: another relay has read up to there, or the id sequence was reset. A frontier
+		// of open transactions knows only the ids of rows that it has read. With such a frontier, also query the last id if a position
+		// was read to its end and its Until lies above the last id.
 		unknown := s.capabilities.Frontier == backend.OpenTransactions && !page.More
 		if err == nil && slices.ContainsFunc(request.Positions, func(p storage.Position) bool {
 			return p.After > page.LastID || unknown && p.Until > page.LastID
@@ -67,7 +67,7 @@ type poolWatch struct {
 
 const (
 	wasteful        = 100 // how many idle connections must be closed before the warning
-	idleConnections = 8   // more than a relay uses concurrently
+	idleConnections = 8   // the number that the warning recommends; see Open
 )
 
 // page reads a page. If it fails, the frontier is unchanged, and the next page reports the same.
@@ -91,7 +91,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 		}
 		if nothingNew := began.current && s.frontier.idle(first); nothingNew || len(request.Positions) == 0 {
 			if !nothingNew {
-				s.endOfLane = nil // this page reports the rows that have appeared
+				s.endOfLane = nil // rows may have appeared, which only this page reports
 			}
 			err = s.frontier.guarantee(ctx, first, began, &page)
 			return page, err
@@ -111,7 +111,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	r.leftOut = r.leftOut || r.full() || len(r.rows) >= r.asked // the statement may have left out rows
 	s.sizer.learn(&r)
-	if !first.Told { // each row repeats the first line, but the page has no row
+	if !first.Told { // some databases return the first line only with a row
 		if first, err = s.backend.Read(ctx, backend.Read{}, nil); err != nil {
 			return page, err
 		}
@@ -134,7 +134,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	return page, nil
 }
 
-// bounded returns the positions with an Until in each.
+// bounded returns a copy of the positions, with the highest possible Until for each position without a limit.
 func bounded(positions []storage.Position) []storage.Position {
 	positions = slices.Clone(positions)
 	for i := range positions {
@@ -151,8 +151,8 @@ type reading struct {
 	limit, maxBytes int
 	bytes           int
 	expected        int  // the estimated number of rows
-	share           int  // the most rows of one position; 0: no limit
-	asked           int  // how many rows the statement asks for
+	share           int  // maximum rows of one position; 0: no limit
+	asked           int  // the row limit of the statement
 	leftOut         bool // rows may have been left out, because of a limit or a share
 	byID            bool // the rows are ordered by id, across lanes
 
@@ -192,13 +192,13 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 }
 
 const (
-	candidateLimit = storage.ScanTogether // of one statement
+	candidateLimit = storage.ScanTogether // maximum rows of one statement
 	pickLimit      = 500
-	scanRounded    = 50 * time.Millisecond // of a scan's limit of time: else each one's text would be another statement to the server
+	scanRounded    = 50 * time.Millisecond // unit of a scan's time limit: the text contains the limit, and each new text is another statement to the server
 )
 
-// Scan implements [storage.LaneStore]. One statement walks over the rows, others
-// fetch those that are wanted.
+// Scan implements [storage.LaneStore]. One statement reads the candidates, and others
+// fetch the rows that keep selects.
 func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	if len(positions) == 0 {
 		return nil, nil, nil
@@ -206,7 +206,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	positions = bounded(positions)
 	byID := s.capabilities.Walk == backend.WalkByID
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
-		// It is there to check the rows' order, and is never full: candidates bring no payload.
+		// order only checks the order of the rows. It is never full, because candidates have no payload.
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: byID}
 		query := s.backend.Candidates(positions, except, candidateLimit)
 		if deadline, ends := ctx.Deadline(); ends && s.capabilities.WithTimeLimit != nil {
@@ -221,7 +221,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(met) == candidateLimit { // what is left after the last row
+	if len(met) == candidateLimit { // return what remains after the last row
 		last := met[len(met)-1]
 		found := false
 		for _, p := range positions {
@@ -231,7 +231,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 			case !found && p.Lane == last.Lane && last.ID > p.After && last.ID <= p.Until:
 				p.After, found = last.ID, true
 			case !found:
-				continue // was walked to its end
+				continue // this position was read to its end
 			}
 			if p.After < p.Until {
 				left = append(left, p)
@@ -254,7 +254,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	return rows, left, nil
 }
 
-// pick fetches rows, pending or deferred, some at a time.
+// pick fetches pending or deferred rows, at most pickLimit in one statement.
 func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (rows []storage.Row, err error) {
 	for part := range slices.Chunk(wanted, pickLimit) {
 		picked, err := try(ctx, s, "scan table", func() ([]storage.Row, error) {
@@ -271,7 +271,7 @@ func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (ro
 	return rows, nil
 }
 
-// lastID asks for the highest id that was given out.
+// lastID queries the highest id that was assigned.
 func (s *Store) lastID(ctx context.Context) (last int64, err error) {
 	if last, err = backend.LastID(ctx, s.db, s.capabilities.Queries.LastID); err != nil {
 		err = fmt.Errorf("read the last id of table %s: %w", s.table, err)
@@ -336,32 +336,32 @@ func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, l
 	return rows, storage.DueCursor{At: last.Message.AvailableAt, ID: last.ID}, nil
 }
 
-// pageSizer says how much each statement of a page is asked for, by what it has
-// learned from the pages before.
+// pageSizer determines the limits of each page's statement from the sizes of earlier
+// pages.
 //
-// Each position gives an equal share, so that a page has rows that were written
-// at about the same time, from all lanes.
+// Each position gets an equal share of a page, so that a page has rows of all lanes
+// that were written at about the same time.
 type pageSizer struct {
 	rowSize  int // bytes of the average row's payload in the last page
 	pageSize int // rows of the last page
 
-	// shareFactor is by how much a position's share may exceed its equal part.
+	// shareFactor is the factor by which a position's share may exceed its equal part.
 	shareFactor int
 }
 
 const (
-	minRowSize    = 256     // is assumed of rows' payloads at least
-	largeRowSize  = 1 << 20 // is assumed after a read that failed: it may have taken too long for its rows
-	manyPositions = 8       // are worth sharing a page among
-	minShare      = 16      // rows
+	minRowSize    = 256     // minimum of the assumed size of a payload, in bytes
+	largeRowSize  = 1 << 20 // assumed size of a payload after a failed read, which may have taken too long because of its rows
+	manyPositions = 8       // number of positions from which a page is shared among them
+	minShare      = 16      // minimum share of a position, in rows
 )
 
-// ask makes the request for a page.
+// ask returns the request for a page. number requests a transaction with a number.
 //
-// The database needn't count bytes if rows like those of the page before are
-// far from the bound: rows beyond it are fetched in vain, and cut off here.
-// Else it is asked for hardly more rows than will do, as some databases can't
-// count bytes. If the frontier needs a number, the statement takes one.
+// If rows of the size of the last page's rows would stay far below maxBytes, the
+// database doesn't count bytes; reading.take drops rows beyond the limit.
+// Otherwise ask limits the page to about twice the rows that fit, because some
+// databases can't count bytes.
 func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {
@@ -377,8 +377,8 @@ func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	return read
 }
 
-// learn widens the shares after a page that was far from full though there was
-// more: some lanes are busier than others, or most ids are not this relay's.
+// learn doubles the shares after a page that was less than half full although rows
+// were left out, because some lanes are busier than others. A full page halves them.
 func (p *pageSizer) learn(r *reading) {
 	p.pageSize = len(r.rows)
 	if len(r.rows) > 0 {

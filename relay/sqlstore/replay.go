@@ -43,8 +43,8 @@ func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage
 	return is, err
 }
 
-// Replay implements [storage.Replayer]. It looks for the messages first, which may take long, and
-// then copies in a short transaction those that are there still.
+// Replay implements [storage.Replayer]. It first finds the messages, which may take long. Then it
+// copies the messages that still exist, in a short transaction.
 func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is storage.Replay, copies []storage.RowID, err error) {
 	is = was
 	filter, err := selection(storage.Filter{IDs: was.IDs, Topic: was.Topic, Key: was.Key, Sink: was.Sink, AfterID: was.AfterID})
@@ -61,18 +61,18 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 		is.AfterID = row.ID
 		sameMessage := func(other backend.DeliveredRow) bool { return other.ID == row.ID && other.MessageID == row.MessageID }
 		if was.To != "" && slices.ContainsFunc(rows[:i], sameMessage) {
-			continue // another part of the message, which was delivered to other sinks: one copy is for the sink
+			continue // another row of the message, for other sinks: the sink gets one copy
 		}
 		settlements = append(settlements, storage.Settlement{
 			ID: row.ID, Lane: row.Lane, MessageID: row.MessageID, Sinks: row.Sinks,
-			Deferred:   true, // its sinks tell it from others, as those of a held row do
+			Deferred:   true, // Sinks distinguish the done rows of a message, as they do held rows
 			DeadLetter: &storage.Copy{MessageID: row.MessageID, Topic: row.Topic, Sinks: cmp.Or(was.To, row.Sinks), Headers: withHeader(row.Headers, storage.ReplayedHeader, was.Name)},
 		})
 	}
 	is.Finished = !more
 	copies, err = s.changeReplay(ctx, &was, &is, settlements)
 	if errors.Is(err, storage.ErrInvalid) {
-		if limit > 1 { // looks by halves for the message that is refused
+		if limit > 1 { // find the message that the database rejects by halving the limit
 			return s.Replay(ctx, was, limit/2)
 		}
 		is.Refused += int64(len(settlements))
@@ -84,8 +84,8 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 	return is, copies, nil
 }
 
-// delivered returns the next delivered rows, and whether there are more. An id may have several
-// rows, as it was given out again: they come together, as the next ones are those of higher ids.
+// delivered returns the next delivered rows, and whether more exist. An id may have several rows, for
+// example because it was assigned again. delivered returns all of them, because the next call starts above that id.
 func (s *Store) delivered(ctx context.Context, filter backend.Filter, untilID int64, limit int) (rows []backend.DeliveredRow, more bool, err error) {
 	for ; ; limit *= 2 {
 		filter.Limit = limit + 1
@@ -101,11 +101,11 @@ func (s *Store) delivered(ctx context.Context, filter backend.Filter, untilID in
 	}
 }
 
-// changeReplay sets how many copies were written: fewer than were wanted, where some have been
-// purged meanwhile.
+// changeReplay writes the copies, stores the replay, and adds the number of written copies to
+// is.Written. The number is lower than len(copies) if rows have been purged in the meantime.
 func (s *Store) changeReplay(ctx context.Context, was, is *storage.Replay, copies []storage.Settlement) ([]storage.RowID, error) {
 	asText := func(replay storage.Replay) string {
-		text, _ := json.Marshal(replay) // of strings, numbers and times
+		text, _ := json.Marshal(replay) // has only strings, numbers and times
 		return string(text)
 	}
 	change := backend.ReplayChange{Name: is.Name, Copies: copies}
@@ -138,8 +138,8 @@ func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (int, er
 	})
 }
 
-// withHeader is the JSON of a message's headers with one more. Where they can't be read they
-// stay as they are: such a message is parked.
+// withHeader returns the JSON of a message's headers with one more header. It returns headers that
+// it can't read unchanged; a relay parks such a message.
 func withHeader(headers, name, value string) string {
 	all := map[string]any{}
 	if headers != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Claim implements [storage.RowStore]. It also returns rows whose time is still
-// to come, marked as such.
+// Claim implements [storage.RowStore]. It also returns rows that are not due yet,
+// with Later set.
 func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 	if request.Limit <= 0 {
 		return nil, nil
@@ -37,8 +37,9 @@ func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) ([]stor
 	return claimed, nil
 }
 
-// otherClaim says why nothing was done, if the table isn't claimed by rows any more:
-// the statement found nothing then, or not even its indexes.
+// otherClaim returns ErrOtherClaim if the table is no longer claimed by rows, and
+// otherwise err. The caller's statement then found no rows, or failed because its
+// indexes don't exist any more.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
 	var stored storage.Claim
 	lookErr := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored)
@@ -51,7 +52,7 @@ func (s *Store) otherClaim(ctx context.Context, err error) error {
 	return err
 }
 
-// any says whether a query finds anything; true if there is none.
+// any reports whether the query returns a row. It returns true if the query is empty.
 func (s *Store) any(ctx context.Context, what string, query backend.Query) (bool, error) {
 	if query.SQL == "" {
 		return true, nil
@@ -59,7 +60,7 @@ func (s *Store) any(ctx context.Context, what string, query backend.Query) (bool
 	return try(ctx, s, what, func() (bool, error) { return backend.Any(ctx, s.db, query) })
 }
 
-// order is that of the claim's own picking, which what it returns has not.
+// order returns a comparison that sorts rows as the claim picked them. The backend returns them unsorted.
 func order(pick storage.Pick) func(a, b storage.Row) int {
 	byID := func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) }
 	switch pick {
@@ -74,11 +75,11 @@ func order(pick storage.Pick) func(a, b storage.Row) int {
 	}
 }
 
-// Extend implements [storage.RowStore]. A claim that has ended and was not taken
-// back is extended like any other. It waits for this store's settles of claimed
-// rows, and they for it: a statement that comes upon a row which another has
-// just changed passes it over. Rows that are being handled stay claimed: they are
-// locked, and not every database can pass them over.
+// Extend implements [storage.RowStore]. It also extends a claim that has expired if
+// the row was not reclaimed. Extend and this store's settlements of claimed rows wait
+// for each other, because a statement skips rows that another one has just changed.
+// Extend reports rows whose handlers run as still claimed and doesn't update them:
+// their transactions have locked them, and not every database can skip locked rows.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	if err := s.notMade(); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	if err != nil {
 		return storage.Settled{}, err
 	}
-	if ordered[0].Token != "" { // no claim may be extended meanwhile
+	if ordered[0].Token != "" { // Extend waits for this settlement
 		s.claims.RLock()
 		defer s.claims.RUnlock()
 	}
@@ -36,8 +36,8 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	})
 }
 
-// settle changes each row once, usually in one call of the backend, and counts the results of the settlements as they were given. If tx is
-// nil, the backend uses a transaction of its own.
+// settle changes each row once, usually in one call of the backend. It counts the results for all given settlements, including
+// several of one row. If tx is nil, the backend uses its own transaction.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
 	apart := false
 	for i := range ordered { // by index, because a settlement is large
@@ -62,8 +62,8 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// alike is what the settlements of one call of the backend have in common: their kind, and, if they move pending rows that name sinks,
-// these sinks. For such rows the backend checks that they still name the same sinks. For the many rows that name none, it saves
+// alike is the key of a group of settlements that one call of the backend writes: their kind, and, if they move pending rows that
+// name sinks, these sinks. For such rows the backend checks that they still name the same sinks. Most rows name none and don't need
 // this check.
 type alike struct {
 	kind  int
@@ -76,7 +76,7 @@ const (
 	discarded        // the backend treats them as done rows that aren't kept
 )
 
-// settleApart settles rows of different kinds, in one transaction.
+// settleApart settles rows of different kinds in one transaction, with one call of the backend for each group.
 func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered []storage.Settlement) (settled backend.Settled, err error) {
 	groups := map[alike][]storage.Settlement{}
 	for _, t := range ordered {
@@ -116,8 +116,8 @@ func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep b
 	return settled, err
 }
 
-// Parallelism implements [storage.Store]. Where one may write at a time, one settlement of all lanes
-// touches rows that lie together; two, of some lanes each, would not.
+// Parallelism implements [storage.Store]. A database with one writer at a time gets one settlement, because a
+// settlement of all lanes changes adjacent rows, and two settlements of some lanes each would not.
 func (s *Store) Parallelism() storage.Parallelism {
 	if s.notMade() != nil {
 		return storage.Parallelism{Claims: 1, Settles: 1}
@@ -128,9 +128,9 @@ func (s *Store) Parallelism() storage.Parallelism {
 	return storage.Parallelism{Claims: s.capabilities.Claims, Settles: 2}
 }
 
-// inOrder returns the settlements in the order of lanes and ids, each row once: two
-// settles that meet lock in the same order. Those that are so already aren't copied, as they
-// are large, and there are many. And it makes texts storable: a sink's words may be any bytes.
+// inOrder checks the settlements, and returns them in the order of lanes and ids, each row once, so
+// that concurrent settlements lock in the same order. It makes the texts of sinks storable, which may
+// have any bytes. It copies the settlements only if it has to, because they are large and many.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	ready := true
 	asIs := func(text string) bool { return text == "" || storable(text) == text }
@@ -160,7 +160,7 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 				if t.Left+last.Left != "" {
 					return nil, fmt.Errorf("settle row %d: the batch has several settlements of the row, and one is for some of its sinks", t.ID)
 				}
-				continue // the first one changes it, and the others find it gone
+				continue // the first settlement changes the row, and the others count as missing
 			}
 		}
 		t.Error, t.Receipt = storable(t.Error), storable(t.Receipt)
@@ -169,12 +169,12 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	return ordered, nil
 }
 
-// compareRows compares the rows that two settlements are of.
+// compareRows compares the rows of two settlements.
 func compareRows(a, b *storage.Settlement) int {
 	return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID), cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(amongRows(a), amongRows(b)))
 }
 
-// storable is a text that every database takes.
+// storable replaces invalid UTF-8 and NUL characters in a text, because not every database stores these.
 func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }
@@ -203,8 +203,8 @@ func settleable(t *storage.Settlement, byRows bool) error {
 	return nil
 }
 
-// amongRows tells which of a message's rows is meant: the pending one, or a held one, which differ
-// by their sinks.
+// amongRows returns a text that distinguishes the rows of a message: the pending row, and the held
+// rows, which differ by their sinks.
 func amongRows(t *storage.Settlement) string {
 	if !t.Deferred {
 		return ""
@@ -212,7 +212,7 @@ func amongRows(t *storage.Settlement) string {
 	return "held for " + t.Sinks
 }
 
-// settledStates are those that a settlement may have.
+// settledStates are the states that a settlement may write.
 var settledStates = []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded, storage.StateScheduled, storage.StatePending}
 
 // HandleTx implements [storage.TxStore].
@@ -245,8 +245,8 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done stora
 	return nil
 }
 
-// beginSettled returns a transaction that has marked the row, with no extension
-// meanwhile.
+// beginSettled returns an open transaction that has settled the row. Extend waits until
+// the row is settled.
 func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (*sql.Tx, error) {
 	if settlements[0].Token != "" {
 		s.claims.RLock()
@@ -272,10 +272,10 @@ func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settle
 	})
 }
 
-// handling has the claimed rows whose handlers run.
+// handling has the ids of claimed rows whose handlers run.
 type handling struct {
 	mu  sync.Mutex
-	ids map[int64]int // how many handlers each has: a second one waits, and is refused
+	ids map[int64]int // calls of HandleTx for each id: a second call waits, and is fenced if the first one commits
 }
 
 func (h *handling) add(id int64, count int) {
@@ -289,7 +289,7 @@ func (h *handling) add(id int64, count int) {
 	}
 }
 
-// split tells rows that are being handled from others.
+// split separates the rows whose handlers run from the other rows.
 func (h *handling) split(ids []int64) (handled, others []int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -303,15 +303,15 @@ func (h *handling) split(ids []int64) (handled, others []int64) {
 	return handled, others
 }
 
-// purges remember where the last purge ended, by the database's clock.
+// purges records where the last purge ended.
 type purges struct {
 	mu    sync.Mutex // held by a purge
-	since time.Time
-	anew  time.Time // when since is forgotten
+	since time.Time  // by the database's clock: the next purge begins with rows that finished then
+	anew  time.Time  // by this host's clock: when since is reset
 }
 
-// purgeAnewEvery is how often a purge begins with the oldest done row again: one
-// whose transaction took longer than the retention was passed over.
+// purgeAnewEvery is the interval at which a purge begins at the oldest done row again.
+// Earlier purges missed a row whose transaction took longer than the retention.
 const purgeAnewEvery = 5 * time.Minute
 
 // Purge implements [storage.Store].

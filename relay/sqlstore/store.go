@@ -2,12 +2,12 @@
 // with any driver and a dialect.
 //
 // The package has the code that all databases share; a [backend.Backend] has the
-// statements of one. Its files: store.go opens a table, detects what the server
-// supports, and repeats calls while the database is busy. lanes.go, read.go and
-// settle.go have leases, pages and scans, and settlements; rows.go has claiming by
-// rows. frontier.go decides where rows may still appear, with its implementation for
-// PostgreSQL; that for MySQL and others is in frontier_opentx.go. operator.go has the
-// calls of operators.
+// statements of one database. store.go opens a table, detects what the server supports,
+// and repeats calls while the database is busy. lanes.go has leases, read.go has pages
+// and scans, settle.go has settlements, and rows.go has claiming by rows. frontier.go
+// determines where rows may still appear, and implements this for PostgreSQL and SQLite;
+// frontier_opentx.go implements it for the other databases. operator.go, find.go,
+// replay.go, control.go and check.go have the calls of operators.
 package sqlstore
 
 import (
@@ -55,8 +55,8 @@ type Options struct {
 }
 
 // Store is a table of messages in a SQL database. Its methods may be called
-// concurrently, except Read, Scan and Due, of which only one call may be in progress.
-// Each relay needs its own Store.
+// concurrently, except Read, Scan, Due and FoundLate: only one call of these four may be
+// in progress. Each relay needs its own Store.
 type Store struct {
 	// Findings are Open's findings about the server. Don't change them. Log those that aren't OK.
 	Findings []Finding
@@ -74,7 +74,7 @@ type Store struct {
 	sizer     pageSizer
 	endOfLane map[int]int64 // if the last read found nothing: by lane, the id above which there was no row; otherwise nil
 	pool      poolWatch
-	readFrom  string // the server of the last page
+	readFrom  string // the epoch of the last page
 
 	// For writes.
 	writing  chan struct{} // held by the writer, if only one may write at a time
@@ -82,7 +82,7 @@ type Store struct {
 	handling handling
 	purges   purges
 
-	path string      // the path of the database's file; empty: it has none
+	path string      // the path of the database's file; empty if the database is not a file
 	file os.FileInfo // the file that was opened
 
 	rowsCounted atomic.Int64 // when the fixed rows were last counted, in Unix nanoseconds
@@ -181,11 +181,11 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	return s, nil
 }
 
-// defaultLongestTransaction is long for a transaction that writes a message,
-// and not long to wait for one's place.
+// defaultLongestTransaction is longer than most transactions that write a message.
+// With a larger value, each read would scan more ids for late rows.
 const defaultLongestTransaction = time.Minute
 
-// checkVersion makes sure that the tables are there, and of the version that this release needs.
+// checkVersion returns an error if the tables don't exist or have another version than this release needs.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version string
 	query := s.dialect.SchemaVersion(s.table)
@@ -207,8 +207,9 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		s.table, storage.ErrNoSchema, version, schemaVersion)
 }
 
-// detect asks what the server is, goes on with the variant of the dialect that fits it,
-// and keeps what there is to know. Unordered is as in [dialect.Fit].
+// detect queries the server's version and settings, tests SKIP LOCKED, and then sets the
+// dialect's variant for this server, the findings and the backend. It calls beforeTrial
+// before the test. unordered is as in [dialect.Fit].
 func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) error) (unordered bool, err error) {
 	fitting, differs := s.dialect.(dialect.Fitting)
 	server := dialect.Server{Facts: map[string]string{}, Skips: true}
@@ -220,7 +221,7 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 		if err := backend.All(ctx, s.db, facts, func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
 			return false, fmt.Errorf("identify the server: %w", err)
 		}
-		if _, err := fitting.Fit(server); err != nil { // in a session that won't do, what follows may fail
+		if _, err := fitting.Fit(server); err != nil { // with unsuitable settings, the trial may fail with a less clear error
 			return false, err
 		}
 	}
@@ -251,19 +252,19 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 	return unordered, nil
 }
 
-// The trial waits for nobody's rows: a server that can't skip says so after the
-// second that its transactions may wait for a lock. What takes longer is slow, which
-// is no answer.
+// Limits of the trial. A server that can't skip locked rows returns an error after about
+// a second, because [dialect.Trial] limits the wait for locks. A trial that exceeds
+// trialPatience has no result, because the server is slow.
 const (
 	trialPatience = 5 * time.Second
 	trialTries    = 3
 )
 
-// errTooSlow is what a trial ends with whose time was over before there was an answer.
+// errTooSlow is the error of skips if each attempt has exceeded trialPatience.
 var errTooSlow = fmt.Errorf("the test took longer than %v in each of %d attempts: try again when the server is less busy", trialPatience, trialTries)
 
-// skips makes the trial, if anything is claimed. A time-out says nothing, so it is made
-// again.
+// skips reports whether the server skips locked rows. It repeats a trial that has timed
+// out. For an operator's store it returns true without a trial.
 func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	if s.options.Operator {
 		return true, nil
@@ -286,11 +287,11 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 	return false, errTooSlow
 }
 
-// tryToSkip makes one trial. One transaction locks a row; a second one selects that row and another with SKIP
-// LOCKED. The server skips if the second gets only the other row, or none, as somebody else may hold that. If it
-// waits it gets a lock time-out, and where the syntax is unknown an error: both mean no. If the trial can't be made,
-// tryToSkip returns true: the tables are missing, the user may not lock rows (it can't relay, but may
-// read the status), or the row is already locked.
+// tryToSkip makes one trial. One transaction locks a row; a second one selects that row and another one with SKIP
+// LOCKED. The server skips locked rows if the second transaction gets only the other row, or no row, because a relay may
+// have locked the other row. A lock time-out or a syntax error means that the server doesn't skip. If the trial can't be
+// made, tryToSkip returns true: the tables are missing, the user may not lock rows (such a user can't run a relay, but
+// may read the status), or the first row is already locked.
 func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
 		var row string
@@ -310,8 +311,8 @@ func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool
 	return skips, err
 }
 
-// inTrial works in a transaction whose wait for locks has a bound, and leaves the
-// session as it was.
+// inTrial runs work in a transaction that limits the wait for locks, and then resets the
+// session's limit.
 func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, s.db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, trial.Begin, func(tx *sql.Tx) (err error) {
 		defer func() {
@@ -324,16 +325,16 @@ func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sq
 	})
 }
 
-// A busy database is asked again a few times, not for long: the caller knows
-// better what else there is to do.
+// Limits of the attempts while the database is busy. They are low, because the caller
+// can do other work before it repeats the call.
 const (
-	busyTries    = 4
-	busyPause    = 20 * time.Millisecond // at most, before the second try; then more
-	busyPatience = time.Second
+	busyTries    = 4                     // maximum number of attempts
+	busyPause    = 20 * time.Millisecond // maximum pause before the second attempt; later pauses are longer
+	busyPatience = time.Second           // after this time, no further attempt is made
 )
 
-// try carries out what changes nothing when it fails, again while the database
-// is busy, or over a new connection if the server is read-only, and says what it was that failed.
+// try calls work, which must change nothing when it fails. It repeats the call while the database is busy,
+// and over a new connection if the server is read-only. Its errors begin with what, the name of the operation.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
 	if err := s.notMade(); err != nil {
 		return none, err
@@ -352,7 +353,7 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 		}
 		readOnly := s.dialect.ReadOnly(err)
 		switch {
-		case readOnly: // another server may answer to the name by now
+		case readOnly: // the host name may lead to another server now
 			dialect.Redial(ctx, s.db)
 		case s.dialect.TimedOut(err):
 			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrTimeout, err)
@@ -377,8 +378,8 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 	}
 }
 
-// hintOf is the DETAIL and the HINT of an error of PostgreSQL. The errors of pgx and lib/pq have them as fields of these
-// names, and not in their texts. The DETAIL of a refused value is left out: it repeats what the row holds.
+// hintOf returns the DETAIL and the HINT of a PostgreSQL error. The errors of pgx and lib/pq have fields of these names,
+// and omit them from their texts. hintOf omits the DETAIL of a rejected value, because it contains values of the row.
 func hintOf(err error) (text string) {
 	var coded interface{ SQLState() string }
 	if !errors.As(err, &coded) {
@@ -398,8 +399,8 @@ func hintOf(err error) (text string) {
 	return text
 }
 
-// write is try for statements that write; where one may write at a time, callers queue. Work
-// returns the number that its transaction had, 0 if it had none: the frontier is told.
+// write is try for statements that write. If the database allows one writer at a time, callers queue. work
+// returns the number of its transaction, or 0 if the transaction has none; write reports it to the frontier.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
 	if err := s.notMade(); err != nil {
 		return none, err
@@ -420,9 +421,9 @@ func write[T any](ctx context.Context, s *Store, what string, work func() (value
 	})
 }
 
-// turn waits for this writer's turn, where one may write at a time: it has it until it takes from
-// writing again. Writers queue here, as a wait for the database's own lock polls, and sleeps in
-// between.
+// turn waits until no other call of this store writes, if the database allows one writer at a time. The
+// caller ends its turn by receiving from s.writing. Writers queue here because a wait for the database's
+// own lock polls, with pauses in which the lock may be free.
 func (s *Store) turn(ctx context.Context) error {
 	select {
 	case s.writing <- struct{}{}:
