@@ -1,6 +1,6 @@
-// Package mysql is the [backend.Backend] of MySQL 8.0.13 and later and MariaDB 10.5 and
-// later. Its statements stand in mysql.sql; those that depend on what is asked for are
-// built in the other files.
+// Package mysql has the [backend.Backend] of MySQL 8.0.13 and later and MariaDB 10.5 and
+// later. Fixed statements are in mysql.sql; the Go files build the statements that depend
+// on the request.
 package mysql
 
 import (
@@ -22,13 +22,13 @@ import (
 //go:embed mysql.sql
 var file string
 
-// MySQL is a table in MySQL or MariaDB.
+// MySQL is the backend of a table in MySQL or MariaDB.
 type MySQL struct {
 	db      *sql.DB
 	dialect dialect.Dialect
 	table   dialect.Table
 	server  string // the dialect's name
-	skips   bool   // a locking select can pass over rows that others have locked
+	skips   bool   // a locking SELECT can skip rows that other transactions have locked
 	named   []any  // the arguments of {named}
 	sql     backend.Statements
 
@@ -37,13 +37,13 @@ type MySQL struct {
 
 var _ backend.TransactionLister = (*MySQL)(nil)
 
-// The servers, by their dialects' names.
+// The names of the servers' dialects.
 const (
 	mysql8  = "mysql"
 	mariaDB = "mariadb"
 )
 
-// New returns the backend. The dialect is the one that fits the server.
+// New returns the backend. The dialect must match the server.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 	m := &MySQL{db: db, dialect: d, table: table.Backquoted(), server: d.Name(), skips: dialect.SkipsLocked(d)}
 	words := map[string]string{
@@ -65,7 +65,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 		if m.skips {
 			words["skip t"] = " FOR UPDATE OF t SKIP LOCKED"
 		}
-	case mariaDB: // has no number for all times
+	case mariaDB: // has no server_uuid
 		words["unchecked"] = "SET STATEMENT check_constraint_checks = 0 FOR\n"
 		words["server"] = "CONCAT(@@hostname, ':', @@port, '/', @@server_id)"
 	}
@@ -75,10 +75,10 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// Capabilities implements [backend.Backend]. All lanes are read in one go along the ids. MariaDB doesn't tell InnoDB where a
-// range ends: who reads a lane to its end there passes over the deleted rows of all lanes behind it, as long as some old
-// snapshot keeps them, up to the next row that is there. MySQL does, but a range for each lane is dear to plan: reads of
-// few rows took it 1.4 times the CPU, and a drain gained 3 % by them.
+// Capabilities implements [backend.Backend]. A read covers all lanes together, in the order of ids. MariaDB doesn't tell InnoDB
+// where a range ends: a read to the end of a lane would also pass over the deleted rows of the lanes behind it, up to the next
+// existing row, while an old snapshot prevents their purge. MySQL does tell InnoDB, but a range for each lane is expensive to
+// plan: reads of few rows took 1.4 times the CPU, and a drain became only 3 % faster.
 func (m *MySQL) Capabilities() backend.Capabilities {
 	capabilities := backend.Capabilities{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByID, WithTimeLimit: m.withTimeLimit,
@@ -103,7 +103,8 @@ func (m *MySQL) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, m.db, readCommitted, nil, work)
 }
 
-// inTurn works in a transaction that has its turn, where rows can't be passed over.
+// inTurn runs work in a transaction. If the server can't skip locked rows, the transaction first locks the row of the
+// statement "turn", so that such transactions run one after the other.
 func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
 	var turn []backend.Query
 	if !m.skips {
@@ -112,13 +113,13 @@ func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, m.db, readCommitted, turn, work)
 }
 
-// text is a statement, or a part of one. Numbers are part of its text; texts are arguments.
+// text is a statement or a part of one. Numbers are written into the SQL; texts are arguments.
 type text struct {
 	sql  string
 	args []any
 }
 
-// join puts texts, and strings, one after the other.
+// join concatenates its parts, each a text or a string of SQL.
 func join(parts ...any) (t text) {
 	var sql strings.Builder
 	for _, part := range parts {
@@ -144,7 +145,7 @@ func number[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) 
 
 func microseconds(by time.Duration) string { return number(by.Microseconds()) }
 
-// arguments is a list for IN of so many arguments.
+// arguments returns a list of count placeholders for IN.
 func arguments(count int) string {
 	if count == 0 {
 		return "(NULL)"
@@ -156,7 +157,7 @@ func texts(values []string) []any {
 	return backend.Column(values, func(value *string) any { return *value })
 }
 
-// timestamp takes the zero time, too: it is before all others.
+// timestamp formats a time in UTC. The zero time is before all others.
 func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000000") }
 
 // SetClaimMode implements [backend.Backend].
@@ -205,8 +206,8 @@ func (m *MySQL) Acquire(ctx context.Context, relay string, count int, ttl time.D
 func grantedLane(g *storage.Grant) int { return g.Lane }
 func leasedLane(l *storage.Lease) int  { return l.Lane }
 
-// ChangeLeases implements [backend.Backend]. It locks the lanes whose leases hold, and
-// changes them.
+// ChangeLeases implements [backend.Backend]. It locks the lanes whose leases are still valid,
+// and then changes them.
 func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []storage.Lease, xid uint64, err error) {
 	lanes, pairs := leaseLists(backend.Column(leases, func(l *backend.Lease) storage.Lease { return l.Lease }))
 	err = m.inTx(ctx, func(tx *sql.Tx) error {
@@ -240,7 +241,7 @@ func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, le
 	return held, xid, err
 }
 
-// leaseLists are the lanes, and the pairs of lanes and fences.
+// leaseLists returns two SQL lists: the lanes, and the pairs of lane and fence.
 func leaseLists(leases []storage.Lease) (lanes, pairs string) {
 	for i, l := range leases {
 		if i > 0 {
@@ -251,7 +252,7 @@ func leaseLists(leases []storage.Lease) (lanes, pairs string) {
 	return backend.NumberList(backend.Column(leases, leasedLane)), pairs
 }
 
-// marks are the ones given, if they were made in this epoch.
+// marks returns an expression: the given marks, or the stored ones if the given ones were made in another epoch.
 func (m *MySQL) marks(epoch string, leases []backend.Lease) text {
 	marks := byLane(leases, "marks", func(l backend.Lease) string { return l.Marks })
 	if epoch == "" {
@@ -260,7 +261,7 @@ func (m *MySQL) marks(epoch string, leases []backend.Lease) text {
 	return join("CASE WHEN "+m.sql.Text("server")+" <> ", arg(epoch), " THEN marks ELSE ", marks, " END")
 }
 
-// byLane chooses a value by the lane.
+// byLane returns a CASE expression: the value of the lease of the row's lane, or otherwise if no lease has the lane.
 func byLane(leases []backend.Lease, otherwise string, value func(backend.Lease) string) text {
 	parts := []any{"CASE lane"}
 	for _, l := range leases {
@@ -287,8 +288,8 @@ func (m *MySQL) Read(ctx context.Context, page backend.Read, take func(storage.R
 	return line, err
 }
 
-// page goes along the index on ids, but for keys, which are rare. So every row says which server this is, and where
-// there is none, that alone is asked. The bytes are bounded by whoever asks for a number of rows.
+// page returns the query of a read, which uses the index on ids, except for keys, which are rare. Every row repeats the
+// first line, and without positions the query selects only that. It ignores MaxBytes: the store sets a Limit that fits.
 func (m *MySQL) page(page backend.Read) backend.Query {
 	if len(page.Positions) == 0 {
 		return m.sql.Query("first line")
@@ -302,7 +303,7 @@ func (m *MySQL) Candidates(positions []storage.Position, except []string, limit 
 	return m.walk(columns, positions, except, limit)
 }
 
-// withTimeLimit bounds a SELECT by the server's clock, [MySQL]'s and [MariaDB]'s.
+// withTimeLimit returns the SELECT with a time limit that the server enforces, in the syntax of [MySQL] or [MariaDB].
 //
 // [MySQL]: https://dev.mysql.com/doc/refman/8.4/en/optimizer-hints.html#optimizer-hints-execution-time
 // [MariaDB]: https://mariadb.com/kb/en/set-statement/
@@ -313,23 +314,23 @@ func (m *MySQL) withTimeLimit(statement string, limit time.Duration) string {
 	return strings.Replace(statement, "SELECT ", "SELECT /*+ MAX_EXECUTION_TIME("+number(limit.Milliseconds())+") */ ", 1)
 }
 
-// walk selects columns of the rows t at the positions: without keys, by ids; with keys, along the primary key, in a
-// select for all positions in the order of lanes, and another one where that order begins anew. It names the
-// index: with other statistics than the table's own, or none, a server would read and sort all that there is. It compares
-// the topics to leave out as bytes, since the collation ignores blanks at the end.
+// walk returns a query for columns of the rows t at the positions. Without keys it reads along the index on ids. With keys
+// it reads along the primary key, in one SELECT for each run of positions whose lanes ascend. It names the index, because
+// with wrong or missing statistics a server would read and sort the whole table. It compares the topics to leave out as
+// bytes, because the collation ignores spaces at the end.
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {
 		otherThan = " AND (CAST(t.topic AS BINARY) NOT IN " + arguments(len(except)) + " OR t.sinks <> '')"
 	}
 	if positions[0].Key == "" {
-		whole := backend.Whole(positions) // the index's entries have the lane, too
+		whole := backend.Whole(positions) // the entries of the index also have the lane
 		return query("SELECT "+columns+" FROM "+m.table.Pending+" AS t FORCE INDEX (id)"+
 			" WHERE "+within(whole)+" AND "+backend.WithinWhole(positions)+otherThan+" ORDER BY t.id LIMIT "+number(limit), texts(except)...)
 	}
 	var parts []string
 	var args []any
-	for len(positions) > 0 { // one part as long as the lanes ascend
+	for len(positions) > 0 { // one part for each run of ascending lanes
 		n := 1
 		for n < len(positions) && positions[n].Lane > positions[n-1].Lane {
 			n++
@@ -343,13 +344,13 @@ func (m *MySQL) walk(columns string, positions []storage.Position, except []stri
 			" WHERE "+among.Condition()+" ORDER BY t.lane, t.id LIMIT "+number(limit))
 		positions = positions[n:]
 	}
-	if len(parts) == 1 { // in parentheses it would be copied before it is sent
+	if len(parts) == 1 { // no parentheses: with them, the server copies the rows before it sends them
 		return query(parts[0], args...)
 	}
 	return query("("+strings.Join(parts, ")\nUNION ALL (")+")\nLIMIT "+number(limit), args...)
 }
 
-// within is the condition of a position's ids.
+// within returns the condition that the id of a row t is in the position's range.
 func within(p storage.Position) string {
 	where := "t.id > " + number(p.After)
 	if p.Until < 1<<63-1 {
@@ -371,8 +372,8 @@ func (m *MySQL) pick(rows []storage.RowID) backend.Query {
 	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Pending + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
 }
 
-// among is a condition of rows t, by a list of ids for each lane: ranges of the key that
-// all servers know. The rows are in the order of lanes or not.
+// among returns the condition that t is one of the rows, which may be in any order. It has a
+// list of ids for each lane, which all servers read as ranges of the primary key.
 func among(rows []storage.RowID) string {
 	var order []int
 	ids := map[int][]int64{}
@@ -403,9 +404,9 @@ func (m *MySQL) BlockedKeys(lanes []int, limit int) backend.Query {
 	return m.sql.Fill("blocked keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)})
 }
 
-// BlockedAmong implements [backend.Backend]. It has a list of keys for each lane: ranges of the
-// index that all servers know. For the collation blanks at the end don't count, so keys
-// that differ in nothing else are kept apart as bytes.
+// BlockedAmong implements [backend.Backend]. Its condition has a list of keys for each lane,
+// which all servers read as ranges of the index. It groups keys as bytes, because for the
+// collation two keys are equal if they differ only in spaces at the end.
 func (m *MySQL) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	names := map[int][]any{}
 	for _, key := range keys {
@@ -442,10 +443,10 @@ func (m *MySQL) Claim(ctx context.Context, request storage.ClaimRequest) (claime
 	return claimed, err
 }
 
-// free selects and locks the free rows that are to be claimed. It names the index that
-// has the order, for with a sort all that is free would be locked. With a bound it leaves
-// out payloads that are twice as large as the average row may be, so that what it selects
-// is never much more than what is claimed; what is claimed of these is selected again.
+// free returns the query that selects and locks the free rows for a claim. It names the
+// index that has the order, because a sort would lock all free rows. If MaxBytes is set, it
+// leaves out payloads larger than twice MaxBytes/Limit, so that it never reads much more
+// than the claim takes. [backend.ReadFree] then reads the left-out payloads of claimed rows.
 func (m *MySQL) free(request storage.ClaimRequest) backend.Query {
 	index, order := "claim_id", "t.id"
 	switch request.Pick {
@@ -485,7 +486,7 @@ func (m *MySQL) Extend(ctx context.Context, token string, ids []int64, ttl time.
 				return err
 			}
 		}
-		still, err = backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token)) // also those that were locked
+		still, err = backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token)) // including rows that were locked and not extended
 		return err
 	})
 	return still, err
@@ -516,7 +517,8 @@ func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	return freed, err
 }
 
-// bringBack inserts the rows, and deletes those that came: an id may have others.
+// bringBack inserts the held rows at the places into the hot table, and then deletes the inserted ones from the held table.
+// Other held rows with the same id stay.
 func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error {
 	rows := backend.Column(places, func(place *int64) storage.RowID { return storage.RowID{Lane: int(*place % 64), ID: *place / 64} })
 	slices.SortFunc(rows, func(a, b storage.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })

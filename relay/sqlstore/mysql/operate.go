@@ -14,10 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend]. It asks each table that may have such messages by itself, in the
-// order of one of its indexes and with the limit: the view would be made as a whole first. Where it is
-// to look through so many rows only, it asks first up to which id these are: as a number it bounds the
-// walk on every server.
+// List implements [backend.Backend]. It has a SELECT for each table that may have such messages, in the
+// order of an index and with the limit, because a server would first materialize the whole view. If the
+// filter limits the rows to examine, List first selects the id at which they end: a number in the
+// condition ends the walk on every server.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var list []any
 	var err error
@@ -50,7 +50,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 	for _, state := range []storage.State{storage.StateScheduled, storage.StateRetry, storage.StateError} {
 		shown := []storage.State{state}
 		if state == storage.StateScheduled {
-			shown = append(shown, storage.StatePending) // once it is due
+			shown = append(shown, storage.StatePending) // a scheduled row that is due
 		}
 		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'' AS receipt, '' AS claimed_by, NULL AS finished_at", "t.state = '"+string(state)+"'", shown...)
 	}
@@ -61,7 +61,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 	return backend.ReadInfos(ctx, m.db, join(append(list, "\nORDER BY id LIMIT "+number(filter.Limit))...).query(), filter.MaxBytes)
 }
 
-// conditions leave out what is empty. Texts compare as bytes.
+// conditions returns the filter's conditions on a row t, without empty fields. They compare texts as bytes.
 func conditions(filter backend.Filter) text {
 	parts := []any{" AND t.id > " + number(filter.AfterID)}
 	if filter.UntilID > 0 {
@@ -94,8 +94,8 @@ func conditions(filter backend.Filter) text {
 	return join(parts...)
 }
 
-// ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
-// means, and changes them.
+// ChangeParked implements [backend.Backend]. It locks the rows that meet the filter and the
+// change's condition, and then changes them.
 func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
 	if what == backend.RedirectPending {
 		return m.redirectPending(ctx, filter)
@@ -127,8 +127,8 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 	return ids, err
 }
 
-// redirectPending moves hot rows to the held ones. It finds them without locks, so that it waits for no writer, and
-// looks at them again once they are locked.
+// redirectPending moves hot rows to the held table. It finds the rows without locks, so that it waits for no writer, and
+// checks the conditions again when it locks the rows.
 func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids []int64, err error) {
 	condition := backend.RedirectPending.Condition(m.table.Pending, m.table.Held, "utc_timestamp(6)")
 	found := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Pending+" AS t FORCE INDEX (id) WHERE TRUE"+condition, conditions(filter), " ORDER BY t.id LIMIT "+number(filter.Limit))
@@ -170,7 +170,7 @@ func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64,
 	return backend.ReadParked(ctx, m.db, m.table, "substr(t.last_error, 1, 200)", "TRUE"+where.sql, where.args, filter, within, each)
 }
 
-// Check implements [backend.Backend]. What the server's version says isn't repeated.
+// Check implements [backend.Backend]. It leaves out the server's version, which the store has checked.
 func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	findings := []storage.Finding{m.checkRights(ctx), m.checkHistory(ctx), m.checkTransactions(ctx)}
 	probes := []backend.Probe{
@@ -179,7 +179,7 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Findin
 			"ids have begun anew, as TRUNCATE lets them; such messages are delivered, but late and in no order: use DELETE to empty the table")},
 	}
 	explain := "EXPLAIN "
-	if m.server == mysql8 { // newer ones have another form than lines with columns
+	if m.server == mysql8 { // newer versions have another default format, without columns
 		explain = "EXPLAIN FORMAT=TRADITIONAL "
 	}
 	plan := m.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
@@ -191,8 +191,8 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Findin
 	return append(findings, backend.Findings(ctx, m.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judgePlan}))...)
 }
 
-// checkTransactions looks for a transaction that holds marks back. That the server's list can't be shown at the moment is told
-// by who needs it all the time.
+// checkTransactions looks for a transaction that delays the marks. The finding is OK if the server can't list the
+// transactions at the moment: the store, which needs the list all the time, reports that.
 func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	oldest, err := backend.Lines(ctx, m.db, m.sql.Query("oldest transaction"))
 	switch {
@@ -206,8 +206,8 @@ func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	return storage.Finding{Name: "transactions", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// checkHistory looks how much of what was deleted waits to be purged. It takes the right PROCESS, which is missed
-// elsewhere.
+// checkHistory checks how many transactions InnoDB has yet to purge. The query needs the right PROCESS; another finding
+// reports a user that lacks it.
 func (m *MySQL) checkHistory(ctx context.Context) storage.Finding {
 	length := 0
 	if err := backend.One(ctx, m.db, m.sql.Query("history length"), &length); err != nil && !m.dialect.Denied(err) {
@@ -217,7 +217,7 @@ func (m *MySQL) checkHistory(ctx context.Context) storage.Finding {
 	return storage.Finding{Name: "history", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// judgeHistory takes it for too long where reads pass over the most of it again and again.
+// judgeHistory reports a history of a length at which reads pass over most of it again and again.
 func judgeHistory(length int) (wrong, hint string) {
 	if length <= 500_000 {
 		return "", ""
@@ -226,8 +226,8 @@ func judgeHistory(length int) (wrong, hint string) {
 		"find what holds it, and end it: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 5; KILL ID. If there is nothing, purging is behind: SET GLOBAL innodb_max_purge_lag_delay, or more innodb_purge_threads"
 }
 
-// checkRights explains statements that need the rights: who lacks one may not have them
-// explained either. Roles count, which no list of rights shows.
+// checkRights runs a statement for each right. Most are an EXPLAIN, which the server rejects
+// if the right is missing. Unlike a list of grants, this includes rights from roles.
 func (m *MySQL) checkRights(ctx context.Context) storage.Finding {
 	var lacking []string
 	for _, needed := range []struct{ name, column, rights string }{
@@ -252,7 +252,7 @@ func (m *MySQL) checkRights(ctx context.Context) storage.Finding {
 	return storage.Finding{Name: "rights", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// try is a statement that changes nothing, and takes a right.
+// try returns a statement that needs the right and changes nothing.
 func try(right, name, column string) backend.Query {
 	switch right {
 	case "INSERT":
@@ -275,7 +275,7 @@ func (m *MySQL) Explain(ctx context.Context, query backend.Query) (wrong string,
 	statement := strings.TrimPrefix(query.SQL, m.unchecked)
 	if into, selecting, found := strings.Cut(statement, "\nSELECT"); found && (strings.HasPrefix(into, "INSERT") || strings.HasPrefix(into, "REPLACE")) {
 		selecting, _, _ = strings.Cut(selecting, "\nON DUPLICATE KEY")
-		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole
+		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole statement
 	}
 	rows, err := m.db.QueryContext(ctx, explain+statement, query.Args[:min(len(query.Args), strings.Count(statement, "?"))]...)
 	if err != nil {
@@ -299,7 +299,7 @@ func (m *MySQL) Explain(ctx context.Context, query backend.Query) (wrong string,
 			line[strings.ToLower(name)] = values[i].String
 		}
 		sorted := strings.Contains(line["extra"], "Using filesort") || strings.Contains(line["extra"], "Using temporary")
-		counts := line["type"] == "index" && strings.Contains(line["extra"], "Using index") // others are walked up to a limit
+		counts := line["type"] == "index" && strings.Contains(line["extra"], "Using index") // other index scans end at a LIMIT
 		if n, _ := strconv.Atoi(line["rows"]); n > 10_000 && (line["type"] == "ALL" || counts || sorted) && !strings.HasPrefix(line["table"], "<") {
 			wrong = fmt.Sprintf("%s: type %s, key %s, %d rows %s", line["table"], line["type"], line["key"], n, line["extra"])
 		}
@@ -318,8 +318,7 @@ func (m *MySQL) Sample(query string) [][]driver.Value {
 	return nil
 }
 
-// judgePlan looks for a scan or sort of the whole table. Of the plan's columns,
-// the type of access comes before the possible keys.
+// judgePlan reports a plan that scans or sorts the whole table.
 func judgePlan(answer []string) (wrong, hint string) {
 	for _, line := range answer {
 		if slices.Contains(strings.Fields(line), "ALL") || strings.Contains(line, "Using filesort") || strings.Contains(line, "Using temporary") {

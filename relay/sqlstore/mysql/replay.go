@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Delivered implements [backend.Backend]. It walks along the key.
+// Delivered implements [backend.Backend]. It reads the rows in the order of the primary key.
 func (m *MySQL) Delivered(ctx context.Context, filter backend.Filter, untilID int64) ([]backend.DeliveredRow, error) {
 	return backend.ReadDelivered(ctx, m.db, join("SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks\nFROM "+m.table.Done+" AS t FORCE INDEX (PRIMARY)\nWHERE TRUE",
 		conditions(filter), " AND t.id <= "+number(untilID)+"\nORDER BY t.id LIMIT "+number(filter.Limit)).query())
@@ -20,8 +20,8 @@ func (m *MySQL) LastDelivered(ctx context.Context, filter backend.Filter) ([]sto
 		m.table.Done+" AS t FORCE INDEX (done_finished)\nWHERE TRUE", conditions(filter), "\nORDER BY t.finished_at DESC LIMIT "+number(filter.Limit)).query())
 }
 
-// ChangeReplay implements [backend.Backend]. The copies are found by the first id that the server
-// says it gave them: others may have got ids in between.
+// ChangeReplay implements [backend.Backend]. It finds the copies by the first id that the server
+// returns and by their message ids, because other messages may have ids in between.
 func (m *MySQL) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	return backend.WriteReplay(ctx, m.inTx, m.sql, change, func(tx *sql.Tx) (copies []storage.RowID, _ int, err error) {
 		insert := m.copies(m.table.Done, change.Copies, text{})
@@ -30,7 +30,7 @@ func (m *MySQL) ChangeReplay(ctx context.Context, change backend.ReplayChange) (
 			return nil, 0, err
 		}
 		written, err := result.RowsAffected()
-		if err != nil || written == 0 { // all have been purged, and there is no first id
+		if err != nil || written == 0 { // all rows have been purged, so there is no first id
 			return nil, 0, err
 		}
 		first, err := result.LastInsertId()

@@ -28,7 +28,7 @@ func schema() backend.Schema {
 	}
 }
 
-// schemaOf is the name as a text, or that of the connection.
+// schemaOf returns an SQL expression for the table's schema, which by default is the connection's database.
 func schemaOf(table dialect.Table) string {
 	if table.Schema == "" {
 		return "database()"
@@ -36,12 +36,12 @@ func schemaOf(table dialect.Table) string {
 	return "'" + table.Schema + "'"
 }
 
-// lock keeps processes from making and dropping the same tables at once:
-// each statement that does so commits by itself. It belongs to its session, and
-// ends with it.
+// lock prevents processes from creating and dropping the same tables concurrently,
+// because each such statement commits immediately. The session holds the lock, and the
+// server releases it when the session ends.
 type lock struct{ table dialect.Table }
 
-// name fits the 64 characters that a lock's name has.
+// name returns an SQL expression for the lock's name, which may have 64 characters.
 func (l lock) name() string {
 	return "left(concat('rowrelay ', sha2(concat(" + schemaOf(l.table) + ", '.', '" + l.table.Name + "'), 256)), 64)"
 }

@@ -14,12 +14,12 @@ import (
 )
 
 // Settle implements [backend.Backend]. By lanes it locks the lanes against a takeover, and
-// goes on with the settlements whose leases hold. By rows it locks all rows first, counts those
-// that have another token, and changes the others.
+// continues with the settlements whose leases are still valid. By rows it first locks all rows,
+// counts the rows with another token, and changes the others.
 //
-// Then rows are locked and written where they go, and deleted where they were. Who settles the
-// same rows at the same time waits, and finds none. Each group of settlements has one statement
-// of either kind, and one that is empty has none.
+// For each group of rows that move, one statement locks the rows and copies them to their new
+// table, and another one deletes them from the old table. An empty group has no statement. A
+// concurrent settle of the same rows waits, and then finds none.
 func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = m.inTx(ctx, func(tx *sql.Tx) error {
@@ -56,7 +56,7 @@ func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool,
 	return settled, nil
 }
 
-// lockLanes locks the settlements' lanes against a takeover, and tells which leases hold.
+// lockLanes locks the settlements' lanes against a takeover, and returns the leases that are still valid.
 func (m *MySQL) lockLanes(ctx context.Context, tx *sql.Tx, relay string, settlements []storage.Settlement) (backend.Settled, error) {
 	lanes, pairs := leaseLists(backend.LeasesOf(settlements))
 	if _, err := backend.Exec(ctx, tx, m.sql.Fill("lock lanes of settlements", []string{":lanes", lanes})); err != nil {
@@ -65,7 +65,7 @@ func (m *MySQL) lockLanes(ctx context.Context, tx *sql.Tx, relay string, settlem
 	return backend.ReadSettled(ctx, tx, m.sql.Fill("leases of settlements", []string{":lanes", lanes, ":leases", pairs}, relay))
 }
 
-// SettleParts implements [backend.Backend]. What it writes beside the rows locks them.
+// SettleParts implements [backend.Backend]. Each statement locks the original rows that it copies or updates.
 func (m *MySQL) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	settled, err := m.lockLanes(ctx, tx, relay, settlements)
 	if err != nil {
@@ -104,7 +104,7 @@ func (m *MySQL) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep 
 	return settled, nil
 }
 
-// keepDone inserts rows t, which come after FROM, among the done ones.
+// keepDone returns the statement that copies rows t to the done table; rows is its part after FROM.
 func (m *MySQL) keepDone(relay string, g *given, kept, rows text) backend.Query {
 	return join("REPLACE INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
 		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", t.available_at, ", g.nullable("error", "t.last_error"),
@@ -112,8 +112,8 @@ func (m *MySQL) keepDone(relay string, g *given, kept, rows text) backend.Query 
 		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 
-// hold inserts rows t, which come after FROM, among the held ones. Dates that don't exist stay
-// behind: a row that has one is parked.
+// hold returns the statement that copies rows t to the held table; rows is its part after FROM. It
+// doesn't copy dates that don't exist: the relay parks a row that has one.
 func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
 	real := strings.NewReplacer("t.available_at", m.sql.Text("real available_at"), "t.expires_at", m.sql.Text("real expires_at"), "t.created_at", m.sql.Text("real created_at"))
 	kept.sql = real.Replace(kept.sql)
@@ -124,8 +124,8 @@ func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
 		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 
-// mostGiven is how many rows one statement may be given: with too many
-// conditions for their memory servers walk over the table.
+// mostGiven is the maximum number of rows in one statement. With more conditions than
+// the memory of its optimizer allows, a server scans the whole table.
 const mostGiven = 1000
 
 // Purge implements [backend.Backend].
@@ -158,16 +158,16 @@ func (m *MySQL) purgeIDs(ctx context.Context, tx *sql.Tx, kept string, limit int
 	return err
 }
 
-// moving makes the statements that move rows.
+// moving builds the statements that move rows.
 type moving struct {
 	*MySQL
 	relay   string
 	keep    bool
-	claimed text // a condition of hot rows: that they are claimed, or have the sinks that are shown
+	claimed text // a condition of hot rows: by rows the claim's token, by lanes the settlements' sinks, if they name any
 }
 
-// deadLetters are written before their rows move. Who settles the same rows at the same time
-// waits, and then finds none.
+// deadLetters returns the statements that write dead letters. They run before the rows move, and
+// lock the rows: a concurrent settle of the same rows waits, and then finds none.
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 {
@@ -180,8 +180,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
-// that meet a condition, which are locked.
+// copies returns the statement that writes the DeadLetters of settlements, except those whose rows
+// don't meet the condition. The statement locks the rows that it copies.
 func (m *MySQL) copies(from string, settlements []storage.Settlement, where text) backend.Query {
 	used := []string{"holds", "read_at", "copy_id", "copy_topic", "copy_headers", "copy_sinks"}
 	if backend.BySinks(&settlements[0]) {
@@ -193,8 +193,8 @@ func (m *MySQL) copies(from string, settlements []storage.Settlement, where text
 		"\nFROM ", g.rows(from), where, "\nORDER BY t.id"+m.sql.Text("lock t")).query()
 }
 
-// finish replaces what is the same message with the same id: one that somebody has
-// copied back. It would be sent again and again otherwise.
+// finish returns the statements for done rows. They replace a done row of the same message
+// and id: if somebody copied the row back, it would otherwise be sent again and again.
 func (m moving) finish(from string, where text, settlements []storage.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {
 		return nil
@@ -206,8 +206,8 @@ func (m moving) finish(from string, where text, settlements []storage.Settlement
 	return append(writes, m.remove(from, where, settlements))
 }
 
-// others are the statements of rows that aren't done: hot ones that are moved among the held
-// ones, held ones that stay there, and claimed ones that are given back.
+// others returns the statements for rows that aren't done: hot rows that move to the held
+// table, held rows that stay there, and claimed rows that are released.
 func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.HotHeld; len(some) > 0 {
 		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds")
@@ -233,27 +233,27 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	return writes
 }
 
-// remove finds the rows by their keys, one after the other. By a condition, a
-// server reads and locks all that there is if it takes the table for small: a
-// DELETE doesn't heed the name of an index enough.
+// remove returns a DELETE that finds each row by its key, in a join. With a condition
+// instead, a server that assumes a small table reads and locks all of it, because a
+// DELETE doesn't always use the index that it names.
 //
-// MySQL lets a DELETE be told its index. Walking twice, as a join of keys does, costs a third
-// more. Versions before 8.0.20 don't know INDEX yet; in the mode of safe updates they take
-// ranges of some index, or refuse.
+// On MySQL, the hint INDEX makes a DELETE with a condition use its index. A join visits the rows
+// twice, which costs a third more. Versions before 8.0.20 don't know the hint; with
+// sql_safe_updates they use ranges of some index, or reject the statement.
 func (m moving) remove(from string, where text, settlements []storage.Settlement) backend.Write {
 	keys := givens(m.server, settlements, m.identified(from)...)
 	if m.server == mysql8 && len(keys.columns) == 0 {
 		where = join(keys.sameSinks(), where)
 		bare := from[strings.LastIndex(from[:len(from)-1], "`"):]                // without its schema
-		condition := strings.ReplaceAll(rowsOf(settlements)+where.sql, "t.", "") // no name: 8.0.16 is the first to take one
+		condition := strings.ReplaceAll(rowsOf(settlements)+where.sql, "t.", "") // no alias: versions before 8.0.16 reject one
 		return backend.Write{Counts: true, Query: query("DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX("+bare+" PRIMARY) */ FROM "+from+"\nWHERE "+condition, where.args...)}
 	}
 	where.sql = strings.Replace(where.sql, " AND ", " WHERE ", 1)
 	return backend.Write{Counts: true, Query: join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX (PRIMARY)", keys.on(), where).query()}
 }
 
-// identified are columns, and those that identify a row of the table beside its id, lane and
-// message.
+// identified returns the columns, and those that identify a row of the table in addition to its
+// lane, id and message: the sinks of a held row.
 func (m *MySQL) identified(table string, columns ...string) []string {
 	if table == m.table.Held {
 		return append(columns, "sinks")
@@ -261,8 +261,8 @@ func (m *MySQL) identified(table string, columns ...string) []string {
 	return columns
 }
 
-// deleteByID is the same where the lanes aren't known, and an index has the ids; of
-// the rows that have one, those are deleted of which a condition is true.
+// deleteByID is remove for rows whose lanes aren't known. It finds the ids by the given
+// index, and deletes only rows that meet the condition.
 func (m *MySQL) deleteByID(from, index string, ids []int64, condition text) (queries []backend.Query) {
 	for part := range slices.Chunk(ids, mostGiven) {
 		keys := &given{server: m.server, settlements: backend.Column(part, func(id *int64) storage.Settlement { return storage.Settlement{ID: *id} })}
@@ -271,15 +271,15 @@ func (m *MySQL) deleteByID(from, index string, ids []int64, condition text) (que
 	return queries
 }
 
-// given are the values of settlements. Those that are the same for all rows
-// stand in the statement: most batches are all done, at their first attempt.
-// Others come as a table g, which is joined.
+// given has the values of settlements. A value that all rows share is part of the
+// statement: in most batches all rows are done at their first attempt. The other
+// values are columns of a table g, which the statement joins.
 type given struct {
 	server      string
 	settlements []storage.Settlement
-	columns     []column // of g, but for lane, id and n
-	messages    bool     // g has n: each row has its message, too
-	sinks       bool     // and its sinks
+	columns     []column // of g, except lane, id and n
+	messages    bool     // g has the column n, by which the method on finds a row's message id
+	sinks       bool     // rows are also compared by their sinks
 }
 
 type column struct {
@@ -305,8 +305,8 @@ var givenColumns = []column{
 	{"rest", "varchar(400)", func(s *storage.Settlement) any { return s.Left }},
 }
 
-// givens has the columns that a statement uses, and no other: MariaDB leaves
-// unused ones out of a list, and then misses them.
+// givens returns the values with only those columns that the statement uses, because
+// MariaDB removes unused columns from a list and then reports that they are missing.
 func givens(server string, settlements []storage.Settlement, used ...string) *given {
 	g := &given{server: server, settlements: settlements, messages: true, sinks: slices.Contains(used, "sinks")}
 	for _, c := range givenColumns {
@@ -321,7 +321,7 @@ func givens(server string, settlements []storage.Settlement, used ...string) *gi
 	return g
 }
 
-// value is that of a column: the same for all rows, or that of g.
+// value returns the expression for a column: the value that all rows share, or the column of g.
 func (g *given) value(name string) text {
 	if slices.ContainsFunc(g.columns, func(c column) bool { return c.name == name }) {
 		return text{sql: "g." + name}
@@ -337,7 +337,7 @@ func valueOf(value any) text {
 	return arg(value)
 }
 
-// nullable is something else where the text is empty.
+// nullable returns the expression for a column of texts, in which otherwise replaces an empty text.
 func (g *given) nullable(name, otherwise string) text {
 	value := g.value(name)
 	switch {
@@ -355,9 +355,9 @@ func (g *given) asRead() text {
 	return join("(t.available_at IS NULL OR t.available_at <= CAST(", g.value("read_at"), " AS DATETIME(6)))")
 }
 
-// availableAt is a time from now for a retry, now for a row that is parked and holds its key,
-// and stays what it was otherwise. No two texts are compared that have no column's collation: a
-// connection's may be another one for arguments than for what stands in a statement.
+// availableAt returns the expression for the new available_at: now plus the delay for a retry or
+// for a parked row that holds its key, and otherwise the present value. It compares no two texts
+// without a column's collation, because arguments and literals of a connection may differ in theirs.
 func (g *given) availableAt() text {
 	state, holds, later := g.value("state"), g.value("holds"), join("utc_timestamp(6) + INTERVAL ", g.value("delay"), " MICROSECOND")
 	switch {
@@ -372,9 +372,9 @@ func (g *given) availableAt() text {
 	}
 }
 
-// rows is what comes after FROM, up to conditions: the rows of a table, as t,
-// found by their keys. If they are all that is given, they are a condition, which
-// costs a little less than a join.
+// rows returns the part of a statement after FROM, to which conditions can be added: the
+// rows of a table, as t, found by their keys. If g has no other columns, the keys are a
+// condition, which costs a little less than a join.
 func (g *given) rows(from string) text {
 	if len(g.columns) == 0 {
 		return join(from+" AS t FORCE INDEX (PRIMARY)\nWHERE "+rowsOf(g.settlements), g.sameSinks())
@@ -382,9 +382,9 @@ func (g *given) rows(from string) text {
 	return join(g.table(), from+" AS t FORCE INDEX (PRIMARY)", g.on(), "\nWHERE TRUE")
 }
 
-// table is g, which is joined first. On MySQL it is a list in a text, which is an argument
-// unless it has but numbers. Others have a list of rows, the first of which names the columns;
-// only MariaDB takes the others as one list.
+// table returns the table g, followed by STRAIGHT_JOIN, so that the server reads g first. On MySQL,
+// g is a JSON list, which is an argument unless it contains only numbers. On MariaDB, g is a
+// SELECT of the first row, which names the columns, and a list of VALUES.
 func (g *given) table() text {
 	if g.server == mysql8 {
 		items := make([][]any, len(g.settlements))
@@ -441,9 +441,9 @@ func (g *given) table() text {
 	return join(append(parts, ") AS g STRAIGHT_JOIN ")...)
 }
 
-// first is a column's first value with its type: from an argument of a
-// prepared statement the server takes the type as it is, and then cuts off, or
-// refuses, what is longer in the rows below.
+// first returns a column's first value, cast to a type for the longest value. Without the
+// cast, the server derives the column's type from the first argument of a prepared
+// statement, and then truncates or rejects longer values in the rows below.
 func (g *given) first(c column) text {
 	value := valueOf(c.value(&g.settlements[0]))
 	if len(value.args) == 0 {
@@ -456,15 +456,15 @@ func (g *given) first(c column) text {
 	return join("CAST(", value, " AS CHAR("+strconv.Itoa(longest)+") CHARACTER SET utf8mb4) COLLATE utf8mb4_bin")
 }
 
-// on finds the row t of each row g. The message of the nth row stands at the nth place
-// of one text: that is compared as exactly as a list of messages, and costs a server
-// a third of what it takes to read one.
+// on returns the join condition for the row t of each row g. The nth message id of one literal
+// must be the row's. This is as exact as a list of message ids, and costs the server a third of
+// reading such a list.
 func (g *given) on() text {
 	const place = "36 * g.n - 35, 36" // as MessageID is 36 characters
 	return join(" ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr("+messages(g.settlements, "")+", "+place+")", g.sameSinks())
 }
 
-// sameSinks is a condition of a row that is known by its sinks, too.
+// sameSinks returns the condition on a row's sinks, if rows are also compared by their sinks.
 func (g *given) sameSinks() text {
 	value := g.value("sinks")
 	switch {
@@ -477,9 +477,9 @@ func (g *given) sameSinks() text {
 	}
 }
 
-// messages is one text of all messages.
+// messages returns an SQL literal of all message ids, one after the other.
 func messages(settlements []storage.Settlement, separator string) string {
-	const charset = "_ascii'" // else a server walks through characters that may be longer
+	const charset = "_ascii'" // in another character set the server would walk over the characters, which may be longer
 	text := make([]byte, 0, len(charset)+37*len(settlements)+1)
 	text = append(text, charset...)
 	for i := range settlements {
@@ -488,10 +488,10 @@ func messages(settlements []storage.Settlement, separator string) string {
 	return string(append(text, '\''))
 }
 
-// rowsOf is a condition that finds rows t by their keys: ranges of the index. It
-// looks for a row's message in the text of those that are given beside its id. No
-// message changes its row, so that this says which is whose. Such a text costs half of
-// what a list does, if it is short.
+// rowsOf returns a condition that finds rows t by their keys, in ranges of the index. It
+// searches for the message id of a row in one literal with the message ids of up to 32
+// settlements. A message always keeps its row, so it can't match another one's settlement. A
+// short literal costs half of what a list does.
 func rowsOf(settlements []storage.Settlement) string {
 	const most = 32
 	var among backend.Alternatives

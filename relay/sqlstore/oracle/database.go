@@ -7,7 +7,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Database returns what relays need of the database.
+// Database returns the [backend.Database] of Oracle.
 func Database() backend.Database {
 	return backend.Database{
 		Schema: schema(),

@@ -20,7 +20,7 @@ func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 		ordered(rows, "t.id", " WHERE ROWNUM <= "+a.Add(int64(filter.Limit)))), filter.MaxBytes)
 }
 
-// filter leaves out what is empty.
+// filter returns the filter's conditions on a row t, without empty fields. It uses the State only if states is true.
 func (a *args) filter(filter backend.Filter, states bool) string {
 	where := "t.id > " + a.Add(filter.AfterID)
 	if filter.ByID {
@@ -50,8 +50,8 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 	return where
 }
 
-// ChangeParked implements [backend.Backend]. It locks the rows, which are counted below: where
-// rows are locked there may be no limit beside. It changes them by their places.
+// ChangeParked implements [backend.Backend]. It locks the rows, and then changes them by their
+// ROWIDs. A subquery has the limit, because a SELECT FOR UPDATE may not have one.
 func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
 	condition := strings.ReplaceAll(what.Condition(d.table.Pending, d.table.Held, now), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")
 	if what == backend.RedirectPending {
@@ -62,7 +62,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		change = "DELETE FROM " + d.table.Held + " t"
 	}
 	state := string(what.State())
-	parkedID := "CASE WHEN t.state = '" + state + "' THEN t.id END" // as an index has it of the parked rows
+	parkedID := "CASE WHEN t.state = '" + state + "' THEN t.id END" // for parked rows, the expression of an index
 	var a args
 	parked := a.query(
 		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = '"+state+"' AND ROWID IN (SELECT place FROM (",
@@ -87,7 +87,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 	return ids, err
 }
 
-// redirectPending moves hot rows to the held ones.
+// redirectPending moves hot rows to the held table.
 func (d *Oracle) redirectPending(ctx context.Context, filter backend.Filter, condition string) (ids []int64, err error) {
 	var a args
 	pending := a.query(
@@ -116,7 +116,7 @@ func (d *Oracle) redirectPending(ctx context.Context, filter backend.Filter, con
 	return ids, err
 }
 
-// givenPlaces are rows by their ROWIDs.
+// givenPlaces returns a FROM item with the ROWIDs as g.place.
 func givenPlaces(a *args, places []string) string {
 	return given(a, places, "place VARCHAR2(18) PATH '$'")
 }
@@ -128,7 +128,7 @@ func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64
 	return backend.ReadParked(ctx, d.db, d.table, "SUBSTR(t.last_error, 1, 200)", where, a.Args, filter, within, each)
 }
 
-// Check implements [backend.Backend]. The version is looked at when the table is opened.
+// Check implements [backend.Backend]. It leaves out the server's version, which the store has checked.
 func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
 		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Pending+"'s documentation says, or migrate as the user who relays")},
@@ -143,8 +143,9 @@ func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	return backend.Findings(ctx, d.db, probes)
 }
 
-// rights looks for each right that a relay needs: as the owner, by a grant
-// to the user, to a role that is enabled or to everybody, or on any table.
+// rights selects each right that a relay needs and the user lacks. The owner has all
+// rights. Other users have a right by a grant to the user, to an enabled role or to
+// PUBLIC, or by the same right to any table.
 func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{

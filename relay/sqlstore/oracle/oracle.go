@@ -1,7 +1,7 @@
-// Package oracle is the [backend.Backend] of Oracle Database 12.2 and later. Its statements
-// stand in oracle.sql; those that depend on what is asked for are built in the other files. Its
-// tests compare the statements with testdata; none of them has a server.
-// outbox/dialect/ORACLE.md has what it runs and why.
+// Package oracle has the [backend.Backend] of Oracle Database 12.2 and later. Fixed statements
+// are in oracle.sql; the Go files build the statements that depend on the request. The
+// package's tests compare the statements with testdata and need no server.
+// outbox/dialect/ORACLE.md explains the statements.
 package oracle
 
 import (
@@ -21,7 +21,7 @@ import (
 //go:embed oracle.sql
 var file string
 
-// Oracle is a table in Oracle.
+// Oracle is the backend of a table in Oracle Database.
 type Oracle struct {
 	db      *sql.DB
 	dialect dialect.Dialect
@@ -39,9 +39,9 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 	})}
 }
 
-// Capabilities implements [backend.Backend]. No level of isolation is asked for, as go-ora
-// refuses any: it is the session's own, READ COMMITTED, unless somebody has set another
-// one, at which the statements are right, too, and are busy more often.
+// Capabilities implements [backend.Backend]. It requests no isolation level, because go-ora
+// rejects any. Transactions have the session's level, which is READ COMMITTED by default. At
+// another level the statements are correct, too, but the database is busy more often.
 func (d *Oracle) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
@@ -58,36 +58,36 @@ func (d *Oracle) Capabilities() backend.Capabilities {
 	}
 }
 
-// args are those of a statement that is built.
+// args collects the arguments of a statement.
 type args struct{ dialect.OracleArgs }
 
 func (a *args) query(lines ...string) backend.Query {
 	return backend.Query{SQL: strings.Join(lines, "\n"), Args: a.Args}
 }
 
-// given is a list of rows g with these columns.
+// given returns a FROM item with the items as rows g that have these columns.
 func given[T any](a *args, items []T, columns string) string {
 	return dialect.OracleGiven(&a.OracleArgs, "g", items, columns)
 }
 
-// list is one of numbers for IN.
+// list returns a subquery of numbers, for IN.
 func list[T int | int64](a *args, values []T) string {
 	return "(SELECT j.id FROM " + dialect.OracleGiven(&a.OracleArgs, "j", values, "id NUMBER PATH '$'") + ")"
 }
 
-// texts is one of texts, as their bytes.
+// texts returns a subquery of texts as bytes, for IN.
 func (a *args) texts(values []string) string {
 	return "(SELECT " + bytes("j.text") + " FROM " + dialect.OracleGiven(&a.OracleArgs, "j", values, "text VARCHAR2(255) PATH '$'") + ")"
 }
 
-// bytes is a text as its bytes, whatever the session compares by.
+// bytes returns an expression for a text's bytes, whose comparison doesn't depend on the session.
 func bytes(text string) string { return "NLSSORT(" + text + ", 'NLS_SORT=BINARY')" }
 
 func same(a, b string) string { return bytes(a) + " = " + bytes(b) }
 
 const now = "SYS_EXTRACT_UTC(SYSTIMESTAMP)"
 
-// in is a time from now, in microseconds.
+// in returns an expression for now plus a duration, in microseconds.
 func (a *args) in(by time.Duration) string {
 	return now + " + NUMTODSINTERVAL(" + a.Add(by.Microseconds()) + " / 1000000, 'SECOND')"
 }
@@ -96,7 +96,7 @@ func (a *args) timestamp(at time.Time) string {
 	return "TO_TIMESTAMP(" + a.Add(at.UTC().Format("2006-01-02 15:04:05.000000")) + ", 'YYYY-MM-DD HH24:MI:SS.FF6')"
 }
 
-// inTx lets one at a time change several things.
+// inTx runs work in a transaction that begins with the lock of "begin changing", so one such transaction runs at a time.
 func (d *Oracle) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, nil, []backend.Query{d.sql.Query("begin changing")}, work)
 }
@@ -133,11 +133,11 @@ func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.
 	return grants, xid, err
 }
 
-// ChangeLeases implements [backend.Backend]. It is a block of one statement a lease, as a list
-// of them would have no room for a text of any length.
+// ChangeLeases implements [backend.Backend]. It runs a block with an UPDATE for each lease, because
+// a list of leases can't contain texts of any length.
 func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []storage.Lease, xid uint64, err error) {
 	var a args
-	marks := func(given string) string { // the ones given, if they were made in this epoch
+	marks := func(given string) string { // the given marks, if they were made in this epoch
 		if change.Epoch == "" {
 			return a.Add(given)
 		}
@@ -172,8 +172,8 @@ func (d *Oracle) ListOpen(ctx context.Context, _ string) (backend.OpenList, erro
 	return backend.ReadOpenList(ctx, d.db, d.sql.Query("open transactions"))
 }
 
-// Grant implements [backend.TransactionLister]. It has both views; without one of them the
-// database says that there is no such thing.
+// Grant implements [backend.TransactionLister]. It names both views. To a user without the right
+// to a view, the database reports that the view doesn't exist.
 func (d *Oracle) Grant() string {
 	return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)"
 }
@@ -184,8 +184,8 @@ func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.
 	return line, err
 }
 
-// page puts everything in order once it has chosen the rows, of which there are
-// few then.
+// page returns the query of a read. It selects the rows before it sorts them, so that
+// it sorts only few.
 func (d *Oracle) page(read backend.Read) backend.Query {
 	var a args
 	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, cmp.Or(read.Share, read.Limit))+") p\n    JOIN "+d.table.Pending+" t ON t.ROWID = p.rid",
@@ -201,16 +201,16 @@ func (d *Oracle) page(read backend.Read) backend.Query {
 			"place, id", ""))
 }
 
-// ordered is a FROM of rows, as t, that are in order before what is selected
-// of them is computed: the count of rows keeps the two apart. What as_bytes
-// returns shall not wait in a sort.
+// ordered returns a FROM clause of rows, as t, that the server sorts before it
+// computes the selected expressions. ROWNUM separates the two steps, so that no
+// LOB of as_bytes is part of the sort.
 func ordered(rows, order, where string) string {
 	return "FROM (SELECT r.*, ROWNUM AS n FROM (\n" + rows + "\nORDER BY " + order + ") r" + where + ") t"
 }
 
-// ranges selects the place and rowid of one range of the index after the other.
-// Each is cut off where it has its share, and all where they have the limit: a
-// count of rows stops what is under it.
+// ranges returns a SELECT of the pending rows at the positions, one after the other:
+// the index of the position, as place, and the row's ROWID. ROWNUM ends each range of
+// the index after share rows, and the SELECT after limit rows.
 func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
 	if len(positions) == 0 {
 		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Pending + " h WHERE 1 = 0"
@@ -227,7 +227,7 @@ func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int)
 	return "\n    SELECT place, rid FROM (\n    " + strings.Join(parts, "\n    UNION ALL\n    ") + "\n    ) WHERE ROWNUM <= " + a.Add(int64(limit))
 }
 
-// upTo cuts off what comes after the row that crosses the bound.
+// upTo returns a FROM clause without the rows after the one with which the payloads reach maxBytes.
 func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
 	if maxBytes <= 0 {
 		return "FROM (" + rows + ") t"
@@ -274,10 +274,10 @@ func (d *Oracle) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) 
 		ordered("SELECT t.* "+d.upTo(&a, rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, ""))
 }
 
-// holding is how the index begins that has the rows which hold their keys.
+// holding is the beginning of each expression in the index of rows that block their keys.
 const holding = "CASE WHEN t.state = 'retry' OR t.holds > 0"
 
-// BlockedKeys implements [backend.Backend]. It finds the rows by the index's own columns.
+// BlockedKeys implements [backend.Backend]. It finds the rows by an expression of the index.
 func (d *Oracle) BlockedKeys(lanes []int, limit int) backend.Query {
 	var a args
 	return a.query(
@@ -314,12 +314,12 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 	return purged, until, err
 }
 
-// lockFirst is a block that locks the first rows that a query finds free of
-// locks, no more than the limit, and then changes these, up to a bound of bytes: rows
-// are locked as they are fetched, and the block, not the driver, says how many. It
-// begins with a lock that is its session's own, of those which a change of the way of
-// claiming waits for: what the query then sees of that way is so until all is
-// committed.
+// lockFirst returns a block that locks up to limit rows of a query, skips rows that are
+// locked already, and runs change for the first rows, up to the row with which the
+// payloads reach the number of bytes. The server locks rows as they are fetched, and the
+// block, not the driver, determines how many. The block begins with the lock of its
+// session. A change of the claim mode needs all such locks, so the claim mode that the
+// query sees doesn't change before the commit.
 func (d *Oracle) lockFirst(query, limit, bytes, change string) string {
 	return `DECLARE
     ` + d.sql.Text("stamp") + `
@@ -344,8 +344,8 @@ BEGIN
 END;`
 }
 
-// Claim implements [backend.Backend]. It looks at the condition again when it has a row's
-// lock. What it has claimed bears its transaction's number.
+// Claim implements [backend.Backend]. When it has locked a row, it checks again that the row is
+// free. The claimed rows get the transaction's number, by which the next statement finds them.
 func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed []storage.Row, err error) {
 	free, index := d.sql.Text("free id"), "claim_id"
 	order := free
@@ -374,8 +374,8 @@ func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed
 	return claimed, err
 }
 
-// Extend implements [backend.Backend]. It passes over rows that are being settled or handled:
-// nobody else gets these meanwhile.
+// Extend implements [backend.Backend]. It doesn't extend locked rows, which are being settled or
+// handled: no other relay can claim them meanwhile.
 func (d *Oracle) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	var a, ask args
 	query := "SELECT id, 0 FROM " + d.table.Pending + " WHERE " + d.sql.Text("by rows") + " AND id IN " + list(&a, ids) + " AND claim_token = " + a.Add(token)

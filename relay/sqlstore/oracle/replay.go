@@ -29,8 +29,8 @@ func (d *Oracle) LastDelivered(ctx context.Context, filter backend.Filter) ([]st
 		"    ORDER BY t.finished_at DESC) WHERE ROWNUM <= "+a.Add(int64(filter.Limit))))
 }
 
-// ChangeReplay implements [backend.Backend]. Each copy has a statement of its own, as a dead
-// letter has. They are found by the highest id that was given out before.
+// ChangeReplay implements [backend.Backend]. Like a dead letter, each copy has a separate INSERT.
+// ChangeReplay finds the copies by their message ids, above the last id before the INSERTs.
 func (d *Oracle) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	return backend.WriteReplay(ctx, d.inTx, d.sql, change, func(tx *sql.Tx) (copies []storage.RowID, written int, err error) {
 		var before int64

@@ -10,8 +10,8 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// schema has no statement that selects whether the table of versions exists: how the catalog has its name
-// depends on how it is written.
+// schema returns the schema. It has no statement for whether the table of versions exists, because the form
+// of the table's name in the catalog depends on how the name is written.
 func schema() backend.Schema {
 	return backend.Schema{
 		Files: migrations,

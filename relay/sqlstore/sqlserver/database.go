@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Database returns what relays need of the database.
+// Database returns the [backend.Database] of SQL Server.
 func Database() backend.Database {
 	return backend.Database{
 		Schema: schema(),
@@ -20,7 +20,7 @@ func Database() backend.Database {
 	}
 }
 
-// nameIn returns the database that a URL names.
+// nameIn returns the name of the database in a URL, or "".
 func nameIn(url *url.URL) string {
 	for name, values := range url.Query() {
 		if strings.EqualFold(name, "database") {

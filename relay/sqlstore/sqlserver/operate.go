@@ -19,7 +19,8 @@ func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]storage.
 		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), filter.MaxBytes)
 }
 
-// conditions leave out what is empty, so that an index may serve what is there.
+// conditions returns the filter's conditions on a row t, without empty fields, so that the server can
+// use an index. It uses the filter's State only if states is true.
 func conditions(a *args, filter backend.Filter, states bool) string {
 	where := "t.id > " + a.add(filter.AfterID)
 	if filter.ByID {
@@ -50,13 +51,13 @@ func conditions(a *args, filter backend.Filter, states bool) string {
 	return where
 }
 
-// sameText also compares the lengths: blanks at the end don't count for =.
+// sameText returns the condition that a column has the text. It also compares the lengths, because = ignores spaces at the end.
 func sameText(a *args, column, text string) string {
 	place := a.add(text)
 	return column + " = " + place + " AND DATALENGTH(" + column + ") = DATALENGTH(" + place + ")"
 }
 
-// among is the same for several texts.
+// among returns the condition that a column has one of the texts.
 func among(a *args, column string, texts []string) string {
 	same := make([]string, len(texts))
 	for i, text := range texts {
@@ -87,7 +88,7 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 	if what.Deletes() {
 		change = "DELETE FROM parked\nOUTPUT deleted.id"
 	}
-	index := "" // that of the parked rows has no others
+	index := "" // the index of parked rows has no other rows
 	if what.State() == storage.StateError {
 		index = "INDEX(" + d.table.IndexName("held_error") + "), "
 	}
@@ -105,8 +106,8 @@ func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within in
 	return backend.ReadParked(ctx, d.db, d.table, "LEFT(t.last_error, 200)", where, a, filter, within, each)
 }
 
-// Check implements [backend.Backend]. Plans aren't looked at: showing one takes a right
-// that a relay has no other use for.
+// Check implements [backend.Backend]. It doesn't examine plans, because a user needs a right
+// to see them that a relay has no other use for.
 func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
 		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("this does not fit: ", "use the primary server's database, one that can be written to")},
@@ -120,8 +121,8 @@ func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []storage.Fi
 	return backend.Findings(ctx, d.db, probes)
 }
 
-// rights tries each right that a relay needs. To see a sequence's last
-// value takes any right to it.
+// rights selects each right that a relay needs and the user lacks. Any right to a
+// sequence is enough to see its last value.
 func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Delivered implements [backend.Backend]. It walks along the key.
+// Delivered implements [backend.Backend]. It reads the rows in the order of the clustered index.
 func (d *SQLServer) Delivered(ctx context.Context, filter backend.Filter, untilID int64) ([]backend.DeliveredRow, error) {
 	var a args
 	return backend.ReadDelivered(ctx, d.db, a.query(
@@ -27,8 +27,8 @@ func (d *SQLServer) LastDelivered(ctx context.Context, filter backend.Filter) ([
 		"FROM "+d.table.Done+" AS t WITH (INDEX("+d.table.IndexName("done_finished")+")) WHERE "+conditions(&a, filter, false)+" ORDER BY t.finished_at DESC"))
 }
 
-// ChangeReplay implements [backend.Backend]. ORDER BY makes sure that ids are given in the rows'
-// order. The copies are found by the highest id that was given out before.
+// ChangeReplay implements [backend.Backend]. ORDER BY makes the server assign ids in the order of
+// the rows. ChangeReplay finds the copies by their message ids, above the last id before the INSERT.
 func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	items := backend.Column(change.Copies, func(s *storage.Settlement) []any {
 		return []any{s.ID, s.MessageID, s.Sinks, s.DeadLetter.MessageID, s.DeadLetter.Topic, bind.Nullable(s.DeadLetter.Headers), s.DeadLetter.Sinks}

@@ -10,7 +10,7 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// schema has scripts whose transaction is rolled back whatever fails.
+// schema returns the schema. Each printed step is one transaction, which is rolled back if any statement fails.
 func schema() backend.Schema {
 	return backend.Schema{
 		Files: migrations, Begin: "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;",
@@ -24,7 +24,7 @@ func schema() backend.Schema {
 	}
 }
 
-// bracketed is the name of the version table as OBJECT_ID takes it.
+// bracketed returns the name of the version table in the form for OBJECT_ID.
 func bracketed(table dialect.Table) string {
 	name := "[" + table.Name + "_schema_version]"
 	if table.Schema == "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settle implements [backend.Backend]. It is one batch.
+// Settle implements [backend.Backend]. It runs one batch.
 func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	query := d.settleLanes
 	if settlements[0].Token != "" {
@@ -23,10 +23,10 @@ func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep b
 	return backend.ReadSettled(ctx, d.db, query(relay, keep, settlements))
 }
 
-// settleLanes is one transaction in one batch. A takeover asks for the lane's
-// entry in the index of fences exclusively, and so doesn't get a lane in which a
-// settle is under way; a settle that waited for a takeover doesn't find its fence
-// there any more. Renewals change no fence and pass.
+// settleLanes returns a batch with one transaction, which holds shared locks on its lanes'
+// entries in the index of fences. A takeover needs an exclusive lock on the entry, so it
+// skips a lane that is being settled. A settle that waited for a takeover no longer finds its
+// fence. A renewal doesn't change the fence, so it doesn't wait.
 func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newLaneMoves(name, settlements)
 	if backend.NamesSinks(&settlements[0]) {
@@ -36,11 +36,11 @@ func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Se
 	return m.settle(leasesHeld)
 }
 
-// leasesHeld tells the leases that hold.
+// leasesHeld selects the leases that are still valid.
 const leasesHeld = "UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held"
 
-// newLaneMoves begins a batch by lanes, of which it locks those whose leases hold, and forgets
-// the settlements of others.
+// newLaneMoves begins a batch by lanes. The batch locks the lanes whose leases are still valid, and
+// deletes the settlements of other lanes from @given.
 func (d *SQLServer) newLaneMoves(name string, settlements []storage.Settlement) *moves {
 	m := d.newMoves(settlements, "bigint", "", func(s *storage.Settlement) any { return s.Fence })
 	m.add(
@@ -55,8 +55,8 @@ func (d *SQLServer) newLaneMoves(name string, settlements []storage.Settlement) 
 	return m
 }
 
-// SettleParts implements [backend.Backend]. It is one batch, too. What is written beside the
-// rows is read from them, which locks them.
+// SettleParts implements [backend.Backend]. It also runs one batch. The statements that insert the
+// new rows read the original rows, and thereby lock them.
 func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	m := d.newLaneMoves(relay, settlements)
 	m.deadLetters()
@@ -84,11 +84,11 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 	return backend.ReadSettled(ctx, tx, m.settle(leasesHeld))
 }
 
-// settleRows is the same with the claim's token in the place of the lease. It
-// locks all the rows first, so that those that it counts are those that it passes
-// over: where a row doesn't pass a filter, READ COMMITTED lets go of its lock again,
-// so there is none. It keeps the way of claiming as it is, too: who changes that
-// passes over rows that are locked, and a token would outlive it.
+// settleRows is settleLanes with the claim's token instead of the lease. It first locks all
+// rows, so that the rows that it counts as fenced are the ones that it then skips. The
+// counting SELECT has no filter, because READ COMMITTED unlocks a row that a filter removes.
+// The batch also locks the claim mode: a change of the mode skips locked rows, so their
+// tokens would outlive the change.
 func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newMoves(settlements, "nvarchar(255)", " "+binary, func(s *storage.Settlement) any { return s.Token })
 	m.token = " AND t.claim_token = g.claim"
@@ -113,11 +113,11 @@ type moves struct {
 	token  string // a further condition of hot rows
 	lines  []string
 
-	deadHot, deadHeld []storage.Settlement // that write a dead letter
+	deadHot, deadHeld []storage.Settlement // the settlements that write a dead letter
 }
 
-// newMoves reads the settlements into a table, each with what it shows:
-// a claim of that type.
+// newMoves begins a batch, which reads the settlements into the table variable @given. Its
+// column claim, of the given SQL type, has each settlement's fence or token.
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, groups: backend.GroupsOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
@@ -138,15 +138,15 @@ func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate st
 	return m
 }
 
-// row finds the row t that g is about.
+// row is the condition that t is the row of the settlement g.
 const row = "t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"
 
-// heldRow is a condition of the held row t that g is about, which its sinks identify, too.
+// heldRow is the additional condition for a held row: t and g have the same sinks, and t isn't parked.
 const heldRow = "g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error'"
 
 func (m *moves) add(lines ...string) { m.lines = append(m.lines, lines...) }
 
-// settle tells the facts once everything is committed.
+// settle completes the batch: it commits, and then selects the number of changed rows and the rows of more.
 func (m *moves) settle(more string) backend.Query {
 	m.add(
 		m.sql.Text("commit"),
@@ -155,7 +155,7 @@ func (m *moves) settle(more string) backend.Query {
 	return m.args.query(m.lines...)
 }
 
-// What a settlement changes in a row t, as g says.
+// The values that the settlement g gives a row t.
 const (
 	newError     = "COALESCE(g.error, t.last_error)"
 	newAvailable = "CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END"
@@ -185,7 +185,7 @@ func (m *moves) move(relay string, keep bool) {
 	}
 }
 
-// deadLetters are written before their rows move.
+// deadLetters adds the statements that write dead letters. They run before the rows move.
 func (m *moves) deadLetters() {
 	if len(m.deadHot) > 0 {
 		where := "g.held = 0" + m.token
@@ -199,9 +199,9 @@ func (m *moves) deadLetters() {
 	}
 }
 
-// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
-// that are given and meet a condition, which are locked until they have moved. ORDER BY makes sure
-// that ids are given in the rows' order.
+// copies adds the statement that writes the DeadLetters of settlements in @given, except those whose
+// rows don't meet the condition. The statement locks the rows that it copies until they have moved.
+// ORDER BY makes the server assign ids in the order of the rows.
 func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		c := s.DeadLetter
@@ -219,7 +219,7 @@ func (m *moves) copies(from string, settlements []storage.Settlement, where stri
 		"OPTION (FORCE ORDER, LOOP JOIN);")
 }
 
-// What a row that is deleted takes with it, in the order of backend.Kept and changing.
+// The values of a deleted row for its new table, in the order of backend.Kept and backend.Changing.
 var (
 	taken      = backend.Of("deleted", backend.Kept) + ", g.attempts, g.crashes"
 	takenError = strings.ReplaceAll(newError, "t.", "deleted.")
@@ -236,8 +236,8 @@ func (m *moves) finish(from, where, relay string, keep bool) {
 		"INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)")
 }
 
-// take deletes rows, and change changes them, one by its key after the other. A scan would
-// wait for open writers.
+// take adds a DELETE, and change adds an UPDATE. Both find each row by its key, because a scan
+// would wait for open writers.
 func (m *moves) take(from, where string, output ...string) {
 	m.add("DELETE t")
 	m.add(output...)

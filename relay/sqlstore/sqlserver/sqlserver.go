@@ -1,7 +1,6 @@
-// Package sqlserver is the [backend.Backend] of SQL Server 2016 and later, and of Azure
-// SQL. Its statements stand in sqlserver.sql; those that depend on what is asked for are built
-// here, in settle.go and in operate.go. Its tests compare the statements with testdata; none of
-// them has a server.
+// Package sqlserver has the [backend.Backend] of SQL Server 2016 and later, and of Azure
+// SQL. Fixed statements are in sqlserver.sql; the Go files build the statements that depend on
+// the request. The package's tests compare the statements with testdata and need no server.
 package sqlserver
 
 import (
@@ -22,7 +21,7 @@ import (
 //go:embed sqlserver.sql
 var file string
 
-// SQLServer is a table in SQL Server.
+// SQLServer is the backend of a table in SQL Server.
 type SQLServer struct {
 	db      *sql.DB
 	dialect dialect.Dialect
@@ -32,7 +31,7 @@ type SQLServer struct {
 
 var _ backend.TransactionLister = (*SQLServer)(nil)
 
-// New returns the backend. The dialect is the one that fits the server.
+// New returns the backend. The dialect must match the server.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLServer {
 	words := map[string]string{"reading": dialect.ReadingLevel(d), "object": dialect.SQLServerObject(table, "")}
 	for _, suffix := range []string{"id", "held", "lanes", "done"} {
@@ -46,7 +45,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLServer {
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// none is the argument of a batch that needs none; see "at one moment" in sqlserver.sql.
+// none is the argument of a batch that uses no argument but must have one; see "at one moment" in sqlserver.sql.
 const none = int64(0)
 
 // Capabilities implements [backend.Backend].
@@ -66,7 +65,7 @@ func (d *SQLServer) Capabilities() backend.Capabilities {
 	}
 }
 
-// args are those of a statement that is built.
+// args collects the arguments of a statement.
 type args []any
 
 // add returns the placeholder for a value.
@@ -79,21 +78,21 @@ func (a *args) query(lines ...string) backend.Query {
 	return backend.Query{SQL: strings.Join(lines, "\n"), Args: *a}
 }
 
-// millis rounds up.
+// millis returns the duration in milliseconds, rounded up.
 func millis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
-// timestamp is any time since the year 1.
+// timestamp formats a time in UTC, from the year 1 on.
 func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.0000000") }
 
-// binary compares texts by their code units, but for blanks at the end.
+// binary is a collation that compares texts by their code units, except spaces at the end, which = ignores.
 const binary = "COLLATE Latin1_General_100_BIN2"
 
-// inTx works in a transaction that doesn't wait long for locks.
+// inTx runs work in a transaction that waits for locks only as long as the statement "bound waiting" allows.
 func (d *SQLServer) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, readCommitted, []backend.Query{d.sql.Query("bound waiting")}, work)
 }
 
-// change runs a statement in such a transaction, and counts its rows.
+// change runs a statement in such a transaction, and returns the number of affected rows.
 func (d *SQLServer) change(ctx context.Context, query backend.Query) (affected int, err error) {
 	err = d.inTx(ctx, func(tx *sql.Tx) error {
 		affected, err = backend.Exec(ctx, tx, query)
@@ -122,7 +121,7 @@ func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl ti
 	return backend.Grants(ctx, d.db, d.sql.Query("acquire", int64(count), relay, millis(ttl), step))
 }
 
-// ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
+// ChangeLeases implements [backend.Backend]. Each kind of change has a statement with its name.
 func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := d.sql.Query(string(change.Kind),
 		dialect.SQLServerList(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })), change.Relay)
@@ -135,8 +134,8 @@ func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange
 	return backend.Leases(ctx, d.db, query)
 }
 
-// Grant implements [backend.TransactionLister]. Every user may see what ListOpen asks for;
-// should a server refuse it, this is the right to look at a database's state.
+// Grant implements [backend.TransactionLister]. Every user may run the statement of ListOpen. If a
+// server rejects it nevertheless, this right to see the state of the database may help.
 func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
 
 // ListOpen implements [backend.TransactionLister].
@@ -150,9 +149,9 @@ func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(stora
 	return line, err
 }
 
-// page says in its order what it relies on: without ORDER BY a join may return
-// rows as their pages come from the disk. It cuts off what comes after the row that crosses
-// the bound of bytes.
+// page returns the query of a read. It has an ORDER BY, because without one a join may return
+// rows in the order in which their pages arrive from the disk. It leaves out the rows after the
+// one with which the payloads reach MaxBytes.
 func (d *SQLServer) page(read backend.Read) backend.Query {
 	a := args{positionList(read.Positions)}
 	rows := "(" + d.ranges(&a, read.Positions, "*", cmp.Or(read.Share, read.Limit), read.Limit) + ") AS t"
@@ -174,7 +173,7 @@ func (d *SQLServer) page(read backend.Read) backend.Query {
 		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
 }
 
-// positionList is the argument of "positions".
+// positionList returns the argument of the statement "positions".
 func positionList(positions []storage.Position) string {
 	items := make([][]any, len(positions))
 	for i, p := range positions {
@@ -183,10 +182,10 @@ func positionList(positions []storage.Position) string {
 	return dialect.SQLServerList(items)
 }
 
-// ranges selects rows from one range of the key after the other. Blanks
-// at the end of a key don't count for =. A seek is forced but beside a condition on
-// the key, from which the lane is computed: there the optimizer may write the lane out,
-// simplify it, and find no such plan any more (error 8622).
+// ranges returns a SELECT of the pending rows at the positions, one after the other. It compares
+// the lengths of message keys, too, because = ignores spaces at the end. It forces a seek, except
+// with a condition on the message key: the lane is computed from that key, so the optimizer may
+// expand and simplify the lane, and then finds no plan with a seek (error 8622).
 func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string, share, limit int) string {
 	hint, key := "FORCESEEK", ""
 	if len(positions) > 0 && positions[0].Key != "" {
@@ -258,9 +257,9 @@ func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit in
 	return max(purged, len(ids)), until, err
 }
 
-// Claim implements [backend.Backend]. It names its index, as all do that lock what they find:
-// in another order than the index's the rows would be sorted, and all be locked before the
-// first is taken.
+// Claim implements [backend.Backend]. It names its index, as all statements do that lock the rows
+// they find: with another index the server would sort the rows, and lock all of them before it
+// takes the first one.
 func (d *SQLServer) Claim(ctx context.Context, claim storage.ClaimRequest) ([]storage.Row, error) {
 	index := "claim_id"
 	if claim.Pick == storage.Priority {
