@@ -78,7 +78,8 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		found.Infos = append(found.Infos, infos...)
 	}
 	filter.RowIDs = nil
-	if len(found.Infos) == 0 || deadline.IsZero() || time.Now().Before(deadline) {
+	// An id without a time leaves the search where it began: then the walk advances it, even if other messages are found.
+	if len(found.Infos) == 0 || found.Until <= filter.AfterID || deadline.IsZero() || time.Now().Before(deadline) {
 		filter.AfterID = found.Until
 		infos, until, err := s.walk(ctx, filter, found.Last, deadline)
 		if err != nil {
@@ -92,7 +93,10 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 	}
 	slices.SortFunc(found.Infos, order)
 	found.Infos = slices.CompactFunc(found.Infos, func(a, b storage.Info) bool { return order(a, b) == 0 })
-	found.Infos = found.Infos[:min(len(found.Infos), filter.Limit)]
+	if len(found.Infos) >= filter.Limit { // the limit may have cut matches off, which a caller finds after the last one
+		found.Infos = found.Infos[:filter.Limit]
+		found.Until = min(found.Until, found.Infos[filter.Limit-1].ID)
+	}
 	return found, err
 }
 

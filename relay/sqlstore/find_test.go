@@ -143,6 +143,20 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 					t.Errorf("%+v: %s; want %s", filter, got, test.want)
 				}
 			}
+			for _, patience := range []time.Duration{0, 1} {
+				pages, filter := "", three
+				filter.Limit = 1
+				for more := true; more; {
+					page, found := find(filter, patience)
+					if pages += page; !found.All() && found.Until <= filter.AfterID {
+						t.Fatalf("after %s: the search does not advance beyond %d", pages, found.Until)
+					}
+					more, filter.AfterID = !found.All(), found.Until
+				}
+				if pages = strings.ReplaceAll(pages, "[]", ""); pages != fmt.Sprintf("[1][5][1237][%d]", 2*each+1) {
+					t.Errorf("one by one: %s", pages)
+				}
+			}
 		})
 	}
 }

@@ -828,7 +828,8 @@ type Operator interface {
 
 // Found is the result of Find.
 type Found struct {
-	// Infos are the messages, lowest id first.
+	// Infos are the messages, lowest id first, at most Filter.Limit. If there are as many, more may exist
+	// above the last one's id.
 	Infos []Info
 
 	// Until is the id up to which Find examined rows, and Last is the highest id that was issued. If Until
