@@ -29,7 +29,7 @@ type Backend interface {
 	// Check examines the permissions, the settings and the query plans. It changes nothing.
 	Check(ctx context.Context, claim storage.Claim) []storage.Finding
 
-	// Relays, and the way of claiming that they agree on.
+	// Relays and their claim mode.
 
 	// SetClaimMode stores the claim mode, unless a relay with another mode is alive. It creates or drops
 	// the indexes that claiming by rows needs; see [ChangeMode].
@@ -38,25 +38,26 @@ type Backend interface {
 	// Heartbeat stores the heartbeat of the relay if the table still has the relay's claim mode.
 	Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (Heartbeat, error)
 
-	// Lanes. Their transactions' numbers are 0 where the database has none.
+	// Lanes. The transaction's number xid is 0 if the database has none.
 
 	// Acquire leases up to count free lanes, in any order, and increases their fences by step.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error)
 
-	// ChangeLeases applies a change to those of the leases that are still valid, and returns these. It
+	// ChangeLeases applies a change to the leases that are still valid, and returns these leases. It
 	// stores the marks unless the change has an Epoch that differs from the server's. The leases are
 	// ordered by lane; there is at least one.
 	ChangeLeases(ctx context.Context, change LeaseChange, leases []Lease) (held []storage.Lease, xid uint64, err error)
 
-	// What a relay by lanes reads. Positions have an Until, which is inclusive,
-	// and either all have a key or none has.
+	// Reading by lanes. Each position has an Until, which is inclusive. Either all positions have a key or
+	// none has.
 
 	// Read passes each pending row at the positions to take, in the order that [Capabilities].Walk
 	// specifies. All rows are from one snapshot. Only one goroutine may call Read, except for reads
 	// without positions, which return only the first line.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
-	// The store itself runs what takes one statement, for each of which there is a function that reads its answer.
+	// The methods from Candidates to Remaining return one statement each. The store runs the statement, and
+	// reads its result with a function of this package.
 
 	// Candidates selects the columns that a scan needs of each pending row, in the order of a Read, at one
 	// or more positions; see [ReadCandidates]. It may leave out rows of the topics in except that name no
@@ -75,7 +76,7 @@ type Backend interface {
 	// order; see [ReadBlockedKeys].
 	BlockedKeys(lanes []int, limit int) Query
 
-	// BlockedAmong selects those of the given keys that are blocked, with the lowest id for each topic and
+	// BlockedAmong selects the given keys that are blocked, with the lowest id for each topic and
 	// each value of sinks. It finds each key by an index.
 	BlockedAmong(keys []storage.LaneKey) Query
 
@@ -84,10 +85,10 @@ type Backend interface {
 	Remaining(limit int) Query
 
 	// Settle changes rows of leased lanes, or claimed rows by their tokens. By lanes, it first locks the
-	// lanes against a takeover, and then changes the rows of those lanes whose fence and owner are as
+	// lanes against a takeover, and then changes the rows of the lanes whose fence and owner are as
 	// given. It changes a row only if the message id matches, because the row's id may have been issued
-	// again. The settlements are ordered by lane and id and have no duplicates. Settle runs in a
-	// transaction of its own, or in tx, which was begun as [Capabilities].Tx requires.
+	// again. The settlements are ordered by lane and id and have no duplicates. Settle runs in its
+	// own transaction, or in tx, which was begun as [Capabilities].Tx requires.
 	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// SettleParts changes rows of leased lanes for some of their sinks, as [storage.Settlement].For
@@ -97,8 +98,8 @@ type Backend interface {
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes up to limit done rows that finished longer ago than retention and after since. It also
-	// deletes up to limit ids that were written longer ago ([IDsKept]), except those of held rows and
-	// those that are not older than the lowest pending row. A message's id is written before its row, so a
+	// deletes up to limit ids that were written longer ago ([IDsKept]), except ids of held rows and ids
+	// that are not older than the lowest pending row. A message's id is written before its row, so a
 	// margin of ten minutes allows for long transactions and differing clocks. Purge returns the number of
 	// deleted rows or ids, whichever is higher. It also returns the time from which the next purge may
 	// begin, or zero if that saves no work.
@@ -115,7 +116,7 @@ type Backend interface {
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
 	// Reclaim frees up to limit rows whose claim has expired, and moves up to limit held rows that are due
-	// to the pending ones, except those whose lane and id belong to another row by then.
+	// to the pending ones, except rows whose lane and id belong to another row by then.
 	Reclaim(ctx context.Context, limit int) (freed int, err error)
 
 	// Operations of operators.
@@ -229,7 +230,7 @@ func (c ParkedChange) Set(now, never string) string {
 }
 
 // IDsKept returns how long ids are kept if done rows are kept for the retention. The result is at least a minute.
-// A transaction that found an old id is over within that minute, so it can't delete an id that was deleted and
+// A transaction that found an old id ends within that minute, so it can't delete an id that was deleted and
 // written again in the meantime.
 func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
@@ -249,11 +250,11 @@ type Queries struct {
 	// miss a message. It is empty if the database has no such setting.
 	IDsOutOfOrder Query
 
-	// RowSecurity has the name of each table whose rows a policy may hide from this user, on databases
-	// that have such policies.
+	// RowSecurity returns the name of each table whose rows a policy may hide from this user. It is empty if
+	// the database has no such policies.
 	RowSecurity Query
 
-	// File has the path of the database's file, on databases that are one.
+	// File returns the path of the database's file. It is empty if the database is not a file.
 	File Query
 
 	// FreeRow returns a row if a free row may exist. EndedClaim returns a row if an expired claim or a held row
@@ -285,28 +286,28 @@ type PoolChecker interface {
 type Heartbeat struct {
 	Stored bool   // false: the table has another claim mode now
 	XID    uint64 // the transaction's number, 0 where the database has none
-	Epoch  string // the server's, as in [FirstLine]; empty where there is none
+	Epoch  string // the server's epoch, as [FirstLine].Server
 }
 
 // LeaseChange describes a change of leases.
 type LeaseChange struct {
 	Kind  LeaseChangeKind
 	Relay string        // the holder of the leases
-	Epoch string        // in which the marks were made; empty for any
+	Epoch string        // the epoch that the marks were made in; empty: the marks are always stored
 	TTL   time.Duration // of a renewal
 
-	// Keeps has all leases that the relay renews, including those of other calls. Other leases under its
-	// name are not to be extended.
+	// Keeps has all leases that the relay renews, including leases of other calls. Other leases under its
+	// name must not be extended.
 	Keeps []storage.Lease
 }
 
-// LeaseChangeKind is one of the three below.
+// LeaseChangeKind is the kind of a [LeaseChange].
 type LeaseChangeKind string
 
 const (
-	Renew        LeaseChangeKind = "renew"         // extends them, and stores their marks
+	Renew        LeaseChangeKind = "renew"         // extends the leases, and stores their marks
 	Release      LeaseChangeKind = "release"       // gives the lanes back, and stores their marks
-	WriteJournal LeaseChangeKind = "write journal" // stores their journals
+	WriteJournal LeaseChangeKind = "write journal" // stores the lanes' journals
 )
 
 // Lease is a lane and its fence, with the values to store with it.
@@ -348,12 +349,12 @@ type Settled struct {
 // Filter is a storage.Filter whose IDs are separated into ids of rows and ids of messages.
 type Filter struct {
 	storage.Filter
-	ByID       bool // the two below select, even if both are empty
+	ByID       bool // RowIDs and MessageIDs select the messages, even if both are empty
 	RowIDs     []int64
 	MessageIDs []string // in lower case
-	UntilID    int64    // no higher ids than this one, where it isn't 0: only MessageIDs are looked for, among few rows
+	UntilID    int64    // if it isn't 0, the highest id of a row; then RowIDs is empty, and there are few rows to examine
 
-	DoneSince, DoneUntil time.Time // of done rows: finished at or after the one, and before the other
+	DoneSince, DoneUntil time.Time // done rows only: finished at or after DoneSince and before DoneUntil
 
 	To string // the sink of a Redirect
 }
@@ -371,7 +372,7 @@ func (f Filter) Times() []TimeBound {
 	return slices.DeleteFunc(bounds, func(b TimeBound) bool { return b.At.IsZero() })
 }
 
-// TimeBound is a condition up to its time.
+// TimeBound is the beginning of an SQL condition, which is completed by the time At.
 type TimeBound struct {
 	Condition string
 	At        time.Time

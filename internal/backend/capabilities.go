@@ -25,35 +25,36 @@ type Capabilities struct {
 	// Walk is the order in which Read and Candidates visit positions without a key.
 	Walk Walk
 
-	// WithTimeLimit makes of a SELECT one that the server ends by itself after a time, of at least a millisecond. It is nil
-	// where a server ends a statement that its client has left. MySQL and MariaDB go on with it until they have a row to send.
+	// WithTimeLimit returns the SELECT with a time limit, of at least a millisecond, that the server enforces. It is nil if the
+	// server ends a statement when its client disconnects. MySQL and MariaDB continue the statement until they have a row to send.
 	WithTimeLimit func(statement string, limit time.Duration) string
 
 	// Pending is the table of rows that are to be delivered, as statements name it.
 	Pending string
 
-	// Statements are those of the database's .sql, which has each of these, with its arguments in this
-	// order:
-	//   - claim mode: the stored way of claiming, if there is one
+	// Statements has the statements of the database's .sql file. Each file has the following statements,
+	// with their arguments in the given order:
+	//   - claim mode: the stored claim mode, if any
 	//   - delete old done: a statement that operators run; it deletes some rows that were done a day ago or earlier
 	//   - clock: the database's time, the age of the first done row in milliseconds, and the time zone
-	//   - deregister (relay): takes it out of the table of relays
-	//   - end leases (relay): ends them as if their time were over, and raises their fences
-	//   - end claims (relay): ends them likewise, in a table that is claimed by rows
+	//   - deregister (relay): deletes the relay from the table of relays
+	//   - end leases (relay): ends the relay's leases as if they had expired, and increases their fences
+	//   - end claims (relay): ends the relay's claims as if they had expired, in a table that is claimed by rows
 	//   - journals: lane, fence and journal of all lanes that have one
-	//   - marks: lane and marks of all lanes that have some
-	//   - replays: the name of each replay, and its text
-	//   - last delivered: the highest id of the done rows, 0 without any
-	//   - controls in force: kind, name, rate, when it ends, by whom, since when and why, of each
-	//   - forget ended controls: deletes them
+	//   - marks: lane and marks of all lanes that have marks
+	//   - replays: name and text of each replay
+	//   - last delivered: the highest id of the done rows, or 0 without done rows
+	//   - controls in force: kind, name, rate, end, operator, start and reason of each control
+	//   - forget ended controls: deletes the controls whose end has passed
 	//   - lift control (kind, name)
-	//   - set control (kind, name, rate, for how many microseconds or NULL, by whom, why)
-	//   - begin action (id, by whom, what, of what, why)
-	//   - end action (how many, id)
-	//   - log of actions: id, when, by whom, what, of what, why and how many (or -1) of each, the last one first
+	//   - set control (kind, name, rate, duration in microseconds or NULL, operator, reason)
+	//   - begin action (id, operator, action, target, reason)
+	//   - end action (number of changed messages, id)
+	//   - log of actions: id, time, operator, action, target, reason and number of changed messages (or -1) of
+	//     each action, the latest first
 	Statements Statements
 
-	// Queries are statements whose arguments are the database's own, or which not every database has.
+	// Queries has the statements whose arguments depend on the database, or that not every database has.
 	Queries Queries
 }
 
@@ -84,19 +85,16 @@ const (
 	WalkByID
 )
 
-// TransactionLister is implemented by a backend whose database lets several
-// transactions write at a time, and shows no snapshots: its first line says nothing
-// of transactions. There, the store asks now and then which transactions are open,
-// and concludes how far ids are final.
+// TransactionLister is implemented by a backend whose database lets several transactions write
+// concurrently, and shows no snapshots: the first line of a read contains no transactions. The store
+// periodically lists the open transactions, and derives from the lists which ids are final.
 //
-// It builds on this: each transaction that writes has a number, and numbers ascend in the
-// order in which they are given out. A transaction has its number, and is listed as open,
-// at the latest a second after it took an id for a row, and until its rows are visible to
-// all. What kind of number it is
-// doesn't matter: a transaction's own, or the position in a log at its first
-// change.
+// This requires that each transaction that writes has a number, and that numbers are issued in
+// ascending order. A transaction has its number, and is listed as open, at the latest a second after
+// it took an id for a row, and until its rows are visible to all. The number may be the transaction's
+// own, or the position in a log at its first change.
 type TransactionLister interface {
-	// ListOpen lists the open transactions, in a transaction of its own that changes nothing. The token consists
+	// ListOpen lists the open transactions, in a separate transaction that changes nothing. The token consists
 	// of letters and digits and differs in each call. If a database may return an outdated list, the backend can
 	// look for the token in the list to detect that.
 	ListOpen(ctx context.Context, token string) (OpenList, error)
@@ -111,19 +109,18 @@ type OpenList struct {
 	// compared. It is empty if the server is unknown.
 	Server string
 
-	// Number was given out, or had just been reached, after the asking began and
-	// before the list was made: whoever gets one later gets a higher one. 0: the
-	// answer says nothing, and is to be asked for again later.
+	// Number was issued, or was the highest number so far, at a time after ListOpen began and before the
+	// server made the list. A transaction that gets its number later gets a higher one. If Number is 0,
+	// the list is unusable, and the store makes another one later.
 	Number uint64
 
-	// Open are the transactions that are open; all of them that have a number of at
-	// most the above, or their lowest alone (or anything lower). There may be higher
-	// ones, too. Who has written nothing, and is in the midst of no statement, may be
-	// left out: its ids are still to come.
+	// Open has the numbers of the open transactions: either all that are at most Number, or only the
+	// lowest one (or a lower number). It may also contain higher numbers. A transaction that has written
+	// nothing and executes no statement may be missing, because it takes its ids later.
 	Open []uint64
 
-	Ending []uint64 // the same, of those whose rows may be visible already
-	All    bool     // they are all, and not the lowest alone
+	Ending []uint64 // the same for open transactions whose rows may be visible already
+	All    bool     // Open and Ending contain all numbers, not only the lowest
 }
 
 // ReadOpenList reads an OpenList from lines that consist of a word and a text. The lines are ("number", n),

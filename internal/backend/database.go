@@ -8,32 +8,32 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Database is a product, such as PostgreSQL, with what relays need of it. Each folder of
-// relay/sqlstore has one.
+// Database describes a database product, such as PostgreSQL: its URLs, its backend and its schema.
+// Each folder of relay/sqlstore has one.
 type Database struct {
-	// URLs are the forms of the URLs that name one of its databases: one for each dialect.
+	// URLs are the forms of the URLs of its databases, one for each dialect.
 	URLs []URL
 
-	// New returns the backend of a table. It asks the database nothing. The reader may be nil.
+	// New returns the backend of a table. It runs no statement. The reader may be nil.
 	New func(db *sql.DB, d dialect.Dialect, table dialect.Table, reader Reader) Backend
 
-	// Schema makes its tables.
+	// Schema describes how package migrations creates the tables.
 	Schema Schema
 }
 
 // URL is the form of the URLs of a dialect.
 type URL struct {
-	Dialect string // its name, which is the scheme, too
-	Alias   string // another scheme that means the same; empty: none
+	Dialect string // the dialect's name, which is also the scheme
+	Alias   string // another scheme with the same meaning; empty: none
 	Example string
 
-	// Name returns the name of the database that a URL has, if any. It is nil where a URL needs none.
+	// Name returns the name of the database in a URL, or an empty string. It is nil if a URL need not name a database.
 	Name func(*url.URL) string
 
-	// File is set where a database is a file. What follows the scheme is the file's path then, and no URL: File
-	// returns the path as the system takes it, or an error that doesn't repeat it.
+	// File is set if a database is a file. The text after the scheme is then the file's path and not parsed as a URL.
+	// File returns the path in the form that the system accepts, or an error that doesn't contain the path.
 	File func(path string) (string, error)
 }
 
-// PathName is the name where the path of a URL is the name.
+// PathName returns the path of a URL, for databases whose URL has the database's name as its path.
 func PathName(url *url.URL) string { return strings.TrimPrefix(url.Path, "/") }

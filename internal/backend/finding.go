@@ -9,17 +9,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Probe is one question of a check.
+// Probe is one query of a check, with a function that judges its result.
 type Probe struct {
 	Name  string
-	Query Query // selects lines: text in any number of columns
+	Query Query // selects text in any number of columns
 
-	// Judge says what is wrong with the answer, and what to do; nothing if all
-	// is well. An answer is its lines, with blanks between columns.
+	// Judge returns a description of the problem that the result shows and a hint for its solution, or
+	// empty strings. The result has a text for each row, with blanks between the columns.
 	Judge func(answer []string) (wrong, hint string)
 }
 
-// Findings are those of some probes.
+// Findings runs the probes, and returns a finding for each.
 func Findings(ctx context.Context, q Querier, probes []Probe) (findings []storage.Finding) {
 	for _, probe := range probes {
 		finding := storage.Finding{Name: probe.Name}
@@ -34,10 +34,10 @@ func Findings(ctx context.Context, q Querier, probes []Probe) (findings []storag
 	return findings
 }
 
-// Nothing finds nothing wrong: it is enough that the database understood.
+// Nothing is a Judge that accepts every result. Its probe only tests whether the database runs the query.
 func Nothing([]string) (wrong, hint string) { return "", "" }
 
-// List is for a query that selects what is wrong.
+// List returns a Judge for a query that selects the problems. It lists the rows after the text wrong.
 func List(wrong, hint string) func([]string) (string, string) {
 	return func(answer []string) (string, string) {
 		if len(answer) == 0 {
@@ -47,7 +47,8 @@ func List(wrong, hint string) func([]string) (string, string) {
 	}
 }
 
-// Lacks judges what a user lacks, in lines as SELECT on outbox, by the commands that grant it.
+// Lacks returns a Judge for a query that selects the rights that the user lacks, as in "SELECT on outbox".
+// Its hint has the commands that grant these rights.
 func Lacks(user string) func(answer []string) (wrong, hint string) {
 	return func(answer []string) (wrong, hint string) {
 		if len(answer) == 0 {
@@ -70,7 +71,7 @@ func Lacks(user string) func(answer []string) (wrong, hint string) {
 	}
 }
 
-// RowIndexes probes whether the indexes for claiming by rows are there.
+// RowIndexes returns a probe that tests whether the indexes for claiming by rows exist.
 func RowIndexes(query Query) Probe {
 	return Probe{"indexes", query, func(answer []string) (string, string) {
 		if answer[0] == strconv.Itoa(dialect.RowIndexCount) {

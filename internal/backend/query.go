@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// How statements are run, read from a database's file, and built: of lists, of positions, and
-// of settlements.
+// This file runs statements, parses the .sql file of a database, and builds parts of statements from
+// lists, positions and settlements.
 
 // Query is one statement and its arguments.
 type Query = dialect.Query
@@ -27,8 +27,7 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Each calls take for every row; take scans it, and may stop by returning
-// false.
+// Each runs a query and calls take for every row. take scans the row, and returns false to end the query.
 func Each(ctx context.Context, q Querier, query Query, take func(*sql.Rows) (more bool, err error)) error {
 	rows, err := q.QueryContext(ctx, query.SQL, query.Args...)
 	if err != nil {
@@ -43,7 +42,7 @@ func Each(ctx context.Context, q Querier, query Query, take func(*sql.Rows) (mor
 	return rows.Err()
 }
 
-// All scans every row with the same destinations, and then calls took.
+// All scans every row into the same destinations, and calls took after each row.
 func All(ctx context.Context, q Querier, query Query, took func(), destinations ...any) error {
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
 		if err := rows.Scan(destinations...); err != nil {
@@ -54,7 +53,7 @@ func All(ctx context.Context, q Querier, query Query, took func(), destinations 
 	})
 }
 
-// One scans the only row, if there is one: else the destinations stay as they are.
+// One scans the only row. If the query has no row, the destinations keep their values.
 func One(ctx context.Context, q Querier, query Query, destinations ...any) error {
 	return All(ctx, q, query, func() {}, destinations...)
 }
@@ -66,7 +65,7 @@ func IDs(ctx context.Context, q Querier, query Query) (ids []int64, err error) {
 	return ids, err
 }
 
-// Any says whether there is a row. It reads no further than the first.
+// Any reports whether the query has a row. It reads at most the first row.
 func Any(ctx context.Context, q Querier, query Query) (found bool, err error) {
 	err = Each(ctx, q, query, func(*sql.Rows) (bool, error) {
 		found = true
@@ -75,7 +74,7 @@ func Any(ctx context.Context, q Querier, query Query) (found bool, err error) {
 	return found, err
 }
 
-// Lines returns the rows of an answer as text, with blanks between columns.
+// Lines returns the rows of a query as text, with blanks between columns.
 func Lines(ctx context.Context, q Querier, query Query) (lines []string, err error) {
 	err = Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
 		names, err := rows.Columns()
@@ -100,7 +99,7 @@ func Lines(ctx context.Context, q Querier, query Query) (lines []string, err err
 	return lines, err
 }
 
-// Exec runs one statement after the other, and counts the rows of the last one.
+// Exec runs one statement after the other, and returns the number of rows that the last one affected.
 func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err error) {
 	for _, query := range queries {
 		result, err := q.ExecContext(ctx, query.SQL, query.Args...)
@@ -116,8 +115,8 @@ func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err e
 	return affected, nil
 }
 
-// InTx runs statements, and then work, if there is any, in a transaction, which is rolled back
-// if one of them fails.
+// InTx runs the statements, and then work unless it is nil, in one transaction. If one of them fails, InTx
+// rolls the transaction back.
 func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query, work func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, options)
 	if err != nil {
@@ -136,8 +135,8 @@ func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query
 }
 
 // Statements are the texts of a .sql file by their names. A text begins with a line
-// "-- name: …" and ends at the next; other lines that begin with -- are comments. In
-// braces it names a table, or a text above it, whose words stand in that place.
+// "-- name: …" and ends at the next such line; other lines that begin with -- are comments. A name
+// in braces is replaced by a table's name, or by the text of that name, which must be above.
 type Statements map[string]string
 
 var (
@@ -146,9 +145,8 @@ var (
 	braces   = regexp.MustCompile(`\{[a-z][a-z0-9 _]*\}`)
 )
 
-// ParseStatements reads a file for one table. More are words that the file doesn't
-// have itself, which are texts, too. It panics if the file names something that there isn't: tests read
-// each file.
+// ParseStatements parses a .sql file for one table. The map more has further texts by their names. It panics
+// if a name in braces is unknown, or if two texts have the same name; tests parse each file.
 func ParseStatements(file string, table dialect.Table, more map[string]string) Statements {
 	words := map[string]string{
 		"hot": table.Pending, "held": table.Held, "done": table.Done, "ids": table.IDs, "lanes": table.Lanes, "relays": table.Relays,
@@ -180,12 +178,12 @@ func ParseStatements(file string, table dialect.Table, more map[string]string) S
 	return statements
 }
 
-// Query is a statement with its arguments.
+// Query returns the statement with this name, and its arguments.
 func (s Statements) Query(name string, args ...any) Query {
 	return Query{SQL: s.Text(name), Args: args}
 }
 
-// Text is that of one name, for a statement that has it as a part.
+// Text returns the text with this name, for a statement that contains it.
 func (s Statements) Text(name string) string {
 	text, known := s[name]
 	if !known {
@@ -194,13 +192,13 @@ func (s Statements) Text(name string) string {
 	return text
 }
 
-// Fill is a statement in whose text words, such as :limit, are numbers or lists of
-// numbers: each word is followed by what stands in its place.
+// Fill returns a statement in which words, such as :limit, are replaced by numbers or lists of numbers.
+// The list words has each word, followed by its replacement.
 func (s Statements) Fill(name string, words []string, args ...any) Query {
 	return Query{SQL: strings.NewReplacer(words...).Replace(s.Text(name)), Args: args}
 }
 
-// Column has one thing of each row.
+// Column returns one value of each row.
 func Column[T, C any](rows []T, of func(*T) C) []C {
 	values := make([]C, len(rows))
 	for i := range rows {
@@ -209,7 +207,7 @@ func Column[T, C any](rows []T, of func(*T) C) []C {
 	return values
 }
 
-// Whole is a range of ids that has those of all positions.
+// Whole returns the smallest range of ids that contains the ranges of all positions.
 func Whole(positions []storage.Position) storage.Position {
 	whole := storage.Position{After: positions[0].After, Until: positions[0].Until}
 	for _, p := range positions {
@@ -218,8 +216,8 @@ func Whole(positions []storage.Position) storage.Position {
 	return whole
 }
 
-// WithinWhole is a condition of the rows t of that range that are at the positions.
-// A sum is a condition only, and no range of its own.
+// WithinWhole returns the SQL condition that selects the rows t at the positions among the rows in the range of
+// [Whole]. It compares t.id + 0, so that the server doesn't use the comparison as another range of an index.
 func WithinWhole(positions []storage.Position) string {
 	whole := Whole(positions)
 	var lanes []int
@@ -248,8 +246,8 @@ func WithinWhole(positions []storage.Position) string {
 	}
 }
 
-// Alternatives are conditions of rows t of one lane each, in the order of lanes. Many
-// are a tree: servers try one after the other on each row.
+// Alternatives are SQL conditions on rows t. Each condition selects rows of one lane. They are added in the order
+// of lanes.
 type Alternatives struct {
 	lanes      []int
 	conditions []string
@@ -260,7 +258,8 @@ func (a *Alternatives) Add(lane int, condition string) {
 	a.lanes, a.conditions = append(a.lanes, lane), append(a.conditions, condition)
 }
 
-// Condition is true for rows that meet one of them.
+// Condition returns the SQL condition that is true for rows that meet one of the alternatives. It groups more
+// than eight by lanes, because a server evaluates them one after the other for each row.
 func (a *Alternatives) Condition() string {
 	const most = 8
 	if len(a.conditions) <= most {
@@ -275,7 +274,7 @@ func (a *Alternatives) Condition() string {
 	return "(" + strings.Join(groups, "\n    OR ") + ")"
 }
 
-// NumberList is a list for IN; it matches nothing if there are none.
+// NumberList returns an SQL list for IN. The list matches nothing if numbers is empty.
 func NumberList[N int | int64](numbers []N) string {
 	if len(numbers) == 0 {
 		return "(NULL)"
@@ -289,7 +288,7 @@ func NumberList[N int | int64](numbers []N) string {
 	return string(append(list, ')'))
 }
 
-// MostBytes is the bound of a claim where a statement needs one.
+// MostBytes returns the MaxBytes of a claim, or the highest number if it has none, for statements that need a limit.
 func MostBytes(request storage.ClaimRequest) int64 {
 	if request.MaxBytes <= 0 {
 		return math.MaxInt64
@@ -297,7 +296,7 @@ func MostBytes(request storage.ClaimRequest) int64 {
 	return int64(request.MaxBytes)
 }
 
-// ClaimOrder is the order of a pick: that of one of the indexes for claiming by rows.
+// ClaimOrder returns the ORDER BY of a pick. One of the indexes for claiming by rows has this order.
 func ClaimOrder(pick storage.Pick) string {
 	switch pick {
 	case storage.Newest:
@@ -309,7 +308,7 @@ func ClaimOrder(pick storage.Pick) string {
 	}
 }
 
-// LeasesOf are the leases that settlements show, which are in the order of lanes.
+// LeasesOf returns the leases of the settlements, each once. The settlements must be in the order of lanes.
 func LeasesOf(settlements []storage.Settlement) (leases []storage.Lease) {
 	for i := range settlements {
 		s := &settlements[i]
@@ -320,7 +319,7 @@ func LeasesOf(settlements []storage.Settlement) (leases []storage.Lease) {
 	return leases
 }
 
-// HeldOf returns the settlements whose leases hold: mostly all, which aren't copied.
+// HeldOf returns the settlements whose leases are still valid. If all are, it returns the given slice.
 func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settlement) {
 	lost := func(lease storage.Lease) bool { return !s.Held[lease] }
 	if !slices.ContainsFunc(LeasesOf(settlements), lost) {
@@ -334,7 +333,7 @@ func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settl
 	return some
 }
 
-// Add adds what another settle in the same transaction did.
+// Add adds the result of another settle in the same transaction.
 func (s *Settled) Add(more Settled) {
 	s.Changed += more.Changed
 	s.Fenced += more.Fenced
@@ -342,13 +341,13 @@ func (s *Settled) Add(more Settled) {
 	maps.Copy(s.Held, more.Held)
 }
 
-// Write is one statement of a settle. The rows that it affects may count as changed.
+// Write is one statement of a settle. If Counts is set, the rows that it affects count as changed.
 type Write struct {
 	Query
 	Counts bool
 }
 
-// Write runs statements, and counts what they changed.
+// Write runs the statements, and counts the changed rows.
 func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
 	for _, write := range writes {
 		affected, err := Exec(ctx, q, write.Query)
@@ -362,21 +361,22 @@ func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
 	return nil
 }
 
-// BySinks says that the settlement's row is known by its sinks, too: of a held one there may be
-// several, and one that is settled for some sinks is so only while it names those that it did.
+// BySinks reports whether statements must also find the settlement's row by its sinks. A message may have
+// several held rows, which differ by their sinks. A row is settled for some of its sinks only if it still
+// names the sinks that it had when it was read.
 func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }
 
-// NamesSinks says that a settlement by lanes moves a hot row that names sinks. In a batch all do,
-// and the same, or none does; then a row is changed only if it still has these. A server may have lost
-// that they were written, while the lease holds.
+// NamesSinks reports whether a settlement by lanes moves a hot row that names sinks. In one call of Settle, either
+// no settlement does, or all do and name the same sinks. Settle then changes a row only if it still names
+// them, because a server may have lost the write of these sinks although the lease is still valid.
 func NamesSinks(s *storage.Settlement) bool { return s.Sinks != "" && !s.Deferred && s.Token == "" }
 
-// Groups are the settlements of a batch by where their rows are, and where they go.
+// Groups are the settlements of a batch by the tables that their rows move from and to.
 type Groups struct {
 	HotDone, HotHeld, HeldDone, HeldHeld, Freed []storage.Settlement
 }
 
-// GroupsOf are the groups of these settlements. Those of one group, as most are, aren't copied.
+// GroupsOf returns the groups of these settlements. It copies no settlements if, as usual, all are in one group.
 func GroupsOf(settlements []storage.Settlement) (groups Groups) {
 	groupOf := func(s *storage.Settlement) *[]storage.Settlement {
 		switch {
@@ -404,15 +404,15 @@ func GroupsOf(settlements []storage.Settlement) (groups Groups) {
 	return groups
 }
 
-// Parts are settlements for some of their rows' sinks: of rows of one table, the hot or the
-// held one. What they leave is changed there; beside it are written rows that are done, if these
-// are kept, or held.
+// Parts are settlements for some of their rows' sinks, of rows in one table: in the held table if Deferred, else in
+// the hot one. SettleParts changes the sinks of the rows of All, and adds a row for each settlement of Done to the
+// done table, and for each settlement of Held to the held table.
 type Parts struct {
 	Deferred        bool
 	All, Done, Held []storage.Settlement
 }
 
-// PartsOf are the settlements of the hot table and those of the held one, where there are some.
+// PartsOf returns the Parts of the hot table and of the held table, except empty ones. Done is empty without keep.
 func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	tables := []Parts{{}, {Deferred: true}}
 	for _, s := range settlements {
@@ -434,7 +434,7 @@ func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	return slices.DeleteFunc(tables, func(p Parts) bool { return len(p.All) == 0 })
 }
 
-// DeadLettersOf are the settlements that write a dead letter, by where their rows are.
+// DeadLettersOf returns the settlements that write a dead letter, by the tables of their rows.
 func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {
 	for i := range settlements {
 		switch s := &settlements[i]; {

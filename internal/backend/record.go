@@ -9,23 +9,23 @@ import (
 	"sync"
 )
 
-// Recorder is a database that notes what it is asked, and changes nothing: by it a check, or a test, knows
-// which statements a backend runs.
+// Recorder is a database that records the statements that it receives, and changes nothing. Checks and tests
+// use it to find out which statements a backend runs.
 type Recorder struct {
-	// Answer is what a statement selects: rows of values; none if it is nil.
+	// Answer returns the rows that a statement selects. If it is nil, no statement selects a row.
 	Answer func(query string) [][]driver.Value
 
-	// Affected is how many rows it changes; none if it is nil.
+	// Affected returns the number of rows that a statement changes. If it is nil, no statement changes a row.
 	Affected func(query string) int64
 
 	mu      sync.Mutex
 	queries []Query
 }
 
-// DB returns a pool of connections to it.
+// DB returns a pool of connections to the Recorder.
 func (r *Recorder) DB() *sql.DB { return sql.OpenDB(recorderConnector{r}) }
 
-// Taken returns what was asked since the last time.
+// Taken returns the statements that were recorded since the last call of Taken.
 func (r *Recorder) Taken() []Query {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,7 +57,7 @@ func (conn) Begin() (driver.Tx, error)           { return tx{}, nil }
 
 func (conn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return tx{}, nil }
 
-// CheckNamedValue takes any argument: drivers have types of their own.
+// CheckNamedValue accepts any argument, because each driver has its own types.
 func (conn) CheckNamedValue(*driver.NamedValue) error { return nil }
 
 func (c conn) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -76,7 +76,7 @@ func (c conn) QueryContext(_ context.Context, query string, args []driver.NamedV
 	return &answer{c.Answer(query)}, nil
 }
 
-// result says how many rows a statement affected. The first id that it gave is 1.
+// result is the number of rows that a statement affected. Its last insert id is always 1.
 type result int64
 
 func (result) LastInsertId() (int64, error)   { return 1, nil }

@@ -18,12 +18,12 @@ type DeliveredRow struct {
 	MessageID, Topic, Headers, Sinks string
 }
 
-// ReplayChange is a change of a stored replay from what it was to what it is then.
+// ReplayChange is a change of a stored replay. Replays are stored as JSON.
 type ReplayChange struct {
 	Name   string
-	Was    string // as text of JSON; empty if there is none
+	Was    string // the stored text; empty if the replay is new
 	Copies []storage.Settlement
-	Is     func(written int) string
+	Is     func(written int) string // returns the new text for the number of copies that were written
 }
 
 // ReadDelivered reads id, lane, message_id, topic, headers and sinks of each row.
@@ -37,8 +37,8 @@ func ReadDelivered(ctx context.Context, q Querier, query Query) (rows []Delivere
 	return rows, err
 }
 
-// ReadReplays reads the name and the text of each replay. One that can't be read, as a newer
-// version has written it, is left out.
+// ReadReplays reads the name and the text of each replay. It omits a text that it can't decode, because a newer
+// version may have written it.
 func ReadReplays(ctx context.Context, q Querier, query Query) (replays []storage.Replay, err error) {
 	var name, value string
 	err = All(ctx, q, query, func() {
@@ -58,10 +58,10 @@ func ReadPlaces(ctx context.Context, q Querier, query Query) (rows []storage.Row
 	return rows, err
 }
 
-// WriteReplay is a backend's ChangeReplay: write writes the copies, if there are some, and tells
-// where they are, and how many it wrote. Where they are found by their message ids, those that
-// another replay writes at the same time may be among them. The statement "begin replay" has the
-// replay's name and text, and "change replay" its new text, its name and the text that it had.
+// WriteReplay implements a backend's ChangeReplay. If the change has copies, write writes them, and returns their
+// positions and how many it wrote. A write that finds the positions by the message ids may also return copies that
+// another replay writes concurrently. The arguments of the statement "begin replay" are the replay's name and text;
+// the arguments of "change replay" are its new text, its name and its stored text.
 func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) error) error, statements Statements, change ReplayChange,
 	write func(tx *sql.Tx) (copies []storage.RowID, written int, err error)) (copies []storage.RowID, err error) {
 	err = inTx(ctx, func(tx *sql.Tx) error {
@@ -71,7 +71,7 @@ func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) e
 				return err
 			}
 		}
-		if change.Is(written) == change.Was { // nothing to write; and MySQL would count no row
+		if change.Is(written) == change.Was { // nothing changes, and MySQL would count no row as changed
 			return nil
 		}
 		query := statements.Query("change replay", change.Is(written), change.Name, change.Was)
@@ -87,7 +87,7 @@ func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) e
 	return copies, err
 }
 
-// PendingAmong counts those of the rows that a table has.
+// PendingAmong returns a query that counts how many of the rows exist in the hot table.
 func PendingAmong(hot string, rows []storage.RowID) Query {
 	byLane := map[int][]int64{}
 	for _, row := range rows {

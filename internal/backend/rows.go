@@ -22,69 +22,72 @@ import (
 
 // The columns of a message's tables.
 const (
-	// Kept are those that stay as they are wherever a row goes.
+	// Kept are the columns whose values a row keeps when it moves to another table.
 	Kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks"
 
-	// Changing are those that a settlement may change.
+	// Changing are the columns that a settlement may change.
 	Changing = "attempts, crashes, available_at, last_error"
 )
 
-// A copy is a new message that is written from a row: see [storage.Copy]. Each database has one
-// INSERT INTO the hot table … SELECT of rows t, and of g, what is given for each: the row's lane,
-// id and message_id, and the copy's copy_id, copy_topic, copy_headers and copy_sinks. A settlement
-// says which row, and has the copy as its DeadLetter.
+// A copy is a new message that is written from a row: see [storage.Copy]. Each database writes copies with
+// an INSERT INTO the hot table … SELECT from t and g. The rows t are copied. The list g has, for each copy,
+// the lane, id and message_id of its row t, and the values copy_id, copy_topic, copy_headers and copy_sinks.
+// A settlement names the row, and has the copy as its DeadLetter.
 const (
-	// CopyInto are the columns that a copy is written with. All others have their defaults.
+	// CopyInto are the columns that the INSERT fills. All others have their defaults.
 	CopyInto = "message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks"
 )
 
-// CopyFrom are their values; now is the database's time.
+// CopyFrom returns the SQL expressions for the columns CopyInto; now is the expression for the database's time.
 func CopyFrom(now string) string {
 	return "g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, " + CopiedExpiry(now) + ", g.copy_sinks"
 }
 
-// CopiedExpiry is the time when a copy of the row t expires: the row's, unless that has passed.
+// CopiedExpiry returns the SQL expression for the expires_at of a copy: the row's, or NULL if it has passed.
 func CopiedExpiry(now string) string {
 	return "CASE WHEN t.expires_at > " + now + " THEN t.expires_at END"
 }
 
-// KeptFor are the columns Kept of a row t, for other sinks than its own.
+// KeptFor returns the columns Kept of a row t, with the SQL expression sinks in place of the row's sinks.
 func KeptFor(sinks string) string { return strings.TrimSuffix(Of("t", Kept), "t.sinks") + sinks }
 
-// Of has the columns of the table or subquery with that name.
+// Of returns the columns, each qualified by the name of a table or subquery.
 func Of(name, columns string) string {
 	return name + "." + strings.ReplaceAll(columns, ", ", ", "+name+".")
 }
 
-// A row has these columns, in this order: id, lane, message_id, topic, message_key,
+// A statement that reads rows selects these columns, in this order: id, lane, message_id, topic, message_key,
 // sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
-// NULL may stand for an empty key, no sinks, no headers, the numbers 0, and the flags
-// HasPayload: what most rows have. The flags are a sum of these, and of the payload's
-// size in [SizeOne] where a driver may cut payloads.
+// NULL may stand for an empty key, no sinks, no headers, the number 0, and the flags HasPayload, which
+// most rows have. The flags are a sum of the values below, and in some statements of the payload's size,
+// in units of [SizeOne].
 const (
 	HasPayload = 1 // its payload isn't NULL, though it may be empty
-	IsLater    = 2 // its time is still to come
+	IsLater    = 2 // its available_at is in the future
 	IsRetry    = 4 // a held row that waits for its next attempt
-	IsUTF16    = 8 // its payload is text in UTF-16, little-endian, and is to be handed on in UTF-8
+	IsUTF16    = 8 // its payload is text in UTF-16, little-endian, which Row converts to UTF-8
 
-	HoldsOne = 16 // for each of its column holds, which is at most 3
+	HoldsOne = 16 // multiplied by its column holds, which is at most 3
 )
 
-// Undecided is a condition of a settlement g that parks the held row t: what an operator wants of
-// it outlives a park whose answer was lost, and that is written once more.
+// Undecided is the SQL condition under which a settlement g may park the held row t: an operator doesn't want the row
+// skipped or discarded, or the settlement doesn't make the row hold its key. Without this condition,
+// a relay that repeats a park whose answer was lost would undo the operator's decision.
 const Undecided = "(t.holds < 2 OR g.holds = 0)"
 
-// UndecidedStays is the same of one after which the row stays among the held ones: what an operator
-// wants of it outlives a repeated retry, too.
+// UndecidedStays is Undecided for a settlement after which the row t stays in the held table. A repeated retry must
+// not undo an operator's decision either.
 const UndecidedStays = "(t.holds < 2 OR g.holds = 0 AND g.state <> 'retry')"
 
-// AsRead is a condition of a settlement of the held row t after which it stays held, or has a dead letter: its time is no later than
-// when it was read, so that what an operator wants of it outlives a settlement whose answer was lost, and that is written once more.
+// AsRead returns the SQL condition that the held row t has no later time than when it was read. Statements use it for a settlement
+// that leaves the row in the held table or writes a dead letter. A later time means that the row was settled already, or that an
+// operator changed it. A settlement that the relay repeats because its answer was lost then changes nothing.
 func AsRead(readAt string) string {
 	return "(t.available_at IS NULL OR t.available_at <= " + readAt + ")"
 }
 
-// ReadAt is the time for AsRead. A millisecond is the coarsest that a database rounds to.
+// ReadAt returns the time for AsRead. It adds a millisecond, the coarsest unit to which a database rounds. Without an AvailableAt,
+// it returns a time that is later than any row's.
 func ReadAt(s *storage.Settlement) time.Time {
 	if s.AvailableAt.IsZero() {
 		return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
@@ -92,7 +95,7 @@ func ReadAt(s *storage.Settlement) time.Time {
 	return s.AvailableAt.Add(time.Millisecond)
 }
 
-// HoldsOf is what a settlement makes of the column holds.
+// HoldsOf returns the value that a settlement writes to the column holds.
 func HoldsOf(s *storage.Settlement) int64 {
 	if s.State == storage.StateError && s.Holds {
 		return int64(storage.HoldsKey)
@@ -100,12 +103,12 @@ func HoldsOf(s *storage.Settlement) int64 {
 	return int64(storage.NoHold)
 }
 
-// SizeOne is what each byte of a row's payload adds to its flags, where drivers
-// are known to cut payloads off.
+// SizeOne is the number that each byte of a row's payload adds to its flags, if a driver may cut payloads off or
+// the statement leaves out large payloads (see [ReadFree]).
 const SizeOne = 1 << 16
 
-// Columns are a row as the database has it. What is NULL has the zero value, but
-// for the flags, of which NULL are those of a plain row: HasPayload.
+// Columns has the values of a row's columns. NULL becomes the zero value, except in the flags, where NULL becomes
+// HasPayload.
 type Columns struct {
 	ID                                int64
 	Lane, Priority, Attempts, Crashes int64
@@ -115,24 +118,24 @@ type Columns struct {
 	Payload                           []byte
 	AvailableAt, ExpiresAt, CreatedAt time.Time
 
-	// Malformed says which column can't be read, and why. It has the zero value.
+	// Malformed describes the first column that can't be read. A value that can't be scanned is the zero value.
 	Malformed string
 }
 
-// neverExpires is the year in which a message expires that has been requeued after it had
-// expired. No message is written with it by [outbox.Writer].
+// neverExpires is the year of the expires_at of a message that was requeued after it had expired. [outbox.Writer]
+// writes no message with this year.
 const neverExpires = 9999
 
-// mostCounted is the highest number of attempts or crashes that a row is read with. It leaves room
-// below the highest number of the columns, which have 32 bits.
+// mostCounted limits the attempts and crashes of a row that is read, so that they can grow further: their columns
+// have 32 bits.
 const mostCounted = 2_000_000_000
 
-// Row converts the columns. A column that can't be read makes the row malformed, and no error:
-// one row never keeps a page from being read.
+// Row converts the columns. A column that can't be read makes the row malformed instead of causing an error, so that
+// one row never prevents the read of a page. Row returns an error only if the driver has cut the payload off.
 func (c *Columns) Row() (row storage.Row, err error) {
 	payload := c.Payload
 	if payload == nil && c.Flags&HasPayload != 0 {
-		payload = []byte{} // some drivers take it for none
+		payload = []byte{} // some drivers return nil for an empty payload
 	}
 	if size := int(c.Flags / SizeOne); size > 0 && size != len(payload) {
 		return row, fmt.Errorf("row %d: the driver returned %d of its payload's %d bytes; have it fetch whole LOBs (go-ora: LOB FETCH=POST in the URL)",
@@ -161,7 +164,7 @@ func (c *Columns) Row() (row storage.Row, err error) {
 		c.malformed("message_id", c.MessageID)
 	}
 	if row.Malformed = c.Malformed; row.Malformed != "" {
-		row.Later = false // what can't be read is parked now
+		row.Later = false // the relay parks a malformed row now
 		return row, nil
 	}
 	if c.Headers == "" {
@@ -184,8 +187,8 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	return row, nil
 }
 
-// IsMessageID says whether a message can have the id: 36 hexadecimal digits and hyphens. Statements may
-// have such an id in their text.
+// IsMessageID reports whether the id has the form of a message's id: 36 hexadecimal digits and hyphens. The text of
+// a statement may contain such an id.
 func IsMessageID(id string) bool {
 	for i := range len(id) {
 		if c := id[i]; c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
@@ -195,8 +198,8 @@ func IsMessageID(id string) bool {
 	return len(id) == 36
 }
 
-// readable returns the time, or none where its year is not one of 0 to 9999: neither JSON nor most
-// databases have others.
+// readable returns the time. If its year is not 0 to 9999, it returns the zero time and marks the row as malformed,
+// because JSON and most databases have no other years.
 func (c *Columns) readable(column string, at time.Time) time.Time {
 	if year := at.Year(); year < 0 || year > 9999 {
 		c.malformed(column, at.String())
@@ -205,14 +208,14 @@ func (c *Columns) readable(column string, at time.Time) time.Time {
 	return at
 }
 
-// malformed notes that a column can't be read. The first one is enough.
+// malformed records the first column that can't be read.
 func (c *Columns) malformed(column, value string) {
 	if c.Malformed == "" {
 		c.Malformed = fmt.Sprintf("the column %s can't be read: %.100q", column, value)
 	}
 }
 
-// lenient scans a column. A value that can't be read makes the row malformed.
+// lenient scans a column. A value that can't be scanned makes the row malformed instead of causing an error.
 type lenient struct {
 	sql.Scanner
 	column string
@@ -230,8 +233,7 @@ func (l lenient) Scan(value any) error {
 	return nil
 }
 
-// fromUTF16 makes UTF-8 of text in UTF-16, little-endian. Half of a pair of
-// surrogates becomes U+FFFD.
+// fromUTF16 converts text in UTF-16, little-endian, to UTF-8. Half of a surrogate pair becomes U+FFFD.
 func fromUTF16(text []byte) []byte {
 	units := make([]uint16, len(text)/2)
 	for i := range units {
@@ -244,20 +246,20 @@ func fromUTF16(text []byte) []byte {
 	return converted
 }
 
-// FirstLine is what a read tells beside its rows.
+// FirstLine describes the server and the snapshot of a read. A read returns it before or with the rows.
 type FirstLine struct {
-	// Told: there was such a line. Some databases tell it with each row, and so not
-	// where there is none.
+	// Told reports that the read returned a first line. Some databases return it with each row, and so
+	// return none if there are no rows.
 	Told bool
 
-	LastID   int64  // the highest id that was given out; 0 where the database lists its transactions
-	XID      uint64 // the read's transaction, if it has a number
-	Snapshot string // what the read saw, as PostgreSQL writes it; empty elsewhere
-	Server   string // tells one run of a server from another; empty where there is one writer
+	LastID   int64  // the highest id that was issued; unused if the backend is a [TransactionLister]
+	XID      uint64 // the number of the read's transaction, if it has one
+	Snapshot string // the read's snapshot in PostgreSQL's format; unused unless the frontier is Snapshots
+	Server   string // the epoch of the server, as in [storage.Page]; empty if the frontier is OneWriter
 }
 
-// Scan reads words with blanks between: the last id, a 0, and then nothing; the server; or
-// xid, snapshot and server.
+// Scan parses words with blanks between: the last id and a 0, and then either no other word, or the server, or the
+// xid, the snapshot and the server.
 func (f *FirstLine) Scan(value any) (err error) {
 	var text string
 	switch value := value.(type) {
@@ -284,25 +286,22 @@ func (f *FirstLine) Scan(value any) (err error) {
 	return nil
 }
 
-// Reader reads pages by a driver's own means, such as relaypgx. One goroutine at a
-// time calls it.
+// Reader reads pages through a driver's own interface instead of database/sql, as relaypgx does. Only one goroutine
+// at a time calls it.
 type Reader interface {
-	// Read carries out a query over a connection of db, and has each of its lines, a text and a row,
-	// taken. It ends when no more is wanted, or with
-	// the error of who takes. Where the connections, or their answers, aren't of the
-	// kind that it knows, it returns false before anything was taken; then it isn't
-	// asked again.
+	// Read runs a query over a connection of db, and calls take for each line, a text and a row. It ends
+	// when take wants no more lines, or with take's error. If it doesn't know the kind of the connection
+	// or the types of the result, it returns false before it calls take; Read is then not called again.
 	Read(ctx context.Context, db *sql.DB, query string, args []any, take TakeLine) (known bool, err error)
 }
 
-// TakeLine takes a line: its text, valid until it returns, nil for NULL; and its
-// columns, of which nothing but the struct itself is used again.
+// TakeLine takes a line: its text, which is nil for NULL and valid until TakeLine returns, and its columns. The caller
+// reuses the struct of the columns, but not the memory that its fields refer to.
 type TakeLine func(text []byte, row *Columns) (more bool, err error)
 
-// ReadPage reads a first line and the rows of a page: a text, then a row. Each line
-// has the text and a row; or the first one has the text and a row whose id is 0, and
-// the others have no text. It reads with the reader, if that isn't nil and knows the
-// connections; known is false if it doesn't.
+// ReadPage reads the first line and the rows of a page. Each line of the result has a text and a row. Either all lines
+// have the text, or the first one has the text and a row with the id 0, and the others have no text. ReadPage uses the
+// reader unless it is nil or doesn't know the connections; known reports whether it was used.
 func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(storage.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
 	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
 		if text != nil && !line.Told {
@@ -310,7 +309,7 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 				return false, err
 			}
 		}
-		if columns.ID == 0 && columns.MessageID == "" { // the first line alone
+		if columns.ID == 0 && columns.MessageID == "" { // a first line without a row
 			return true, nil
 		}
 		row, err := columns.Row()
@@ -329,7 +328,7 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 	return line, false, err
 }
 
-// ScanRows scans rows between other columns, and has each taken.
+// ScanRows scans rows whose columns are between other columns, and calls take for each row.
 func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, take func(*Columns) (more bool, err error)) error {
 	var c Columns
 	destinations := slices.Concat(before, []any{
@@ -339,7 +338,7 @@ func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, 
 		lenient{(*moment)(&c.CreatedAt), "created_at", &c}, (*flags)(&c.Flags),
 	}, after)
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
-		c.Payload, c.Malformed = nil, "" // the row before keeps its own
+		c.Payload, c.Malformed = nil, "" // don't overwrite the payload of the previous row
 		if err := rows.Scan(destinations...); err != nil {
 			return false, err
 		}
@@ -347,7 +346,7 @@ func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, 
 	})
 }
 
-// ReadRows returns rows.
+// ReadRows returns the rows of a query.
 func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, err error) {
 	err = ScanRows(ctx, q, query, nil, nil, func(c *Columns) (bool, error) {
 		row, err := c.Row()
@@ -357,10 +356,10 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 	return rows, err
 }
 
-// ReadFree returns locked rows that are about to be claimed, up to maxBytes of payload,
-// if that is positive, where a database can't count them. Large payloads may be NULL,
-// with their sizes in the flags (see [SizeOne]): those of what is claimed are picked
-// afterwards.
+// ReadFree returns the rows that a query has locked to claim them, up to the row with which the payloads reach
+// maxBytes, if that is positive. It is for databases whose query can't count the bytes. The query may select NULL for
+// large payloads, with their sizes in the flags (see [SizeOne]); ReadFree then reads the payloads of the returned
+// rows with the query of pick.
 func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0
 	var left []storage.RowID
@@ -401,9 +400,9 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 	return free, nil
 }
 
-// ReadInfos returns rows, each followed by state, last_error, receipt, claimed_by and
-// finished_at, up to maxBytes of payload: then those that have the last one's id, as a message
-// may that is of several sinks.
+// ReadInfos returns rows, each followed by state, last_error, receipt, claimed_by and finished_at, up to the row with
+// which the payloads reach maxBytes. It also returns the next rows with the same id, as the rows of a message of
+// several sinks have.
 func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos []storage.Info, err error) {
 	var info storage.Info
 	var finished moment
@@ -421,13 +420,13 @@ func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos
 	return infos, err
 }
 
-// ReadLastDelivered reads id, lane, message id, topic, key, sinks, attempts, and when it was written and
-// finished, of each done row.
+// ReadLastDelivered reads id, lane, message id, topic, key, sinks, attempts, created_at and finished_at of each
+// done row.
 func ReadLastDelivered(ctx context.Context, q Querier, query Query) (infos []storage.Info, err error) {
 	var id, lane, attempts number
 	var message, topic, key, sinks text
 	var created, finished moment
-	var unread Columns // what is malformed in a delivered message does no harm here
+	var unread Columns // ignored: a malformed column of a delivered message does no harm here
 	err = All(ctx, q, query, func() {
 		info := storage.Info{State: storage.StateDone, FinishedAt: time.Time(finished)}
 		info.ID, info.Lane, info.Attempts, info.Sinks, info.CreatedAt = int64(id), int(lane), int(attempts), string(sinks), time.Time(created)
@@ -493,7 +492,7 @@ func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError,
 	}, &id, &lane, (*text)(&row.Topic), (*text)(&row.Key), (*text)(&row.Sinks), &holds, (*text)(&row.Error))
 }
 
-// LastID reads the highest id that was given out.
+// LastID reads the highest id that was issued.
 func LastID(ctx context.Context, q Querier, query Query) (last int64, err error) {
 	err = One(ctx, q, query, (*number)(&last))
 	return last, err
@@ -515,7 +514,7 @@ func Members(ctx context.Context, q Querier, query Query) (relays []storage.Memb
 	return relays, now, err
 }
 
-// moment scans a time in whatever form a driver has it; none is the zero time.
+// moment scans a time in any form in which a driver returns it. NULL becomes the zero time.
 type moment time.Time
 
 func (m *moment) Scan(value any) error {
@@ -535,13 +534,12 @@ func (m *moment) Scan(value any) error {
 }
 
 func (m *moment) parse(text string) error {
-	at, err := time.Parse(time.DateTime, text) // takes fractions of a second, too
+	at, err := time.Parse(time.DateTime, text) // also parses fractions of a second
 	*m = moment(at)
 	return err
 }
 
-// number scans an integer without the detour by text that database/sql takes
-// for all but a few types. None is 0.
+// number scans an integer without the conversion to text that database/sql makes for most types. NULL becomes 0.
 type number int64
 
 func (n *number) Scan(value any) error {
@@ -575,12 +573,12 @@ func (n *number) parse(text string) error {
 	return err
 }
 
-// errTooHigh can happen to ids on MySQL and MariaDB alone: the column is unsigned, and no CHECK may name it. From such an
-// id on the server gives out only ids that are higher still. ANALYZE TABLE has MySQL forget the AUTO_INCREMENT that it has cached.
+// errTooHigh occurs only for ids on MySQL and MariaDB: the column is unsigned, and no CHECK may name it. After such an id
+// the server issues only higher ones. ANALYZE TABLE makes MySQL discard the AUTO_INCREMENT that it has cached.
 var errTooHigh = errors.New("a number is above 9223372036854775807: if it is an id, a row was inserted with an id of its own; " +
 	"insert such rows again without one, delete them, and then set the table's AUTO_INCREMENT back and run ANALYZE TABLE")
 
-// flags scans the flags of a row. None are those of a plain one.
+// flags scans the flags of a row. NULL becomes HasPayload.
 type flags number
 
 func (f *flags) Scan(value any) error {
@@ -591,7 +589,7 @@ func (f *flags) Scan(value any) error {
 	return (*number)(f).Scan(value)
 }
 
-// text scans a text. None is the empty one, for which Oracle takes it.
+// text scans a text. NULL becomes the empty text, which Oracle stores as NULL.
 type text string
 
 func (t *text) Scan(value any) error {
@@ -624,7 +622,7 @@ func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant
 	return grants, xid, err
 }
 
-// Leases reads leases that hold: lane, fence, and the transaction's number.
+// Leases reads the leases that are still valid. The columns of a line are lane, fence, and the number of the transaction.
 func Leases(ctx context.Context, q Querier, query Query) (held []storage.Lease, xid uint64, err error) {
 	var lease storage.Lease
 	err = All(ctx, q, query, func() { held = append(held, lease) }, &lease.Lane, &lease.Fence, &xid)
@@ -651,8 +649,8 @@ func Marks(ctx context.Context, q Querier, query Query) (map[int]storage.Marks, 
 	return found, err
 }
 
-// stored reads what stands as JSON in a table. What can't be read is taken for nothing: without
-// marks everything is read again, and a relay without a setup tells nothing of it.
+// stored decodes JSON from a table. A text that can't be decoded becomes the zero value: a relay reads a lane without
+// marks from its start, and a relay without a configuration describes nothing.
 func stored[T any](written text) T {
 	var value, nothing T
 	if err := json.Unmarshal([]byte(written), &value); err != nil {
@@ -661,27 +659,27 @@ func stored[T any](written text) T {
 	return value
 }
 
-// journal is what stands in the table of lanes.
+// journal is the JSON of the column journal in the table of lanes.
 type journal struct {
 	Suspects []storage.Suspect   `json:"suspects,omitempty"`
 	Batches  []storage.SentBatch `json:"batches,omitempty"`
 }
 
-// JournalText is what is stored of a journal.
+// JournalText returns the text of a journal as the table stores it.
 func JournalText(j storage.Journal) (string, error) {
 	written, err := json.Marshal(journal{j.Suspects, j.Batches})
 	return string(written), err
 }
 
-// ReadBlockedKeys reads lane, key, topic, sinks and id of each.
+// ReadBlockedKeys reads lane, key, topic, sinks and id of each blocked key.
 func ReadBlockedKeys(ctx context.Context, q Querier, query Query) (keys []storage.BlockedKey, err error) {
 	var key storage.BlockedKey
 	err = All(ctx, q, query, func() { keys = append(keys, key) }, &key.Lane, &key.Key, &key.Topic, (*text)(&key.Sinks), &key.ID)
 	return keys, err
 }
 
-// ReadSettled reads rows of a word and two numbers: ("lane", lane, fence) for each
-// lease that holds, ("changed", rows, 0), ("fenced", rows, 0), ("xid", xid, 0).
+// ReadSettled reads the result of a settle from lines of a word and two numbers: ("lane", lane, fence) for each lease
+// that is still valid, ("changed", rows, 0), ("fenced", rows, 0) and ("xid", xid, 0).
 func ReadSettled(ctx context.Context, q Querier, query Query) (Settled, error) {
 	settled := Settled{Held: map[storage.Lease]bool{}}
 	var word string

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Each message of each page passes here.
+// Row is called for each message of each page.
 func TestRowAllocatesNothing(t *testing.T) {
 	columns := Columns{ID: 1, MessageID: "m", Topic: "t", Key: "k", Payload: []byte("p"), Flags: HasPayload, CreatedAt: time.Now(), ExpiresAt: time.Now()}
 	if allocations := testing.AllocsPerRun(100, func() { _, _ = columns.Row() }); allocations != 0 {

@@ -11,17 +11,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What stands once for a table: the way of claiming, and what operators have put in force.
+// This file reads and changes what a table has once: the claim mode, the controls, and the log of actions.
 
-// ChangeMode changes the way of claiming, in a transaction, and then the indexes that
-// claiming by rows needs. It changes nothing if the way is the stored one, and fails
-// with storage.ErrOtherClaim while a relay lives that claims the other way. Set stores
-// the new way. The other statements are those that are named here: each database's .sql has them
-// under these names ("lock lanes" only where rows have to be locked first), or backendtest.Golden panics.
+// ChangeMode changes the claim mode in the transaction tx, unless it is stored already, and then creates or drops the
+// indexes that claiming by rows needs. It fails with storage.ErrOtherClaim while a relay with the other mode is alive.
+// The query set stores the new mode. The other statements are in each database's .sql under the names below
+// ("lock lanes" only if rows have to be locked first); otherwise backendtest.Golden panics.
 //
-// What the other way has left is taken away: leases, also from who still believes in
-// them; marks, above which rows come back; claims, which nobody would free; and what parked rows
-// hold: those of which an operator wants something else are parked as before.
+// ChangeMode removes what the other mode has left: the leases, with higher fences; the marks, because rows may have
+// returned below them; the claims, which no relay would free; and the holds of parked rows. A row that an operator
+// wants skipped or discarded is parked again.
 func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialect.Dialect, table dialect.Table, claim storage.Claim, set Query) error {
 	var stored storage.Claim
 	if err := One(ctx, tx, statements.Query("lock claim mode"), &stored); err != nil {
@@ -51,7 +50,7 @@ func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialec
 		}
 	}
 
-	var there int // of the indexes
+	var there int // the number of indexes that exist
 	if err := One(ctx, tx, d.RowIndexes(table), &there); err != nil {
 		return err
 	}
@@ -80,7 +79,7 @@ func script(queries []Query) string {
 	return strings.TrimSpace(text.String())
 }
 
-// ReadControls reads what is in force.
+// ReadControls reads the controls in force.
 func ReadControls(ctx context.Context, q Querier, statements Statements) (controls []storage.Control, err error) {
 	var c storage.Control
 	var rate number
@@ -92,7 +91,7 @@ func ReadControls(ctx context.Context, q Querier, statements Statements) (contro
 	return controls, err
 }
 
-// ReadActions reads the log, up to limit lines.
+// ReadActions reads up to limit actions of the log.
 func ReadActions(ctx context.Context, q Querier, statements Statements, limit int) (actions []storage.Action, err error) {
 	err = Each(ctx, q, statements.Query("log of actions"), func(rows *sql.Rows) (bool, error) {
 		if len(actions) >= limit {
@@ -109,7 +108,7 @@ func ReadActions(ctx context.Context, q Querier, statements Statements, limit in
 	return actions, err
 }
 
-// Setting puts a control in force, in the place of one that there is.
+// Setting returns the statements that put a control in force, in place of the control with its kind and name.
 func (s Statements) Setting(control storage.Control, lasts time.Duration) []Query {
 	var microseconds any
 	if lasts > 0 {
@@ -122,17 +121,17 @@ func (s Statements) Setting(control storage.Control, lasts time.Duration) []Quer
 	}
 }
 
-// Lifting ends a control.
+// Lifting returns the statements that end a control.
 func (s Statements) Lifting(control storage.Control) []Query {
 	return []Query{s.Query("forget ended controls"), s.Query("lift control", string(control.Kind), control.Name)}
 }
 
-// Beginning writes a line of the log.
+// Beginning returns the statement that writes an action to the log.
 func (s Statements) Beginning(id string, action storage.Action) Query {
 	return s.Query("begin action", id, action.By, action.Action, action.Target, action.Reason)
 }
 
-// Ending adds to a line of the log how many were changed.
+// Ending returns the statement that adds the number of changed messages to an action of the log.
 func (s Statements) Ending(id string, changed int64) Query {
 	return s.Query("end action", changed, id)
 }

@@ -11,46 +11,45 @@ import (
 )
 
 const (
-	// Counted is up to which number rows are counted, of each of the places of
-	// StatusQueries.Counts: so a count takes no longer for a larger table.
+	// Counted is the maximum number of rows that StatusQueries.Counts counts in each place, so that a count
+	// takes no longer for a larger table.
 	Counted = 50_000
 
-	// FirstRows is among how many of the first rows the oldest that waits is looked for.
+	// FirstRows is the number of first rows among which a status searches for the oldest waiting row.
 	FirstRows = 6400
 
-	// SampledTopics is how many pending rows Status counts by topic.
+	// SampledTopics is the maximum number of pending rows that a status counts by topic.
 	SampledTopics = 1000
 
-	// gaugeTimeout is for how long one of the questions of a status is waited for.
+	// gaugeTimeout is the time limit for reading one gauge of a status.
 	gaugeTimeout = 2 * time.Second
 )
 
-// StatusQueries are what a status asks.
+// StatusQueries are the queries of a status.
 type StatusQueries struct {
-	// Counts has lines of place, state, count. Of each place up to Counted rows are looked
-	// at: "hot" (in states pending, claimed, scheduled), "error" (the parked rows), "held"
-	// (the held ones that aren't parked) and "done".
+	// Counts returns lines of place, state and count. It counts up to Counted rows of each place: "hot" (in the
+	// states pending, claimed and scheduled), "error" (the parked rows), "held" (the held rows that aren't
+	// parked) and "done". MySQL and MariaDB count up to Counted held rows of each state.
 	Counts Query
 
-	// Claimed counts the claimed rows by an index that there is where the table is claimed by
-	// rows: they may lie behind those that Counts looks at, and a drain waits for the last of
-	// them.
+	// Claimed counts the claimed rows by an index that exists if the table is claimed by rows. Claimed rows
+	// may lie behind the rows that Counts examines, and a drain waits for the last claimed row.
 	Claimed Query
 
-	// Estimates has lines of place ("hot", "done") and an estimate of all of its rows. It is asked
-	// where these were too many.
+	// Estimates returns lines of place ("hot", "done") and an estimate of all rows of the place. It runs if
+	// Counts has counted Counted rows of a place.
 	Estimates Query
 
 	Oldest      Query // the age in milliseconds of the oldest row that could be delivered now
 	OldestRetry Query // the age in milliseconds of the oldest row that waits for another attempt
-	Held        Query // how many parked rows hold their keys, and for how many milliseconds the first of them has
-	Topics      Query // topic, count of the first SampledTopics pending rows
-	Relays      Query // name, host, version, claim, since, last_heartbeat, alive, lanes of each relay
-	Leased      Query // how many lanes are leased
+	Held        Query // the number of parked rows that hold their keys, and the milliseconds since the first one did
+	Topics      Query // topic and count of the first SampledTopics pending rows
+	Relays      Query // name, host, version, claim, since, last_heartbeat, alive, lanes, configuration of each relay
+	Leased      Query // the number of leased lanes
 }
 
-// ReadStatus asks what a database's status is, what is cheap first. What isn't answered in time is absent; only
-// without the way of claiming is there no status at all.
+// ReadStatus reads the status of a table, the cheap gauges first. It adds a gauge that takes too long to
+// Status.Absent. Any other failure, and any failure to read the claim mode, is an error.
 func ReadStatus(ctx context.Context, q Querier, capabilities Capabilities) (storage.Status, error) {
 	ask := capabilities.Queries.Status
 	status := storage.Status{Counts: map[storage.State]int64{
@@ -98,7 +97,7 @@ func ReadStatus(ctx context.Context, q Querier, capabilities Capabilities) (stor
 		case err == nil:
 		case late:
 			status.Absent = append(status.Absent, gauge.name)
-			switch gauge.name { // what came of it is none
+			switch gauge.name { // discard a partial result
 			case storage.GaugeRelays:
 				status.Relays = nil
 			case storage.GaugeTopics:
@@ -114,7 +113,7 @@ func ReadStatus(ctx context.Context, q Querier, capabilities Capabilities) (stor
 	return status, nil
 }
 
-// readCounts adds to what was counted what there is more by estimate.
+// readCounts counts the rows of each state, and adds estimates of the rows beyond Counted.
 func readCounts(ctx context.Context, q Querier, ask StatusQueries, status *storage.Status) error {
 	counted := map[string]int64{}
 	var place string
@@ -137,7 +136,7 @@ func readCounts(ctx context.Context, q Querier, ask StatusQueries, status *stora
 	}
 	if counted["hot"] >= Counted || counted["done"] >= Counted {
 		err := All(ctx, q, ask.Estimates, func() {
-			state := storage.StatePending // the most of those that weren't looked at
+			state := storage.StatePending // most hot rows that weren't counted are pending
 			if place == "done" {
 				state = storage.StateDone
 			}
@@ -169,7 +168,7 @@ func readCounts(ctx context.Context, q Querier, ask StatusQueries, status *stora
 	return nil
 }
 
-// milliseconds scans a duration.
+// milliseconds scans a duration that is a number of milliseconds.
 type milliseconds time.Duration
 
 func (m *milliseconds) Scan(value any) error {

@@ -1,4 +1,4 @@
-// Package backendtest tells which statements a backend runs, without a database.
+// Package backendtest compares the statements that a backend runs with a file, without a database.
 package backendtest
 
 import (
@@ -18,14 +18,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Recorder is a database that notes what it is asked.
+// Recorder is a database that records the statements that it receives.
 type Recorder = backend.Recorder
 
-// Golden compares all that a backend asks of the table app.Events with a file, which a
-// person can read: a change of the SQL shows in a change of the file. With update it
-// writes the file anew. What it asks as in the file of another database, if one is named,
-// stands there alone, and the dialect's statements stand in a file of its own. The recorder answers so that each method comes to its end. It returns
-// all statements.
+// Golden compares all statements that a backend runs for the table app.Events with a file, so that a change of the SQL
+// shows as a change of the file. It returns all statements. With update it rewrites the file. If other names the file of
+// another database, the file only refers to the statements that are the same there. It also omits the dialect's statements
+// about indexes, which have their own file. The recorder must return results with which each method runs to its end.
 func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
 	t.Helper()
 	db := recorder.DB()
@@ -60,7 +59,7 @@ func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d
 	return g.all
 }
 
-// Table is the table with that name.
+// Table returns the table with this name.
 func Table(t *testing.T, name string) dialect.Table {
 	t.Helper()
 	table, err := dialect.ParseTable(name)
@@ -75,14 +74,14 @@ type golden struct {
 	*Recorder
 	backend.Backend
 	db      *sql.DB
-	other   string // file, and what is in it
-	others  string
-	indexes map[string]bool // the dialect's statements about them
+	other   string          // the path of the other file
+	others  string          // the text of the other file
+	indexes map[string]bool // the dialect's statements about indexes
 	text    strings.Builder
 	all     []backend.Query
 }
 
-// add writes what was asked since the last time.
+// add adds the statements that were recorded since the last call of add.
 func (g *golden) add(what string, err error) {
 	g.Helper()
 	if err != nil {
@@ -98,7 +97,7 @@ func (g *golden) add(what string, err error) {
 		}
 		ending := ";"
 		if strings.HasSuffix(query.SQL, "END;") {
-			ending = "\n/" // a block has a line of its own
+			ending = "\n/" // a block ends with a slash on a separate line
 		}
 		fmt.Fprintf(asked, "%s%s\n", query.SQL, ending)
 		for i, arg := range query.Args {
@@ -113,7 +112,7 @@ func (g *golden) add(what string, err error) {
 	}
 }
 
-// ask runs what is a text alone.
+// ask runs a query, and ignores its result.
 func (g *golden) ask(query backend.Query) error {
 	if query.SQL == "" {
 		return nil
@@ -254,7 +253,7 @@ func (g *golden) settling() {
 	g.add("purge", errors.Join(err, g.ask(g.Capabilities().Queries.PurgeRelays)))
 }
 
-// message is the id of the message in a row.
+// message returns the message id for the row with this id.
 func message(id int64) string { return fmt.Sprintf("0197a3b4-0000-7abc-8def-%012d", id) }
 
 func (g *golden) rows() {
@@ -340,7 +339,7 @@ func (g *golden) operating() {
 	g.add("delivered", err)
 	_, err = g.LastDelivered(ctx, backend.Filter{Filter: storage.Filter{Limit: 200}, DoneSince: filter.Since})
 	g.add("what was delivered last", err)
-	// What a recorder answers changes no row, and so the transaction is rolled back.
+	// The recorder reports no changed row for the replay, so ChangeReplay rolls its transaction back.
 	if _, err := g.ChangeReplay(ctx, backend.ReplayChange{Name: "r", Is: func(int) string { return "{}" }}); !errors.Is(err, storage.ErrReplayChanged) {
 		g.Errorf("begin a replay: %v", err)
 	}
