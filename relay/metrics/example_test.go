@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/metrics"
 )
 
-// An application that runs a relay of its own gives it the Source as its
-// Options.Observer and serves the Handler.
+// An application that runs a relay sets the relay's Options.Observer to the
+// Source, and serves the Handler.
 func Example() {
 	counted := metrics.New(metrics.Build{Version: "v1.2.3"})
 	observer := counted.Source("shop", "billing")

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Build identifies the program. It is shown by rowrelay_build_info.
+// Build identifies the program. The metric rowrelay_build_info shows it.
 type Build struct {
 	Version  string
 	Revision string
@@ -100,7 +100,7 @@ func New(build Build) *Metrics {
 }
 
 // Restart deletes the gauges of all sources, because relays with another configuration start. [Metrics.Source] creates the gauges of a
-// source again. Counters are kept, including those of sources and sinks that no longer exist.
+// source again. Counters are kept, including counters of sources and sinks that no longer exist.
 func (m *Metrics) Restart() {
 	for _, gauge := range []*prometheus.GaugeVec{
 		m.lanesHeld, m.waits, m.sinkUp, m.lastPoll, m.inFlight, m.buffered, m.messages, m.oldest, m.oldestRetry, m.held, m.oldestHeld, m.controls, m.relays,

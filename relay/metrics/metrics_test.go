@@ -27,7 +27,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden file")
 
-// used returns metrics of which everything was counted at least once.
+// used returns metrics in which every metric has a value.
 func used() *Metrics {
 	m := New(Build{Version: "v1.2.3", Revision: "abc"})
 	s := m.Source("shop", "web")
@@ -260,7 +260,7 @@ func TestUnroutedTopicsAreBounded(t *testing.T) {
 	}
 }
 
-// table is a Counter that can be slow or fail.
+// table has a Status that can be slow or fail.
 type table struct {
 	calls atomic.Int64
 	took  atomic.Int64 // a time.Duration
@@ -332,7 +332,7 @@ func TestWatchingThatWasStoppedIsNoFailure(t *testing.T) {
 	}
 }
 
-// What could not be had in time is gone, and takes no other gauge with it.
+// If a part of the status could not be read in time, its gauges are removed, and the other gauges stay.
 func TestAnAbsentGaugeIsGoneAlone(t *testing.T) {
 	t.Parallel()
 	m := New(Build{})

@@ -74,7 +74,8 @@ var reasons = []sinks.Reason{
 	sinks.ReasonCancelled, sinks.ReasonBlocked, sinks.ReasonExhausted, sinks.ReasonCrash,
 }
 
-// rejectReasons are the reasons for which messages are parked. Their counters begin at 0. Expired messages have a counter of their own.
+// rejectReasons are the reasons for which messages are parked. Their counters begin at 0. Expired messages also
+// have their own counter.
 var rejectReasons = []sinks.Reason{sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused, sinks.ReasonUnroutable, sinks.ReasonExhausted, sinks.ReasonCrash}
 
 const expired sinks.Reason = "expired"
@@ -134,7 +135,7 @@ func (s *Source) Called(call string, took time.Duration) {
 	s.metrics.database.WithLabelValues(s.name, call).Observe(took.Seconds())
 }
 
-// Settled counts the settlements that were written.
+// Settled counts the retries, and the settlements that changed nothing.
 func (s *Source) Settled(counts storage.Settled, states map[storage.State]int) {
 	s.metrics.fenced.WithLabelValues(s.name).Add(float64(counts.Fenced))
 	s.metrics.missing.WithLabelValues(s.name).Add(float64(counts.Missing))
@@ -174,7 +175,7 @@ func (s *Source) Failed(stage string, _ error) {
 	s.metrics.failures.WithLabelValues(s.name, stage).Inc()
 }
 
-// Polled shows that the relay is alive.
+// Polled records the time of a poll.
 func (s *Source) Polled(int) {
 	s.metrics.lastPoll.WithLabelValues(s.name).SetToCurrentTime()
 }
@@ -188,8 +189,8 @@ const (
 )
 
 // Watch counts a table now and every 15 s until the context ends, or less often if counting takes long. count is a store's Status. If it
-// fails, the gauges are removed rather than outdated, and the failure counts as one of the stage "status". If only a part takes
-// too long, only the gauges of that part are removed.
+// fails, Watch removes the gauges, because their values are outdated, and counts a failure of the stage "status". If only a part
+// takes too long, Watch removes only the gauges of that part, and also counts a failure.
 func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {
 		began := time.Now()

@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// A topic that waits is met again each minute; after two without a word
-	// it got its route, or its last message is gone.
+	// unroutedFor is how long a topic is counted after a report. A relay reports a topic that waits once a
+	// minute. After two minutes without a report, the topic has a route or no message.
 	unroutedFor = 150 * time.Second
 
-	// maxUnrouted bounds the topics that are remembered for a source.
+	// maxUnrouted is the maximum number of topics that are counted for a source.
 	maxUnrouted = 1000
 )
 
-// unrouted is the gauge of topics that wait without a route. It forgets those
-// that weren't met for a while whenever it is collected.
+// unrouted is the gauge of topics that wait without a route. Collect removes the topics that were not reported for
+// unroutedFor.
 type unrouted struct {
 	description *prometheus.Desc
 
 	mu     sync.Mutex
-	topics map[string]map[string]time.Time // by source and topic, when it was last met
+	topics map[string]map[string]time.Time // the time of the last report, by source and topic
 }
 
 func newUnrouted() *unrouted {

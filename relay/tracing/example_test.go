@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// A handler goes on in the trace of the one who wrote the message. In a program the provider is
+// A handler continues the trace of the message's writer. In a program the provider is
 // otel.GetTracerProvider(), and the Writer has outbox.Options{Headers: tracing.Headers}.
 func Example() {
 	exporter := tracetest.NewInMemoryExporter()
@@ -34,7 +34,7 @@ func Example() {
 	handler := func(ctx context.Context, m sinks.Message) error {
 		ctx, bill := shop.Start(trace.ContextWithRemoteSpanContext(ctx, tracing.SpanContext(m)), "bill")
 		defer bill.End()
-		_ = ctx // is for what the handler calls
+		_ = ctx // for the functions that the handler calls
 		return nil
 	}
 	r, err := relay.New(table.Store(), relay.Options{

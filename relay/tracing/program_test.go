@@ -19,8 +19,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// In a program that writes and handles its messages itself, on a database, each handler's context has
-// the span of its message, and the Writer stores the one that it was called in.
+// In a program that writes and handles its messages in one process, on a database, each handler's context
+// has the span of its message, and the Writer stores the span in whose context Write was called.
 func TestHandlersContinueTheTraceOfTheWriter(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
@@ -34,7 +34,7 @@ func TestHandlersContinueTheTraceOfTheWriter(t *testing.T) {
 	})
 	check(t, err)
 	check(t, app.Migrate(t.Context()))
-	var plain, inTx, headers trace.SpanContext // where each handler was called; Run returns after them
+	var plain, inTx, headers trace.SpanContext // the spans that the handlers got; Run returns after the handlers
 	app.Handle("plain", func(ctx context.Context, _ sinks.Message) error {
 		plain = trace.SpanContextFromContext(ctx)
 		return nil

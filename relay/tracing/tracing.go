@@ -32,33 +32,34 @@ import (
 // w3c is the form of a context in the headers of a message.
 var w3c propagation.TraceContext
 
-// Headers returns the context of the span in ctx as headers of a message; none without a span. It
-// is for outbox.Options.Headers.
+// Headers returns the context of the span in ctx as headers of a message, or no headers if ctx has no
+// span. It is for outbox.Options.Headers.
 func Headers(ctx context.Context) map[string]string {
 	headers := propagation.MapCarrier{}
 	w3c.Inject(ctx, headers)
 	return headers
 }
 
-// SpanContext returns the context that came with a message: in a handler, to begin a span with.
+// SpanContext returns the span context in the headers of a message. A handler uses it as the parent of
+// its span.
 func SpanContext(m sinks.Message) trace.SpanContext {
 	return trace.SpanContextFromContext(w3c.Extract(context.Background(), propagation.MapCarrier(m.Headers)))
 }
 
-// mostLinks bounds the links of a span, as SDKs do by default.
+// mostLinks is the maximum number of links of a span. SDKs have the same limit by default.
 const mostLinks = 128
 
-// Tracer makes the spans of a relay. It may be shared by several.
+// Tracer makes the spans of a relay. Several relays may share it.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ relay.Tracer = (*Tracer)(nil)
 
-// New returns a tracer that makes its spans by the provider.
+// New returns a tracer that makes its spans with the provider.
 func New(provider trace.TracerProvider) *Tracer {
 	return &Tracer{tracer: provider.Tracer("github.com/rowrelay/rowrelay/relay/tracing")}
 }
 
-// Claimed makes the span of a read or a claim, once it is known what it has brought.
+// Claimed makes the span of a read or a claim that has returned these messages.
 func (t *Tracer) Claimed(began time.Time, messages []sinks.Message) {
 	t.past("claim", began, messages, nil)
 }
@@ -78,9 +79,11 @@ func (t *Tracer) past(operation string, began time.Time, messages []sinks.Messag
 	span.End()
 }
 
-// Send makes a span for the batch and, in the writers' traces, one for each message that came with
-// a context. These go out with the messages; the batch's with those that came without, and to the
-// sink. What belongs to a batch that its destination may have from before stays as it was written.
+// Send starts a span for the batch and, in the writers' traces, a span for each message whose headers
+// have a context. It writes the context of the message's span to these headers, and the context of
+// the batch's span to the headers of the other messages. The sink gets the context of the batch's span,
+// or of the message's span if the batch has one message. Send doesn't change the headers of a message
+// with a BatchRef, because the destination may have the planned batch already, and must recognize it.
 func (t *Tracer) Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome)) {
 	ctx, whole := t.tracer.Start(ctx, "send "+sink, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithLinks(links(batch)...), trace.WithAttributes(append(about("send", len(batch)), attribute.String("rowrelay.sink", sink))...))
@@ -122,7 +125,7 @@ func (t *Tracer) Send(ctx context.Context, sink string, batch []sinks.Message) (
 	}
 }
 
-// end says how a message fared. One that wasn't handed over hasn't failed.
+// end records the outcome of a message in its span, and ends the span. An unsent message has not failed.
 func end(span trace.Span, outcome sinks.Outcome) {
 	span.SetAttributes(attribute.String("rowrelay.result", outcome.Result.String()))
 	if outcome.Reason != sinks.ReasonNone {
@@ -141,7 +144,7 @@ func about(operation string, messages int) []attribute.KeyValue {
 	}
 }
 
-// links are to the writers of messages, each once.
+// links returns links to the spans of the messages' writers, each once.
 func links(messages []sinks.Message) (all []trace.Link) {
 	known := map[trace.SpanID]bool{}
 	for _, m := range messages {

@@ -31,14 +31,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// destination is where a message goes, and how a consumer finds it there.
+// destination is where a sink sends a message. receive returns the headers of the message that a consumer receives.
 type destination struct {
 	sink    string // its URL
 	receive func(t *testing.T) propagation.TextMapCarrier
 }
 
-// A consumer's span is in the trace of the message's producer, over each transport: below the span
-// of the send where the relay is traced, else below the producer's own.
+// Over each transport, a consumer's span is in the trace of the message's producer. Its parent is the span
+// of the send if the relay is traced, and otherwise the producer's span.
 func TestConsumerJoinsTheTraceOfTheProducer(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) destination{"http": overHTTP, "kafka": overKafka, "kafka in memory": overFakeKafka, "rabbitmq": overRabbitMQ} {
@@ -148,8 +148,8 @@ func overRabbitMQ(t *testing.T) destination {
 	}}
 }
 
-// Messages of one batch each go on in the trace of their own writer, the one without in that of the
-// batch; and each span says how its message fared.
+// Each message of a batch continues the trace of its writer. A message without a writer's trace continues
+// the trace of the batch. Each span has the outcome of its message.
 func TestEachMessageOfABatchHasItsOwnTrace(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
@@ -189,7 +189,7 @@ func TestEachMessageOfABatchHasItsOwnTrace(t *testing.T) {
 	}
 }
 
-// What goes to a sink that recognises a batch goes as it was written: it has to come again the same.
+// The headers of a planned batch don't change, because a deduplicating sink must recognize the batch if it is sent again.
 func TestAPlannedBatchKeepsItsHeaders(t *testing.T) {
 	t.Parallel()
 	provider := sdk.NewTracerProvider()
@@ -203,7 +203,7 @@ func TestAPlannedBatchKeepsItsHeaders(t *testing.T) {
 	}
 }
 
-// The headers of what is read are the relay's own, and stay as they are.
+// Send doesn't change the map of a message's headers, which the relay keeps. It replaces the map.
 func TestHeadersAreNotChanged(t *testing.T) {
 	t.Parallel()
 	provider := sdk.NewTracerProvider()
