@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// asked returns the statements by which a table's backend does something. The answer
-// says what a statement selects; nil if nothing has to.
+// asked returns the statements that the table's backend runs when do calls it. The function answer
+// returns the rows that a statement selects; nil: no statement selects rows.
 func asked(t testing.TB, table table, answer func(query string) [][]driver.Value, do func(backend.Backend)) []backend.Query {
 	t.Helper()
 	recorder := &backendtest.Recorder{Answer: answer}
@@ -24,14 +24,15 @@ func asked(t testing.TB, table table, answer func(query string) [][]driver.Value
 	return recorder.Taken()
 }
 
-// askedLast returns the last of them.
+// askedLast returns the last statement that the backend runs. Statements select no rows.
 func askedLast(t testing.TB, table table, do func(backend.Backend)) backend.Query {
 	t.Helper()
 	queries := asked(t, table, nil, do)
 	return queries[len(queries)-1]
 }
 
-// askedAfterALongOne returns it where one before took long, whose plan isn't trusted any more. The time is a bubble's.
+// askedAfterALongOne returns the last statement that the backend runs after the same call took so long that the backend no longer
+// lets the server keep its plan. The time is that of a synctest bubble.
 func askedAfterALongOne(t *testing.T, table table, do func(backend.Backend)) (query backend.Query) {
 	t.Helper()
 	store := table.open(t)
@@ -50,8 +51,8 @@ func askedAfterALongOne(t *testing.T, table table, do func(backend.Backend)) (qu
 	return query
 }
 
-// everything answers so that a backend does all that it would do: all leases hold that
-// have the fence 1, and rows are found.
+// everything answers statements so that a backend runs all statements of a call: leases with the fence 1
+// are current, and rows are found.
 func everything(query string) (rows [][]driver.Value) {
 	switch {
 	case strings.HasPrefix(query, "SELECT 'lane'"):
@@ -64,8 +65,8 @@ func everything(query string) (rows [][]driver.Value) {
 	return rows
 }
 
-// thirds are settlements of rows with the ids from 1 on, of which a third each is done,
-// retried, and was held and is done.
+// thirds returns settlements of rows with the ids from 1. One third settles pending rows as done, one as
+// retries, and one settles deferred rows as done.
 func thirds(count int, token string, receipts bool) (settlements []storage.Settlement) {
 	for i := range count {
 		s := storage.Settlement{ID: int64(i + 1), MessageID: aMessage, Lane: i / 8, Fence: 1, Token: token, Deferred: i%3 == 2}

@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A backlog that grows before the server has gathered statistics of the table is no reason for check to fail: it cannot judge
-// the plans that the server makes by assumptions.
+// A backlog that grows before the server has gathered statistics of the table doesn't fail the check of plans, because the server
+// then makes its plans from assumptions.
 func TestCheckDoesNotJudgePlansWithoutStatistics(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind != testdb.Postgres {

@@ -27,7 +27,7 @@ func eachTable(t *testing.T, check func(*testing.T, table)) {
 	}
 }
 
-// allTargets have MySQL and MariaDB each through one driver.
+// allTargets returns the targets except Oracle and SQL Server. MySQL and MariaDB have one driver each.
 func allTargets() []testdb.Target {
 	return slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		return isMySQL(target.Kind) && !strings.HasSuffix(target.Name, "/gosql") || target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
@@ -41,7 +41,7 @@ func TestCheckFindsNoProblem(t *testing.T) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			migrate(t, table.DB, table.dialect, migrations.Options{Claim: string(claim)})
 			for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, claim) {
-				if !finding.OK && finding.Name != "transactions" && finding.Name != "open transactions" { // which are the whole server's
+				if !finding.OK && finding.Name != "transactions" && finding.Name != "open transactions" { // these two are about the whole server
 					t.Errorf("by %s: %+v", claim, finding)
 				}
 			}
@@ -49,7 +49,7 @@ func TestCheckFindsNoProblem(t *testing.T) {
 	})
 }
 
-func TestCheckFindsWhatIsMissing(t *testing.T) {
+func TestCheckReportsWrongSchemaIndexesAndClaim(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		wrong := func(claim storage.Claim, options sqlstore.Options, name string) {
 			t.Helper()
@@ -58,7 +58,7 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("nothing is wrong with the %s", name)
+			t.Errorf("no finding about the %s has a problem with a detail and a hint", name)
 		}
 		wrong(storage.ByLanes, sqlstore.Options{Table: "nowhere"}, "schema")
 		wrong(storage.ByRows, sqlstore.Options{}, "indexes")
@@ -78,9 +78,9 @@ func exec(t testing.TB, db *sql.DB, statement string, args ...any) {
 	}
 }
 
-// A user with exactly the rights that the check names can relay; one with less
-// is told what is missing.
-func TestRights(t *testing.T) {
+// The check names all rights that a user without rights lacks. With exactly these rights the user can
+// relay.
+func TestRightsNamedByCheckSuffice(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind != testdb.Postgres {
 			return // SQLite has no users
@@ -131,7 +131,7 @@ func asPoorUser(t *testing.T, table table) *sql.DB {
 	return pool
 }
 
-// useEverything goes through what a relay by lanes and an operator do.
+// useEverything makes the calls of a relay by lanes and of an operator.
 func useEverything(t *testing.T, table table, pool *sql.DB) {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})
@@ -146,9 +146,9 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	must("adopt", store.SetClaimMode(t.Context(), storage.ByLanes))
+	must("set the claim mode", store.SetClaimMode(t.Context(), storage.ByLanes))
 	_, err = store.Heartbeat(t.Context(), self, 1e9)
-	must("beat", err)
+	must("heartbeat", err)
 	grants, err := store.Acquire(t.Context(), "poor", storage.Lanes, 1e9)
 	must("acquire", err)
 	var positions []storage.Position
@@ -175,16 +175,16 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 	must("status", err)
 	_, err = store.Purge(t.Context(), 0, 10)
 	must("purge", err)
-	must("leave", store.Deregister(t.Context(), "poor"))
+	must("deregister", store.Deregister(t.Context(), "poor"))
 	err = store.SetClaimMode(t.Context(), storage.ByRows)
 	if want := table.dialect.MakeRowIndexes(backendtest.Table(t, "outbox"))[0].SQL; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("adopt rows without the right to make indexes: %v, want the statements", err)
+		t.Errorf("set the claim mode rows without the right to create indexes: %v, want the statements", err)
 	}
 }
 
-// Sessions that take ids ahead write low ids after high ones were read: nothing tells
-// a relay by lanes, which therefore doesn't start.
-func TestSequencesThatBreakTheOrder(t *testing.T) {
+// With a sequence that caches, descends or cycles, sessions write low ids after high ones were read. A
+// relay by lanes can't notice that, so its start is refused.
+func TestLanesRefuseSequencesThatBreakTheOrder(t *testing.T) {
 	t.Parallel()
 	for _, target := range allTargets() {
 		if target.Kind != testdb.Postgres {
@@ -197,7 +197,7 @@ func TestSequencesThatBreakTheOrder(t *testing.T) {
 				exec(t, table.DB, "ALTER SEQUENCE outbox_id_seq MINVALUE -1000 "+setting)
 				store := table.open(t)
 				if err := store.SetClaimMode(t.Context(), storage.ByLanes); err == nil || !strings.Contains(err.Error(), setting) {
-					t.Errorf("by lanes with %s: %v, want an error that names it", setting, err)
+					t.Errorf("by lanes with %s: %v, want an error that names the setting", setting, err)
 				}
 				if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
 					t.Errorf("by rows with %s: %v", setting, err)
@@ -213,8 +213,7 @@ func TestSequencesThatBreakTheOrder(t *testing.T) {
 	}
 }
 
-// The check tells of marks that aren't true: above what was given out, or with
-// messages below them.
+// The check reports marks that are above all assigned ids, or above pending messages.
 func TestCheckReportsWrongMarks(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
@@ -227,7 +226,7 @@ func TestCheckReportsWrongMarks(t *testing.T) {
 					return finding.Detail
 				}
 			}
-			return "the marks aren't checked"
+			return "no finding about the marks"
 		}
 		mark := func(main int64) {
 			grants, err := store.Acquire(t.Context(), "r", storage.Lanes, time.Minute)

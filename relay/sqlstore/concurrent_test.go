@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// lease takes all lanes and returns what was read in them.
+// lease acquires all lanes, and returns their rows and fences.
 func lease(t *testing.T, table table, name string) (store storage.Store, rows []storage.Row, fences map[int]int64) {
 	t.Helper()
 	opened := table.open(t)
@@ -42,13 +42,12 @@ func done(row storage.Row, fences map[int]int64) storage.Settlement {
 	return storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: storage.StateDone}
 }
 
-// A settle that begins while a takeover is under way waits for it, and then
-// finds the new fence. (The other order, in which the takeover passes the lane
-// over, is storetest's.)
+// A settlement that begins during a takeover waits for the takeover, and then finds the new fence.
+// storetest checks the other order, in which the takeover skips the lane.
 func TestSettleWaitsForTakeover(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind == testdb.SQLite {
-			return // one writer at a time: there is nothing to wait in between
+			return // one transaction writes at a time, so the settlement can't begin during the takeover
 		}
 		exec(t, table.DB, "INSERT INTO outbox (topic, message_key) VALUES ('a', 'k')")
 		store, rows, fences := lease(t, table, "old")
@@ -77,7 +76,7 @@ func TestSettleWaitsForTakeover(t *testing.T) {
 	})
 }
 
-// waitBlocked waits until a session of the database waits for a lock.
+// waitBlocked returns once a session of the database waits for a lock.
 func waitBlocked(t *testing.T, table table) {
 	t.Helper()
 	waiting := "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')"
@@ -92,9 +91,9 @@ func waitBlocked(t *testing.T, table table) {
 	})
 }
 
-// 30 consumers share 100 rows out while another session holds the lock that
-// pg_dump takes, and the locks of a row.
-func TestCompetingConsumers(t *testing.T) {
+// 30 consumers claim 100 rows, each once, while on PostgreSQL another session holds the table lock of
+// pg_dump.
+func TestConcurrentClaimsTakeEachRowOnce(t *testing.T) {
 	const consumers, count = 30, 100
 	eachTable(t, func(t *testing.T, table table) {
 		if err := table.open(t).SetClaimMode(t.Context(), storage.ByRows); err != nil {
@@ -114,12 +113,12 @@ func TestCompetingConsumers(t *testing.T) {
 		claimed := compete(t, table, consumers)
 		slices.Sort(claimed)
 		if distinct := len(slices.Compact(slices.Clone(claimed))); len(claimed) != count || distinct != count {
-			t.Errorf("%d claims of %d rows, want %d distinct ones", len(claimed), distinct, count)
+			t.Errorf("%d rows were claimed, %d of them distinct; want %d distinct rows", len(claimed), distinct, count)
 		}
 	})
 }
 
-// compete lets consumers claim a few rows at a time until each finds nothing.
+// compete runs consumers that claim two rows at a time until a claim is empty.
 func compete(t *testing.T, table table, consumers int) (claimed []int64) {
 	t.Helper()
 	store := table.open(t)
@@ -150,8 +149,8 @@ func compete(t *testing.T, table table, consumers int) (claimed []int64) {
 	return claimed
 }
 
-// A row that is being extended while it is settled is settled all the same.
-func TestSettleWhileExtending(t *testing.T) {
+// A settlement succeeds while the claims of its rows are being extended.
+func TestSettleSucceedsDuringExtend(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
 		if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
@@ -185,7 +184,7 @@ func TestSettleWhileExtending(t *testing.T) {
 	})
 }
 
-func TestHandleTx(t *testing.T) {
+func TestHandleTxCommitsTheHandlersWritesWithTheSettlement(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		exec(t, table.DB, "CREATE TABLE effects (name text)")
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('a')")
@@ -225,12 +224,12 @@ func TestHandleTx(t *testing.T) {
 		other := part
 		other.Sinks = "c"
 		if err := handle(other, nil); !errors.Is(err, storage.ErrFenced) {
-			t.Errorf("for a sink of others: %v", err)
+			t.Errorf("with other sinks than the row has: %v", err)
 		}
 		if err := handle(part, failure); !errors.Is(err, failure) {
-			t.Errorf("a handler of one sink that fails: %v", err)
+			t.Errorf("a handler for one sink that fails: %v", err)
 		}
-		want("for a sink of others, or after its failure", 0, 1)
+		want("with other sinks, or after a failure for one sink", 0, 1)
 		if err := handle(part, nil); err != nil {
 			t.Error(err)
 		}
@@ -255,17 +254,17 @@ func TestHandleTx(t *testing.T) {
 		}
 		want("handled again", 1, 0)
 		if handlerPanics(store, done(rows[0], fences)) {
-			t.Error("a row that is gone reached a handler")
+			t.Error("the handler was called for a row that was already settled")
 		}
 	})
 }
 
-// A handler that takes its time doesn't keep the other claims from being
-// extended, nor is its own taken for lost.
-func TestExtendWhileHandling(t *testing.T) {
+// While a handler's transaction is open, Extend extends the other claims, and reports that the handled
+// row's claim is also held.
+func TestExtendIsNotBlockedByAHandler(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind == testdb.SQLite {
-			return // a handler's transaction is the only one that writes
+			return // no other transaction can write during a handler's
 		}
 		store := table.open(t)
 		if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {
@@ -296,8 +295,8 @@ func handlerPanics(store storage.TxStore, settlement storage.Settlement) (reache
 	return false
 }
 
-// takeOver leases all lanes in a transaction that stays open, by the statements by which
-// the backend does.
+// takeOver leases all lanes in a transaction that stays open, with the statements of the backend's
+// Acquire.
 func takeOver(t testing.TB, table table, tx *sql.Tx) {
 	t.Helper()
 	everyLane := func(query string) (lanes [][]driver.Value) {

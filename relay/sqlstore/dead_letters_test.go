@@ -14,12 +14,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// split is two sinks: one rejects what says "bad", and the other keeps what it gets.
+// split is a sink that rejects messages with the payload "bad", or that records the messages that it
+// receives.
 type split struct {
 	rejects bool
 
 	mu  sync.Mutex
-	got map[string]string // dead letters, by key and what they say they are of
+	got map[string]string // dead letters, by the id of the parked message
 }
 
 func (s *split) Open(context.Context) error  { return nil }
@@ -41,8 +42,8 @@ func (s *split) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return outcomes
 }
 
-// On each database, by lanes and by rows, what is parked is delivered elsewhere, once; a drain
-// waits for it.
+// On each database, by lanes and by rows, each parked message has a dead letter that is delivered once
+// to another sink. A drain waits for that.
 func TestDeadLettersAreDelivered(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {

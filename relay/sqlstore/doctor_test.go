@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// wantFound requires a finding that isn't OK, with all of the words in what it says and in what to do.
+// wantFound requires a finding that isn't OK and has each of the words in its detail or hint.
 func (u table) wantFound(t *testing.T, pool *sql.DB, claim storage.Claim, name string, words ...string) {
 	t.Helper()
 	found := finding(sqlstore.Check(t.Context(), pool, u.dialect, sqlstore.Options{}, claim), name)
@@ -25,7 +25,7 @@ func (u table) wantFound(t *testing.T, pool *sql.DB, claim storage.Claim, name s
 	}
 }
 
-// All that is missing is named at once.
+// One finding names all missing tables and columns.
 func TestCheckNamesMissingColumnsAndTables(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		exec(t, table.DB, "ALTER TABLE outbox_relays DROP COLUMN setup")
@@ -35,7 +35,7 @@ func TestCheckNamesMissingColumnsAndTables(t *testing.T) {
 	})
 }
 
-// A schema that a newer release has made isn't brought down by migrate up.
+// For the schema of a newer release the hint is to use that release, and not to run migrate up.
 func TestCheckReportsANewerSchema(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
@@ -45,8 +45,8 @@ func TestCheckReportsANewerSchema(t *testing.T) {
 	})
 }
 
-// A user without any right hears of all that it lacks, with the commands that grant it; with these it can relay.
-func TestCheckNamesAllMissingRightsAtOnce(t *testing.T) {
+// The check names all rights that a user without rights lacks, with the GRANT statements. After these the check finds no problem.
+func TestCheckNamesAllMissingRights(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		var poor *sql.DB
 		switch {
@@ -62,7 +62,7 @@ func TestCheckNamesAllMissingRightsAtOnce(t *testing.T) {
 		_, commands, _ := strings.Cut(found.Hint, "run ")
 		commands, _, _ = strings.Cut(commands, "; or migrate")
 		if found.OK || strings.Count(commands, "GRANT") < 9 {
-			t.Fatalf("a user without any right: %+v", found)
+			t.Fatalf("a user without rights: %+v", found)
 		}
 		for command := range strings.SplitSeq(commands, "; ") {
 			exec(t, table.DB, command)
@@ -75,12 +75,12 @@ func TestCheckNamesAllMissingRightsAtOnce(t *testing.T) {
 	})
 }
 
-// Delivered messages that should be gone are told of, and the statement that it names deletes them.
-func TestCheckFindsThatDeletingIsBehind(t *testing.T) {
+// The check reports delivered messages that are older than the retention. The statement in its hint deletes them.
+func TestCheckReportsThatThePurgeIsBehind(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
 		if found := store.CheckRetention(t.Context(), 24*time.Hour); !found.OK {
-			t.Errorf("of an empty table: %+v", found)
+			t.Errorf("with an empty table: %+v", found)
 		}
 		exec(t, table.DB, "INSERT INTO outbox_done (id, lane, message_id, topic, priority, attempts, crashes, created_at, finished_at) VALUES (1, 1, '0197a3b4-0000-7abc-8def-0123456789ab', 't', 0, 1, 0, "+
 			"'2024-01-01 00:00:00.000', '2024-01-01 00:00:00.000')")
@@ -94,12 +94,12 @@ func TestCheckFindsThatDeletingIsBehind(t *testing.T) {
 		_, statement, _ := strings.Cut(found.Hint, "nothing is left: ")
 		exec(t, table.DB, statement)
 		if found := store.CheckRetention(t.Context(), 24*time.Hour); !found.OK {
-			t.Errorf("once that was run: %+v", found)
+			t.Errorf("after the statement of the hint: %+v", found)
 		}
 	})
 }
 
-// The database's clock is told beside this host's, and one that is far from it is found.
+// The check shows the clocks of the database and of this host, and reports a large difference.
 func TestCheckComparesClocks(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		found := finding(table.open(t).Check(t.Context(), storage.ByLanes), "clock")
@@ -120,13 +120,13 @@ func TestCheckComparesClocks(t *testing.T) {
 		store.SetClock(ahead)
 		found = finding(store.Check(t.Context(), storage.ByLanes), "clock")
 		if found.OK || !strings.Contains(found.Detail, "ahead of this host") || !strings.Contains(found.Hint, "timedatectl set-ntp true") {
-			t.Errorf("of a clock that is a minute ahead: %+v", found)
+			t.Errorf("with a clock that is a minute ahead: %+v", found)
 		}
 	})
 }
 
-// A statement that has lost its index is named, and no other.
-func TestCheckFindsWhatReadsAWholeTable(t *testing.T) {
+// The check finds no problem with the plans of empty and large tables. It names each statement whose index was dropped.
+func TestCheckFindsStatementsThatReadAWholeTable(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			if err := table.open(t).SetClaimMode(t.Context(), claim); err != nil {
@@ -140,7 +140,7 @@ func TestCheckFindsWhatReadsAWholeTable(t *testing.T) {
 		}
 		fillAll(t, table)
 		if found := finding(sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, storage.ByRows), "plans"); !found.OK {
-			t.Errorf("of many rows: %+v", found)
+			t.Errorf("with many rows: %+v", found)
 		}
 		drop := func(of, index string) {
 			switch {
@@ -162,7 +162,7 @@ func TestCheckFindsWhatReadsAWholeTable(t *testing.T) {
 				{"outbox_done", "done_finished", "the deletion of delivered messages|the clock and the oldest delivered message|the last delivered messages"},
 				{"outbox_held", "held_id", "the list of parked messages|the requeue of parked messages"},
 			},
-			testdb.SQLite: { // which shows no difference in how it looks for the lowest
+			testdb.SQLite: { // its plans of min() are the same without the index
 				{"outbox_done", "done_finished", "the deletion of delivered messages|the last delivered messages"},
 				{"outbox_held", "held_due", "the status: the oldest message"},
 				{"outbox_held", "held_error", "the list of parked messages"},
@@ -184,22 +184,23 @@ func TestCheckFindsWhatReadsAWholeTable(t *testing.T) {
 	})
 }
 
-// The check of MySQL itself reads few rows of a large table: it walked through all of them for those below marks.
+// MySQL's check reads few rows of large tables. Its search for rows below the marks once read all of them.
 func TestMySQLCheckReadsFewRows(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		fillAll(t, m.table)
 		exec(t, m.DB, `UPDATE outbox_lanes SET marks = '{"main":0}'`)
 		store := m.open(t)
-		m.DB.SetMaxOpenConns(1) // whose reads are counted
+		m.DB.SetMaxOpenConns(1) // the server counts reads per session
 		before := readsOf(t, m.table)
 		store.BackendOn(m.DB).Check(t.Context(), storage.ByLanes)
 		if reads := readsOf(t, m.table) - before; reads > 10_000 {
-			t.Errorf("%d rows were read, of 60,000 of each kind", reads)
+			t.Errorf("the check read %d rows of tables with 60,000 rows each", reads)
 		}
 	})
 }
 
-// fillAll writes many rows of each kind, half of the held ones parked, and has statistics made.
+// fillAll writes 60,000 rows to each of the tables outbox, outbox_done and outbox_held, and gathers statistics. Half of the rows in
+// outbox_held are parked.
 func fillAll(t *testing.T, table table) {
 	t.Helper()
 	numbers := "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300) "
@@ -228,7 +229,7 @@ func analyze(t *testing.T, table table) {
 	exec(t, table.DB, "ANALYZE")
 }
 
-// Bloat, by each database's own: dead rows and an autovacuum that is off; a log that grows.
+// The check reports bloat: on PostgreSQL dead rows and a disabled autovacuum, on SQLite a large write-ahead log.
 func TestCheckFindsBloat(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		switch table.Kind {
@@ -237,7 +238,7 @@ func TestCheckFindsBloat(t *testing.T) {
 			exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = false)")
 			exec(t, table.DB, "INSERT INTO outbox (topic) SELECT 't' FROM generate_series(1, 210000)")
 			exec(t, table.DB, "DELETE FROM outbox")
-			eventually(t, "the server has counted", func() bool {
+			eventually(t, "the server's statistics have the dead rows", func() bool {
 				found := finding(sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, storage.ByLanes), "dead rows")
 				return strings.Contains(found.Detail, "outbox has 210000 dead rows beside 0 living ones")
 			})
@@ -261,13 +262,13 @@ func TestCheckFindsBloat(t *testing.T) {
 			if _, err := reader.ExecContext(t.Context(), "ROLLBACK"); err != nil {
 				t.Fatal(err)
 			}
-		default: // see TestMySQLHistory
+		default: // see TestMySQLHistoryLengthIsRead
 		}
 	})
 }
 
-// InnoDB tells how long its history is to who may ask, and others are spared.
-func TestMySQLHistory(t *testing.T) {
+// A user with the right to read InnoDB's metrics can read the history's length. The check reports no problem for users without it.
+func TestMySQLHistoryLengthIsRead(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		length := -1
 		if err := m.DB.QueryRowContext(t.Context(), "SELECT `COUNT` FROM information_schema.INNODB_METRICS WHERE NAME = 'trx_rseg_history_len'").Scan(&length); err != nil || length < 0 {

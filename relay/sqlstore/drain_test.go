@@ -10,9 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// On each database, by lanes and by rows, a drain fails that leaves messages of a paused sink, or a message that has a negative id,
-// which no read finds. It succeeds where a pause holds nothing back.
-func TestADrainFailsThatLeavesMessages(t *testing.T) {
+// On each database, by lanes and by rows, a drain fails if it leaves messages of a paused sink, or a message with a negative id, which
+// no read finds. It succeeds if a pause concerns no message.
+func TestDrainFailsIfItLeavesMessages(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {
 		if target.Kind == testdb.Oracle || target.Kind == testdb.SQLServer {
@@ -37,13 +37,13 @@ func TestADrainFailsThatLeavesMessages(t *testing.T) {
 				}
 				exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text) VALUES ('orders', 'k', 'x')")
 				if err := drain(); err == nil || !strings.Contains(err.Error(), "sink main") {
-					t.Errorf("a drain whose sink is paused says %v", err)
+					t.Errorf("a drain with a paused sink returned %v", err)
 				}
 				if _, err := store.LiftControl(t.Context(), storage.Control{Kind: storage.PauseSink, Name: "main"}); err != nil {
 					t.Fatal(err)
 				}
 				if err := drain(); err != nil {
-					t.Errorf("a drain that left nothing says %v", err)
+					t.Errorf("a drain that left no message returned %v", err)
 				}
 				if _, err := table.DB.ExecContext(t.Context(), "INSERT INTO outbox (id, topic, message_key, payload_text) VALUES (-5, 'orders', 'k', 'x')"); err != nil {
 					t.Logf("the database refuses negative ids: %v", err)
@@ -52,7 +52,7 @@ func TestADrainFailsThatLeavesMessages(t *testing.T) {
 				err := drain()
 				left, listErr := store.List(t.Context(), storage.Filter{State: storage.StatePending, AfterID: -10})
 				if (err == nil) != (len(left) == 0) || listErr != nil {
-					t.Errorf("a drain that left %d messages says %v, %v", len(left), err, listErr)
+					t.Errorf("a drain that left %d messages returned %v; the list: %v", len(left), err, listErr)
 				}
 			})
 		}

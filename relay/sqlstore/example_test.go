@@ -17,8 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A store is what relay.New and relay.NewConsumer take. It also answers what
-// operators ask.
+// relay.New and relay.NewConsumer need a store. It also has the methods for operators, such as Status.
 func ExampleOpen() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example-")
@@ -26,8 +25,8 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	// What SQLite needs: a write-ahead log, patience, and write locks that are
-	// taken when a transaction begins.
+	// SQLite needs a write-ahead log, a busy timeout, and transactions that take the write lock when
+	// they begin.
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)")
 	if err != nil {
 		log.Fatal(err)

@@ -6,13 +6,13 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// BackendOn returns the same backend over another pool.
+// BackendOn returns a backend of the same kind and table that uses another pool.
 func (s *Store) BackendOn(db *sql.DB) backend.Backend {
 	return s.product.New(db, s.dialect, s.table, nil)
 }
 
-// Wrap puts something in the place of the store's backend.
+// Wrap replaces the store's backend by the result of wrap.
 func (s *Store) Wrap(wrap func(backend.Backend) backend.Backend) { s.backend = wrap(s.backend) }
 
-// SetClock has the store ask for the database's time in another way.
+// SetClock replaces the query of the database's time.
 func (s *Store) SetClock(query string) { s.capabilities.Statements["clock"] = query }

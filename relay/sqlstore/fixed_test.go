@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// fixedTables are the tables that have the same rows always, and how many.
+// fixedTables returns the tables whose rows are fixed, with their numbers of rows.
 func fixedTables(kind string) map[string]int {
 	if isMySQL(kind) {
 		return map[string]int{"outbox_lanes": 64, "outbox_lane_locks": 65, "outbox_key_locks": 1024}
@@ -22,8 +22,8 @@ func fixedTables(kind string) map[string]int {
 	return map[string]int{"outbox_lanes": 64}
 }
 
-// Rows that a TRUNCATE took, or a copy of the structure alone, are found by a check, and restored by a
-// migration, by the start of a relay and by one that lives.
+// The check finds fixed rows that are missing, for example after a TRUNCATE or a copy of the schema alone.
+// A migration, a relay's start and a running relay's heartbeat restore them.
 func TestFixedRowsAreRestored(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		complete := func(by string) {
@@ -50,7 +50,7 @@ func TestFixedRowsAreRestored(t *testing.T) {
 
 		exec(t, table.DB, "DELETE FROM outbox_lanes WHERE lane >= 32")
 		if found := finding(sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, storage.ByLanes), "rows"); found.OK {
-			t.Errorf("half of the lanes: %+v", found)
+			t.Errorf("half of the lanes are missing: %+v", found)
 		}
 		store := table.open(t)
 		complete("a relay's start")
@@ -59,7 +59,7 @@ func TestFixedRowsAreRestored(t *testing.T) {
 		if _, err := store.Heartbeat(t.Context(), storage.Identity{Name: "r", Claim: storage.ByLanes}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		complete("a sign of life")
+		complete("a heartbeat")
 
 		exec(t, table.DB, "DELETE FROM outbox_settings")
 		migrate(t, table.DB, table.dialect, migrations.Options{})
@@ -67,7 +67,8 @@ func TestFixedRowsAreRestored(t *testing.T) {
 	})
 }
 
-// A relay that may not restore the rows is unhealthy, and says what is missing and what helps. Once they are there it works.
+// A relay without the right to restore the rows is unhealthy. Its error names the missing rows and the remedy. After a migration has
+// restored the rows, the relay delivers.
 func TestMissingFixedRowsMakeARelayUnhealthy(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		user, pool := m.poorUser(t)
@@ -84,12 +85,12 @@ func TestMissingFixedRowsMakeARelayUnhealthy(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
-		eventually(t, "the relay says which rows are missing", func() bool {
+		eventually(t, "the relay's health names the missing rows", func() bool {
 			err := r.Healthy()
 			return err != nil && strings.Contains(err.Error(), "has 32 of its 64 rows") && strings.Contains(err.Error(), "migrate up")
 		})
 		migrate(t, m.DB, m.dialect, migrations.Options{})
-		eventually(t, "the relay works with the rows that a migration restored", func() bool {
+		eventually(t, "the relay delivers after a migration has restored the rows", func() bool {
 			handled.mu.Lock()
 			defer handled.mu.Unlock()
 			return handled.total == 20 && r.Healthy() == nil

@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What was delivered last comes first, along the index of the times of delivery.
-func TestLastDelivered(t *testing.T) {
+// LastDelivered returns the newest deliveries first, and reads them along the index of finished_at.
+func TestLastDeliveredBeginsWithTheNewest(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
 		t.Run(target.Name, func(t *testing.T) {

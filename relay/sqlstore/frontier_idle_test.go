@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// watched is a backend whose reads are counted, and fail on demand.
+// watched is a backend that counts its reads, and whose reads fail on demand.
 type watched struct {
 	backend.Backend
 	reads atomic.Int32
@@ -30,7 +30,7 @@ func (w *watched) Read(ctx context.Context, page backend.Read, take func(storage
 	return w.Backend.Read(ctx, page, take)
 }
 
-// peeker is a reader of all lanes that were read up to an id.
+// peeker reads all lanes after an id.
 type peeker struct {
 	*testing.T
 	table
@@ -60,7 +60,7 @@ func (p *peeker) read() (storage.Page, error) {
 	return p.store.Read(p.Context(), storage.ReadRequest{Positions: positions, Limit: 100, MaxBytes: 1 << 20})
 }
 
-// want reads, and compares the ids; the reader goes on behind them.
+// want reads, requires this number of rows, and continues after them with the next read.
 func (p *peeker) want(when string, rows int) storage.Page {
 	p.Helper()
 	page, err := p.read()
@@ -73,7 +73,7 @@ func (p *peeker) want(when string, rows int) storage.Page {
 	return page
 }
 
-// sleep reads until a look is a peek.
+// sleep reads until the store answers a read by a peek.
 func (p *peeker) sleep() {
 	p.Helper()
 	for range 10 {
@@ -83,7 +83,7 @@ func (p *peeker) sleep() {
 			return
 		}
 	}
-	p.Fatal("each of ten looks at an empty table was a whole read")
+	p.Fatal("each of ten reads without new rows was a full read")
 }
 
 func (p *peeker) begin() (*sql.Tx, int64) {
@@ -106,56 +106,55 @@ func commit(t *testing.T, tx *sql.Tx) {
 	}
 }
 
-// An idle relay's look is a peek, and finds whatever comes: new rows, those of
-// other transactions' time, and those that commit late.
-func TestPeeks(t *testing.T) {
+// The store answers reads of an idle relay by peeks. They notice new rows, rows of transactions that
+// were open for a while, and rows that commit late.
+func TestPeekFindsNewAndLateRows(t *testing.T) {
 	onPostgres(t, func(t *testing.T, table table) {
 		p := newPeeker(t, table)
 		p.sleep()
 		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-		p.want("one was written", 1)
+		p.want("a row was committed", 1)
 		p.sleep()
 		early, id := p.begin()
-		p.want("one isn't committed", 0)
+		p.want("a row isn't committed", 0)
 		p.sleep()
-		exec(t, p.DB, "CREATE TABLE other (id int)") // a transaction that has nothing to do with it
+		exec(t, p.DB, "CREATE TABLE other (id int)") // a transaction that writes no messages
 		p.sleep()
 		commit(t, early)
-		if page := p.want("it is", 1); page.Rows[0].ID != id {
+		if page := p.want("the row was committed", 1); page.Rows[0].ID != id {
 			t.Errorf("read row %d, want %d", page.Rows[0].ID, id)
 		}
 		p.sleep()
 		late, id := p.begin()
 		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-		p.want("a later one is committed first", 1)
+		p.want("a later row was committed first", 1)
 		p.sleep()
 		commit(t, late)
-		if page := p.want("it commits late", 0); page.LateAfter < 0 || page.LateAfter >= id {
-			t.Errorf("rows appeared above %d only, and %d has appeared", page.LateAfter, id)
+		if page := p.want("the earlier row was committed", 0); page.LateAfter < 0 || page.LateAfter >= id {
+			t.Errorf("LateAfter is %d, but row %d has appeared", page.LateAfter, id)
 		}
 	})
 }
 
-// Where the positions aren't those of before, a look is a read.
-func TestPeekIsForTheSamePositions(t *testing.T) {
+// If the positions have changed since the last read, the store makes a full read.
+func TestPeekRequiresTheSamePositions(t *testing.T) {
 	onPostgres(t, func(t *testing.T, table table) {
 		p := newPeeker(t, table)
 		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-		p.want("at first", 1)
+		p.want("the first read", 1)
 		p.sleep()
 		p.after--
-		p.want("from a lower place", 1)
+		p.want("from a lower position", 1)
 	})
 }
 
-// What a peek has seen is told by the page that comes at last, though the read
-// after it fails.
-func TestPeekBeforeAReadThatFails(t *testing.T) {
+// A peek notices a late row, and the full read after it fails. The next page still reports the row.
+func TestFailedReadKeepsTheReportOfAPeek(t *testing.T) {
 	onPostgres(t, func(t *testing.T, table table) {
 		p := newPeeker(t, table)
 		late, id := p.begin()
 		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
-		p.want("a later one is committed first", 1)
+		p.want("a later row was committed first", 1)
 		p.sleep()
 		commit(t, late)
 		p.fail.Store(true)
@@ -163,14 +162,15 @@ func TestPeekBeforeAReadThatFails(t *testing.T) {
 			t.Fatal("the read did not fail")
 		}
 		p.fail.Store(false)
-		if page := p.want("afterwards", 0); page.LateAfter < 0 || page.LateAfter >= id {
-			t.Errorf("rows appeared above %d only, and %d has appeared", page.LateAfter, id)
+		if page := p.want("after the failed read", 0); page.LateAfter < 0 || page.LateAfter >= id {
+			t.Errorf("LateAfter is %d, but row %d has appeared", page.LateAfter, id)
 		}
 	})
 }
 
-// A read that had no room says nothing of what there is.
-func TestPeekAfterAReadWithoutRoom(t *testing.T) {
+// A read with a limit of 0 doesn't show that no rows are new, so the store doesn't replace the next
+// reads by peeks.
+func TestReadWithoutRoomIsFollowedByNoPeek(t *testing.T) {
 	onPostgres(t, func(t *testing.T, table table) {
 		p := newPeeker(t, table)
 		exec(t, p.DB, "INSERT INTO outbox (topic) VALUES ('t')")
@@ -188,7 +188,7 @@ func TestPeekAfterAReadWithoutRoom(t *testing.T) {
 			all += len(page.Rows)
 		}
 		if all != 1 {
-			t.Errorf("%d rows, want 1", all)
+			t.Errorf("read %d rows, want 1", all)
 		}
 	})
 }

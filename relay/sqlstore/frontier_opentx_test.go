@@ -11,9 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// dim is a database as far as [openTx] depends on it: a transaction takes an
-// id, gets a number some time later, is seen to be open some time after that,
-// takes more ids, and ends. Whoever looks sees numbers, and visible rows.
+// dim simulates the part of a database on which [openTx] depends: a transaction assigns an id, gets a
+// number some time later, is listed as open some time after that, assigns more ids, and ends. A relay
+// sees only the numbers and the visible rows.
 type dim struct {
 	random     *rand.Rand
 	now        time.Time
@@ -25,18 +25,18 @@ type dim struct {
 
 // dimWriter is an open transaction.
 type dimWriter struct {
-	number uint64 // 0: none yet
+	number uint64 // 0: not assigned yet
 	listed bool
-	ending bool // its rows are visible, and it is still listed
+	ending bool // its rows are visible, but it is still listed
 	ids    []int64
-	late   map[*dimFollower]int // how many observations it may still hide from
+	late   map[*dimFollower]int // by follower: in how many lists the transaction was missing since its first id
 }
 
 func newDim(seed uint64) *dim {
 	return &dim{random: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1e9, 0), visible: map[int64]bool{}}
 }
 
-// step does something that a database does.
+// step begins a transaction, or changes one: it is registered or listed, ends, or assigns an id.
 func (d *dim) step() {
 	if len(d.writers) < 10 && d.random.IntN(3) == 0 || len(d.writers) == 0 {
 		d.writers = append(d.writers, &dimWriter{late: map[*dimFollower]int{}})
@@ -55,7 +55,7 @@ func (d *dim) step() {
 			return
 		}
 		d.nextID++
-		if d.random.IntN(8) > 0 { // else the id is lost
+		if d.random.IntN(8) > 0 { // otherwise the id is lost
 			w.ids = append(w.ids, d.nextID)
 		}
 	}
@@ -68,8 +68,8 @@ func (d *dim) register(w *dimWriter) {
 	}
 }
 
-// end commits or rolls back, if the transaction is listed: one that isn't is in
-// the middle of its first insert.
+// end commits or rolls back the transaction. A transaction with ids must be listed before: until then its
+// first insert has not returned.
 func (d *dim) end(w *dimWriter) {
 	if len(w.ids) > 0 && !w.listed {
 		return
@@ -88,23 +88,22 @@ func (d *dim) end(w *dimWriter) {
 // dimFollower is a relay.
 type dimFollower struct {
 	frontier *openTx
-	plan     []func(*dim) error // what it is going to do, step by step
-	rows     map[int64]bool     // that the read under way shows
+	plan     []func(*dim) error // the next steps
+	rows     map[int64]bool     // the visible rows of the current read
 
 	seen    map[int64]bool
 	highest int64
 	safeID  int64
 
-	grace      int // that the writers keep to
+	grace      int // in how many of its lists a writer with an id may be missing
 	id         int64
 	number     uint64
 	old        []uint64 // the last list
 	afterwards *list
-	narrow     int // pages that told less than all above the safe id
+	narrow     int // pages whose LateAfter was above the safe id of the previous page
 }
 
-// step reads on a little in what it is doing; the database does something
-// between any two steps.
+// step runs the next step of a read or a list. The database's steps can run between any two of them.
 func (f *dimFollower) step(d *dim) error {
 	if len(f.plan) == 0 {
 		f.afterwards = nil
@@ -158,10 +157,10 @@ func (f *dimFollower) shows(d *dim) error {
 	return nil
 }
 
-// hurry makes those register in time that took an id so many observations ago.
+// hurry registers and lists the transactions with an id that were missing in more than grace lists.
 func (f *dimFollower) hurry(d *dim) {
 	if d.now.Sub(f.frontier.noted) < listEvery {
-		return // no second passes by observations that follow closely
+		return // lists in quick succession count as one
 	}
 	for _, w := range d.writers {
 		if len(w.ids) == 0 || w.listed {
@@ -174,9 +173,8 @@ func (f *dimFollower) hurry(d *dim) {
 	}
 }
 
-// list shows who is open, in one of the ways that there are: sometimes it is an
-// old list, which hasn't our number; sometimes there is only the lowest; and who
-// hasn't any id may be missing.
+// list returns a list of open transactions as databases do. Sometimes it is an old list without the list's
+// own number, and sometimes it has only the lowest transaction. Transactions without ids may be missing.
 func (f *dimFollower) list(d *dim) backend.OpenList {
 	if d.random.IntN(4) == 0 {
 		return backend.OpenList{Server: "s", Open: f.old}
@@ -197,7 +195,7 @@ func (f *dimFollower) list(d *dim) backend.OpenList {
 	return backend.OpenList{Server: "s", Number: f.number, Open: slices.Clone(f.old), Ending: ending, All: true}
 }
 
-// page checks what was promised about the rows that were read.
+// page ends a read, and checks its new rows against the previous safe id and the LateAfter of the page.
 func (f *dimFollower) page(d *dim) error {
 	late, safeID := f.frontier.page("s", f.afterwards)
 	for id := range f.rows {
@@ -206,7 +204,7 @@ func (f *dimFollower) page(d *dim) error {
 		case id <= f.safeID:
 			return fmt.Errorf("row %d appeared at or below the safe id %d", id, f.safeID)
 		case id <= f.highest && (late < 0 || id <= late):
-			return fmt.Errorf("row %d appeared below %d, and late after is %d", id, f.highest, late)
+			return fmt.Errorf("row %d appeared below row %d, but LateAfter is %d", id, f.highest, late)
 		}
 	}
 	for id := range f.rows {
@@ -218,7 +216,7 @@ func (f *dimFollower) page(d *dim) error {
 		f.narrow++
 	}
 	if safeID < f.safeID {
-		return fmt.Errorf("the safe id went back from %d to %d", f.safeID, safeID)
+		return fmt.Errorf("the safe id decreased from %d to %d", f.safeID, safeID)
 	}
 	f.safeID = safeID
 	return nil
@@ -242,7 +240,7 @@ func observeDim(seed uint64, steps, writersGrace int) (passed int64, narrow int,
 	return followers[0].safeID, followers[0].narrow, nil
 }
 
-func TestOpenTxKeepsItsPromises(t *testing.T) {
+func TestOpenTxGuaranteesHoldInSimulation(t *testing.T) {
 	t.Parallel()
 	var passed int64
 	var narrow int
@@ -255,17 +253,18 @@ func TestOpenTxKeepsItsPromises(t *testing.T) {
 		narrow += less
 	}
 	if passed < 600*20 || narrow < 600 {
-		t.Errorf("the safe ids passed %d ids in all, and %d pages told little: they hardly move", passed, narrow)
+		t.Errorf("the safe ids passed %d ids in all, and %d pages had a LateAfter above the safe id: too few for a meaningful test", passed, narrow)
 	}
 }
 
-// The world above is hostile enough: who takes longer than the grace is passed.
-func TestOpenTxNeedsItsGrace(t *testing.T) {
+// The simulation includes the worst case: if a writer may be missing in one list more than the grace, the
+// safe id passes its row.
+func TestSimulationFindsWritersSlowerThanTheGrace(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(600) {
 		if _, _, err := observeDim(seed, 2000, grace+1); err != nil {
 			return
 		}
 	}
-	t.Error("a writer that takes longer than the grace was never passed: the test can't find what it looks for")
+	t.Error("the safe id never passed a writer that is slower than the grace: the simulation can't find this mistake")
 }

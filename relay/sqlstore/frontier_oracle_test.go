@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// readFor reads for so long, and returns the last safe id.
+// readFor reads repeatedly for a time, and returns the last safe id.
 func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
 	t.Helper()
 	var page storage.Page
@@ -24,9 +24,9 @@ func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
 	return page.SafeID
 }
 
-// A list of open transactions that breaks off is not taken for all there are,
-// also where the error is one after which the store asks again.
-func TestListThatBreaksOff(t *testing.T) {
+// If a list of open transactions ends with an error, the store doesn't use it, even if the error is one
+// after which it repeats a statement.
+func TestOracleIncompleteListIsIgnored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := scriptedOracle("19.0.0.0.0")
@@ -37,11 +37,11 @@ func TestListThatBreaksOff(t *testing.T) {
 		server.answers["v$database"] = [][]driver.Value{{"number", "100"}}
 		server.breaks = map[string]error{"v$database": errors.New("ORA-00060: deadlock detected while waiting for resource")}
 		if safeID := readFor(t, store, 5*time.Second); safeID != 0 {
-			t.Errorf("the safe id is %d, by lists that broke off", safeID)
+			t.Errorf("the safe id is %d after incomplete lists, want 0", safeID)
 		}
 		server.breaks = nil
 		if safeID := readFor(t, store, 10*time.Second); safeID != 7 {
-			t.Errorf("the safe id is %d after whole lists, want 7", safeID)
+			t.Errorf("the safe id is %d after complete lists, want 7", safeID)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestParseSnapshot(t *testing.T) {
 	}
 	for _, text := range []string{"", "1:2", "1:2:x", "a:2:", "1:2:3:4", "1:2:,"} {
 		if _, err := parseSnapshot(text); err == nil {
-			t.Errorf("%q was read", text)
+			t.Errorf("%q was parsed without an error", text)
 		}
 	}
 }
@@ -42,24 +42,24 @@ func TestSnapshotSees(t *testing.T) {
 		}
 	}
 	if (snapshot{xmin: 10, xmax: 13, open: []uint64{10, 11, 12}}).endedFrom(10) {
-		t.Error("all from 10 on are open, and one is said to have ended")
+		t.Error("all transactions from 10 on are open, but endedFrom(10) is true")
 	}
 }
 
-// T1 has the lower number and id and commits last: comparing with xmax would pass its row.
-func TestSafeIDPassesNoOpenWriter(t *testing.T) {
+// T1 has the lower transaction id and row id, and commits last. A safe id that only compares xmax would be above its row.
+func TestSafeIDStaysBelowAnOpenWriter(t *testing.T) {
 	t.Parallel()
 	var h snapshots
 	promised(&h, "s", snapshot{xmin: 100, xmax: 100}, 0)
 	h.wrote(100, h.before())
-	// T1 is 101 and writes id 1; T2 is 102, writes id 2 and commits; we write as 103.
+	// T1 is 101 and writes id 1; T2 is 102, writes id 2 and commits; the store's own write is 103.
 	late, final := promised(&h, "s", snapshot{xmin: 101, xmax: 103, open: []uint64{101}}, 2)
 	if late != 0 || final != 0 {
 		t.Errorf("T2 committed: late after %d, safe id %d; want 0, 0", late, final)
 	}
 	h.wrote(103, h.before())
 	late, final = promised(&h, "s", snapshot{xmin: 101, xmax: 104, open: []uint64{101}}, 2)
-	if late != 0 || final != 0 { // 103, our own, has ended
+	if late != 0 || final != 0 { // 103, the store's own write, has ended
 		t.Errorf("T1 is open: late after %d, safe id %d; want 0, 0", late, final)
 	}
 	// T1 commits.
@@ -68,18 +68,18 @@ func TestSafeIDPassesNoOpenWriter(t *testing.T) {
 		t.Errorf("T1 committed: late after %d, safe id %d; want 0, 2", late, final)
 	}
 	if late, final = promised(&h, "s", snapshot{xmin: 104, xmax: 104}, 2); late != -1 || final != 2 {
-		t.Errorf("nothing happened: late after %d, safe id %d; want -1, 2", late, final)
+		t.Errorf("no transaction since: late after %d, safe id %d; want -1, 2", late, final)
 	}
 }
 
-// A transaction that stays open is told once, when it ends.
+// The rows of a transaction that stays open long are reported as late once, when it ends.
 func TestLongTransactionIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	var h snapshots
 	promised(&h, "s", snapshot{xmin: 50, xmax: 50}, 1000)
 	h.wrote(50, h.before())
 	low := 0
-	for i := range uint64(10_000) { // 51 is open, others come and go
+	for i := range uint64(10_000) { // 51 stays open, others begin and end
 		h.wrote(60+2*i, h.before())
 		late, final := promised(&h, "s", snapshot{xmin: 51, xmax: 61 + 2*i, open: []uint64{51}}, 1001+int64(i))
 		if final != 1000 {
@@ -90,14 +90,14 @@ func TestLongTransactionIsReportedOnce(t *testing.T) {
 		}
 	}
 	if low != 0 || len(h.checkpoints) > maxCheckpoints {
-		t.Errorf("%d of 10,000 pages look far back, with %d checkpoints", low, len(h.checkpoints))
+		t.Errorf("%d of 10,000 pages have a low LateAfter; there are %d checkpoints", low, len(h.checkpoints))
 	}
 	if late, final := promised(&h, "s", snapshot{xmin: 30_000, xmax: 30_000}, 12_000); late != 1000 || final < 10_000 {
-		t.Errorf("it ended: late after %d, safe id %d; want 1000, and a safe id that has moved on", late, final)
+		t.Errorf("the transaction ended: late after %d, safe id %d; want 1000, and a safe id of at least 10,000", late, final)
 	}
 }
 
-func TestAnotherServer(t *testing.T) {
+func TestAnotherServerResetsTheSafeID(t *testing.T) {
 	t.Parallel()
 	for name, now := range map[string]struct {
 		server string
@@ -113,19 +113,19 @@ func TestAnotherServer(t *testing.T) {
 	}
 }
 
-// world is PostgreSQL as far as the safe id depends on it: transactions that
-// get a number and then ids, and end in any order.
+// world simulates the part of PostgreSQL on which the safe id depends: transactions get an xid, then
+// assign row ids, and end in any order.
 type world struct {
 	random  *rand.Rand
 	nextXID uint64
-	ended   uint64 // the highest number that has ended
+	ended   uint64 // the highest xid that has ended
 	nextID  int64
 	open    map[uint64][]int64 // ids written by open transactions
-	visible map[int64]uint64   // committed rows, by whom
+	visible map[int64]uint64   // committed rows, with the xid that wrote them
 }
 
 func (w *world) begin() uint64 {
-	w.nextXID += 1 + uint64(w.random.IntN(2)) // some numbers go to subtransactions or aborted ones
+	w.nextXID += 1 + uint64(w.random.IntN(2)) // subtransactions and aborted transactions use up some xids
 	w.open[w.nextXID] = nil
 	return w.nextXID
 }
@@ -167,14 +167,14 @@ func (w *world) anyOpen() uint64 {
 	return xids[w.random.IntN(len(xids))]
 }
 
-// follower is a relay: it reads, and has own writes under way.
+// follower is a relay that reads, and has its own writes open.
 type follower struct {
 	safeID  snapshots
 	seen    map[int64]bool
 	highest int64
 	final   int64
 	writing map[uint64]token
-	idle    int // looks that could have been spared
+	idle    int // reads that the idle check would have avoided
 }
 
 func firstLine(s snapshot, given int64) backend.FirstLine {
@@ -188,7 +188,7 @@ func firstLine(s snapshot, given int64) backend.FirstLine {
 	return backend.FirstLine{Told: true, LastID: given, Snapshot: text, Server: "s"}
 }
 
-// promised is what the page of a read promises.
+// promised returns the LateAfter and the safe id of a page that was read with this snapshot.
 func promised(h *snapshots, server string, s snapshot, given int64) (lateAfter, final int64) {
 	line, page := firstLine(s, given), storage.Page{}
 	line.Server = server
@@ -198,12 +198,12 @@ func promised(h *snapshots, server string, s snapshot, given int64) (lateAfter, 
 	return page.LateAfter, page.SafeID
 }
 
-// look reads, and checks what earlier pages and this one promise.
+// look reads, and checks the new rows against the safe id of earlier pages and the LateAfter of this one.
 func (f *follower) look(w *world) error {
 	if f.safeID.idle(firstLine(w.snapshot(), w.nextID)) {
 		for id, xid := range w.visible {
 			if !f.seen[id] {
-				return fmt.Errorf("row %d of %d appeared, and the frontier is said to be idle", id, xid)
+				return fmt.Errorf("row %d of transaction %d appeared, but idle returned true", id, xid)
 			}
 		}
 		f.idle++
@@ -213,9 +213,9 @@ func (f *follower) look(w *world) error {
 		switch {
 		case f.seen[id]:
 		case id <= f.final:
-			return fmt.Errorf("row %d of %d appeared at or below the safe id %d", id, xid, f.final)
+			return fmt.Errorf("row %d of transaction %d appeared at or below the safe id %d", id, xid, f.final)
 		case id <= f.highest && (late < 0 || id <= late):
-			return fmt.Errorf("row %d of %d appeared below %d, and late after is %d", id, xid, f.highest, late)
+			return fmt.Errorf("row %d of transaction %d appeared below row %d, but LateAfter is %d", id, xid, f.highest, late)
 		}
 		f.seen[id] = true
 	}
@@ -232,7 +232,7 @@ func (f *follower) step(w *world) error {
 		before := f.safeID.before()
 		f.writing[w.begin()] = before
 	case 3, 4, 5:
-		for xid, before := range f.writing { // one of them returns
+		for xid, before := range f.writing { // one of the writes commits
 			w.end(xid, true)
 			f.safeID.wrote(xid, before)
 			delete(f.writing, xid)
@@ -255,7 +255,7 @@ func (w *world) step() {
 	case xid == 0:
 	case w.random.IntN(2) == 0:
 		w.nextID++
-		if w.random.IntN(10) > 0 { // else the id is lost
+		if w.random.IntN(10) > 0 { // otherwise the id is lost
 			w.open[xid] = append(w.open[xid], w.nextID)
 		}
 	case w.random.IntN(4) > 0:
@@ -263,8 +263,8 @@ func (w *world) step() {
 	}
 }
 
-// simulate runs the world with two followers, and returns the first promise
-// that was broken, and how many rows the safe ids have passed at the end.
+// simulate runs the world with two followers. It returns the first violation of a guarantee, and for the
+// first follower the final safe id and the number of reads that the idle check would have avoided.
 func simulate(seed uint64, steps int) (passed int64, idle int, err error) {
 	w := &world{random: rand.New(rand.NewPCG(seed, 0)), nextXID: 100, ended: 100, open: map[uint64][]int64{}, visible: map[int64]uint64{}}
 	followers := []*follower{}
@@ -283,7 +283,7 @@ func simulate(seed uint64, steps int) (passed int64, idle int, err error) {
 	return followers[0].final, followers[0].idle, nil
 }
 
-func TestSafeIDKeepsItsPromises(t *testing.T) {
+func TestSnapshotGuaranteesHoldInSimulation(t *testing.T) {
 	t.Parallel()
 	var passed int64
 	looksSpared := 0
@@ -296,6 +296,6 @@ func TestSafeIDKeepsItsPromises(t *testing.T) {
 		looksSpared += idle
 	}
 	if passed < 2000*20 || looksSpared < 2000 {
-		t.Errorf("the safe ids passed %d ids in all, and %d looks were spared: they hardly move", passed, looksSpared)
+		t.Errorf("the safe ids passed %d ids in all, and idle would have avoided %d reads: too few for a meaningful test", passed, looksSpared)
 	}
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// A backend that doesn't say where rows may still appear is refused: the wrong answer would
-// lose a key's order, and nobody would see it.
-func TestFrontierIsNamed(t *testing.T) {
+// A backend that names no frontier is refused. With the wrong frontier a key's order would be lost
+// without an error.
+func TestBackendWithoutFrontierIsRefused(t *testing.T) {
 	t.Parallel()
 	s := &Store{dialect: dialect.SQLite()}
 	if err := s.openFrontier(t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "Capabilities.Frontier") {

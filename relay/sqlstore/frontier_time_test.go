@@ -7,14 +7,13 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// Ids are final once they are older than the longest transaction, and about as
-// soon.
-func TestTimeBound(t *testing.T) {
+// An id is final once it is older than the longest transaction, and at most about a step later.
+func TestTimeBoundTrailsByTheLongestTransaction(t *testing.T) {
 	t.Parallel()
 	const longest, step = time.Minute, 50 * time.Millisecond
 	tr := timeBound{longest: longest}
 	start := time.Unix(1e9, 0)
-	for n := range int64(10_000) { // the id n is known at n steps
+	for n := range int64(10_000) { // the id n is known after n steps
 		safeID := tr.passed(n, start.Add(time.Duration(n)*step))
 		oldest := n - int64(longest/step)
 		if safeID > max(oldest, 0) {
@@ -28,12 +27,13 @@ func TestTimeBound(t *testing.T) {
 		t.Errorf("%d steps are kept", len(tr.steps))
 	}
 	if safeID := tr.passed(10_000, start.Add(time.Hour)); safeID < 9_980 {
-		t.Errorf("an hour later %d is final", safeID)
+		t.Errorf("an hour later the ids up to %d are final, want at least 9,980", safeID)
 	}
 }
 
-// Without observations the safe id trails, and never goes back.
-func TestOpenTxByTime(t *testing.T) {
+// Without lists of open transactions the safe id trails the assigned ids by the longest transaction,
+// and never decreases.
+func TestOpenTxWithoutListsTrailsByTime(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
 	o := newOpenTx(7, now)
@@ -58,12 +58,12 @@ func TestOpenTxByTime(t *testing.T) {
 	}
 }
 
-// On another server everything that was known is worth nothing.
-func TestOpenTxElsewhere(t *testing.T) {
+// If a page or a list comes from another server, the frontier discards its state.
+func TestOpenTxRestartsOnAnotherServer(t *testing.T) {
 	t.Parallel()
 	for what, move := range map[string]func(*openTx, time.Time){
-		"a page":         func(o *openTx, now time.Time) { o.begins(now); o.page("t", nil) },
-		"an observation": func(o *openTx, now time.Time) { o.end(o.begin(now), backend.OpenList{Server: "t", Number: 3}, now) },
+		"a page": func(o *openTx, now time.Time) { o.begins(now); o.page("t", nil) },
+		"a list": func(o *openTx, now time.Time) { o.end(o.begin(now), backend.OpenList{Server: "t", Number: 3}, now) },
 	} {
 		now := time.Unix(1e9, 0)
 		o := newOpenTx(500, now)
@@ -72,11 +72,11 @@ func TestOpenTxElsewhere(t *testing.T) {
 		o.page("s", nil)
 		move(o, now)
 		if !o.lost() || o.safeID != 0 {
-			t.Errorf("%s from another server: final is %d", what, o.safeID)
+			t.Errorf("%s from another server: the safe id is %d, want 0 and an unknown highest id", what, o.safeID)
 		}
 		o.found(30, now)
 		if !o.due(now) {
-			t.Errorf("%s from another server: no observation is due", what)
+			t.Errorf("%s from another server: no list is due", what)
 		}
 		o.begins(now)
 		if late, safeID := o.page("t", nil); late != 0 || safeID != 0 {
@@ -85,8 +85,9 @@ func TestOpenTxElsewhere(t *testing.T) {
 	}
 }
 
-// Observations that say nothing become rarer: they may be in each other's way.
-func TestListsInVain(t *testing.T) {
+// After unusable lists the store makes lists less often, because several stores' lists may prevent each
+// other.
+func TestUnusableListsAreRequestedLessOften(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
 	o := newOpenTx(500, now)
@@ -96,17 +97,17 @@ func TestListsInVain(t *testing.T) {
 		o.end(o.begin(now), backend.OpenList{}, now)
 	}
 	if o.safeID != 400 || o.lost() {
-		t.Error("an observation that says nothing is taken for another server's")
+		t.Error("an unusable list was treated as another server's")
 	}
 	if pause := o.next.Sub(now); pause < vainlyEvery/2 || pause > vainlyEvery/2+listEvery {
-		t.Errorf("after 20 in vain the next observation is due in %v", pause)
+		t.Errorf("after 20 unusable lists the next list is due in %v", pause)
 	}
 	if o.end(o.begin(now), backend.OpenList{Number: 9}, now); o.next.Sub(now) != listEvery {
-		t.Errorf("after one that said something the next is due in %v", o.next.Sub(now))
+		t.Errorf("after a usable list the next one is due in %v", o.next.Sub(now))
 	}
 }
 
-// settled is an observed all of whose ids are final.
+// settled returns a frontier whose ids up to 500 are all final.
 func settled(t *testing.T, number uint64) (o *openTx, now time.Time) {
 	t.Helper()
 	now = time.Unix(1e9, 0)
@@ -119,39 +120,40 @@ func settled(t *testing.T, number uint64) (o *openTx, now time.Time) {
 	o.begins(now)
 	o.page("s", nil)
 	if o.due(now.Add(time.Hour)) {
-		t.Fatal("an observation is due, and all is final")
+		t.Fatal("a list is due, although all ids are final")
 	}
 	return o, now
 }
 
-// A server that was restored from a copy has the name of the one before, gives
-// out numbers again, and ids, which are not final.
-func TestOpenTxGoesBack(t *testing.T) {
+// A server that was restored from a copy has the name of the old server, and assigns transaction numbers
+// and ids again. So the frontier discards its state. After a read that failed on the same server it
+// keeps its state.
+func TestOpenTxRestartsAfterTheServerWasRestored(t *testing.T) {
 	t.Parallel()
 	o, now := settled(t, 100)
-	o.failed() // a read fails while the server is away
+	o.failed() // a read fails while the server is unavailable
 	now = now.Add(listEvery)
 	if !o.due(now) {
-		t.Fatal("a read failed, and no observation is due")
+		t.Fatal("a read failed, but no list is due")
 	}
 	o.end(o.begin(now), backend.OpenList{Server: "s", Number: 90}, now)
 	if !o.lost() {
-		t.Error("the highest id of before is believed")
+		t.Error("the highest id of the old server is still used")
 	}
 	o.found(300, now)
 	o.begins(now)
 	if late, safeID := o.page("s", nil); late != 0 || safeID != 0 {
-		t.Errorf("late after %d, safe id %d; want that all is looked through", late, safeID)
+		t.Errorf("late after %d, safe id %d; want 0, 0", late, safeID)
 	}
 	o, now = settled(t, 100)
 	o.failed()
 	now = now.Add(listEvery)
 	if o.end(o.begin(now), backend.OpenList{Server: "s", Number: 200}, now); o.lost() || o.safeID != 500 || o.due(now.Add(time.Hour)) {
-		t.Error("a read failed, and all is forgotten, though it is the same server")
+		t.Error("a read failed on the same server, and the state was discarded")
 	}
 }
 
-// An operator is told of observations that say nothing, now and then.
+// The store warns of unusable lists at intervals, and only if no list is usable for some time.
 func TestOpenTxReportsUnusableLists(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)
@@ -164,7 +166,7 @@ func TestOpenTxReportsUnusableLists(t *testing.T) {
 		}
 	}
 	if told != 3 {
-		t.Errorf("told %d times in 100 s, want 3", told)
+		t.Errorf("warned %d times in 100 s, want 3", told)
 	}
 	for range 1000 {
 		now = now.Add(listEvery)
@@ -174,6 +176,6 @@ func TestOpenTxReportsUnusableLists(t *testing.T) {
 		}
 	}
 	if o.warning != "" {
-		t.Error("told of what fails now and then")
+		t.Error("warned although most lists were usable")
 	}
 }

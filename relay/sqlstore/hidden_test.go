@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A policy that hides rows of any table from the relay is refused at the start and found by a check.
+// If row-level security may hide rows of a table from the relay, Open fails and the check names the table.
 func TestRowSecurityIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, target := range allTargets() {
@@ -31,7 +31,7 @@ func TestRowSecurityIsRefused(t *testing.T) {
 				_, _ = table.DB.Exec("DROP ROLE " + user)
 			})
 			pool := table.OpenAnother(t)
-			pool.SetMaxOpenConns(1) // the role is the session's
+			pool.SetMaxOpenConns(1) // the role is set for one session
 			exec(t, pool, "SET ROLE "+user)
 			for _, name := range []string{"outbox", "outbox_held", "outbox_lanes", "outbox_settings"} {
 				exec(t, table.DB, "ALTER TABLE "+name+" ENABLE ROW LEVEL SECURITY")
@@ -40,7 +40,7 @@ func TestRowSecurityIsRefused(t *testing.T) {
 					t.Errorf("check of %s: %+v", name, found)
 				}
 				if _, err := sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), "row-level security") {
-					t.Errorf("a relay's start with row security on %s: %v", name, err)
+					t.Errorf("open with row security on %s: %v, want an error about it", name, err)
 				}
 				exec(t, table.DB, "ALTER TABLE "+name+" DISABLE ROW LEVEL SECURITY")
 			}
@@ -48,8 +48,8 @@ func TestRowSecurityIsRefused(t *testing.T) {
 	}
 }
 
-// A relay on a file that was replaced would be silent and ready: each call fails instead.
-func TestReplacedFileIsNoticed(t *testing.T) {
+// If the SQLite file was replaced or removed, each call fails. Otherwise the relay would appear healthy and deliver nothing.
+func TestCallsFailOnAReplacedSQLiteFile(t *testing.T) {
 	t.Parallel()
 	for _, target := range allTargets() {
 		if target.Kind != testdb.SQLite {
@@ -70,14 +70,14 @@ func TestReplacedFileIsNoticed(t *testing.T) {
 			must(t, os.WriteFile(path+".new", content, 0o600))
 			must(t, os.Rename(path+".new", path))
 			if err := beat(); err == nil || !strings.Contains(err.Error(), "was replaced or removed") {
-				t.Errorf("a sign of life: %v", err)
+				t.Errorf("heartbeat: %v, want an error about the replaced file", err)
 			}
 			if _, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 1}}, Limit: 10, MaxBytes: 1 << 20}); err == nil || !strings.Contains(err.Error(), "was replaced or removed") {
-				t.Errorf("a read: %v", err)
+				t.Errorf("read: %v, want an error about the replaced file", err)
 			}
 			must(t, os.Remove(path))
 			if err := beat(); err == nil {
-				t.Error("the file is gone, and a sign of life is stored")
+				t.Error("the file was removed, but a heartbeat returned no error")
 			}
 		})
 	}

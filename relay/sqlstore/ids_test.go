@@ -9,9 +9,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// Ids are forgotten after the retention, but those of messages that wait or are parked; while
-// old rows are pending, none that is newer than they are, less what clocks may differ by.
-func TestPurgeForgetsIDs(t *testing.T) {
+// A purge deletes message ids that are older than the retention, except ids of messages that are pending
+// or parked. While old rows are pending, it deletes only ids that are older than these rows, with a
+// margin for differences of clocks.
+func TestPurgeDeletesOldMessageIDs(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		writer, err := outbox.NewWriter(table.dialect, outbox.Options{Duplicates: outbox.RefuseDuplicates})
 		if err != nil {
@@ -41,7 +42,7 @@ func TestPurgeForgetsIDs(t *testing.T) {
 			}
 			slices.Sort(want)
 			if got := texts(t, table, "SELECT "+asText(table, "message_id")+" FROM outbox_ids ORDER BY 1"); !slices.Equal(got, want) {
-				t.Errorf("the table knows %v, want %v", got, want)
+				t.Errorf("the table has the ids %v, want %v", got, want)
 			}
 		}
 
@@ -64,7 +65,7 @@ func TestPurgeForgetsIDs(t *testing.T) {
 	})
 }
 
-// ago is a time so many hours ago, as the tables have it.
+// ago returns the time this number of hours ago, as a literal for the tables.
 func ago(table table, hours int) string {
 	at := time.Now().UTC().Add(-time.Duration(hours) * time.Hour).Format("2006-01-02 15:04:05.000")
 	if table.Kind == testdb.Postgres {

@@ -21,9 +21,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// TestTextThatADatabaseInLatin1CannotStore: an error with an arrow or an emoji in
-// it keeps nothing else from being marked, and its message is parked all the same.
-func TestTextThatADatabaseInLatin1CannotStore(t *testing.T) {
+// A database in LATIN1 can't store an error text with an arrow or an emoji. The message is parked with
+// another text, and the other messages are marked as delivered.
+func TestErrorThatLatin1CannotStoreParksOnlyItsMessage(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {
 		if target.Kind != testdb.Postgres {
@@ -63,7 +63,7 @@ func TestTextThatADatabaseInLatin1CannotStore(t *testing.T) {
 			handled.check(t)
 			status, err := store.Status(t.Context())
 			if err != nil || status.Counts[storage.StateDone] != 196 || status.Counts[storage.StateError] != 4 {
-				t.Errorf("%v, %v; want 196 done and 4 parked", status.Counts, err)
+				t.Errorf("the status is %v, %v; want 196 done and 4 parked", status.Counts, err)
 			}
 			parked, err := store.List(t.Context(), storage.Filter{State: storage.StateError})
 			for _, p := range parked {
@@ -75,7 +75,7 @@ func TestTextThatADatabaseInLatin1CannotStore(t *testing.T) {
 	}
 }
 
-// inLatin1 makes a database in LATIN1 beside the target's own.
+// inLatin1 creates a second database on the target's server, in LATIN1.
 func inLatin1(t *testing.T, target testdb.Target) *sql.DB {
 	t.Helper()
 	beside := target.Open(t)
@@ -94,7 +94,7 @@ func inLatin1(t *testing.T, target testdb.Target) *sql.DB {
 	})
 	address.Path = "/" + name
 	query := address.Query()
-	query.Set("client_encoding", "UTF8") // pgx would write what it has as if it were LATIN1
+	query.Set("client_encoding", "UTF8") // otherwise pgx would send UTF-8 that the server reads as LATIN1
 	address.RawQuery = query.Encode()
 	db, err := sql.Open(target.Driver, address.String())
 	if err != nil {

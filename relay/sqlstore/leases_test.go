@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// leasing is a relay of a test that holds leases.
+// leasing is a relay that holds leases.
 type leasing struct {
 	*testing.T
 	store    *sqlstore.Store
@@ -19,7 +19,7 @@ type leasing struct {
 	renewals []storage.Renewal
 }
 
-// leasingRelay has a relay beat, and lease count lanes.
+// leasingRelay returns a relay that has sent a heartbeat. It requires that the relay could lease count lanes.
 func leasingRelay(t *testing.T, table table, name string, count int) *leasing {
 	t.Helper()
 	l := &leasing{T: t, store: table.open(t), name: name}
@@ -52,7 +52,7 @@ func (l *leasing) wantRenewed(want int) {
 	}
 }
 
-// onVersioned runs a test on databases that keep dead versions of rows in the table.
+// onVersioned runs a test on the databases that keep dead row versions in the table (PostgreSQL).
 func onVersioned(t *testing.T, test func(*testing.T, table)) {
 	t.Parallel()
 	for _, target := range testdb.Each() {
@@ -65,7 +65,7 @@ func onVersioned(t *testing.T, test func(*testing.T, table)) {
 	}
 }
 
-// versions are where the lanes' rows are: an update gives a row another place.
+// versions returns the lanes with the places (ctid) of their rows. An update changes a row's place.
 func versions(t *testing.T, table table) (places []string) {
 	t.Helper()
 	rows, err := table.DB.QueryContext(t.Context(), "SELECT lane, ctid::text FROM outbox_lanes ORDER BY lane")
@@ -83,18 +83,18 @@ func versions(t *testing.T, table table) (places []string) {
 	return places
 }
 
-// A renewal writes the relay's row, and of the lanes' rows those whose marks are others: under a snapshot each version
-// that it writes stays.
+// A renewal writes the relay's row, and only those lanes' rows whose marks have changed. While a snapshot is open, each version
+// that a renewal writes stays in the table.
 func TestRenewalWritesOneRow(t *testing.T) {
 	onVersioned(t, func(t *testing.T, table table) {
 		a := leasingRelay(t, table, "a", storage.Lanes)
-		a.wantRenewed(storage.Lanes) // moves their ends to the relay's row
+		a.wantRenewed(storage.Lanes) // moves the leases' ends to the relay's row
 		before := versions(t, table)
 		for range 3 {
 			a.wantRenewed(storage.Lanes)
 		}
 		if after := versions(t, table); !slices.Equal(after, before) {
-			t.Errorf("renewals without new marks left the lanes at %v, which were at %v", after, before)
+			t.Errorf("renewals without new marks moved the lanes' rows to %v, from %v", after, before)
 		}
 		a.renewals[5].Marks.Main++
 		a.wantRenewed(storage.Lanes)
@@ -105,13 +105,14 @@ func TestRenewalWritesOneRow(t *testing.T) {
 			}
 		}
 		if changed != 1 {
-			t.Errorf("a renewal with one other mark wrote %d lanes, want 1", changed)
+			t.Errorf("a renewal with one new mark wrote %d lanes, want 1", changed)
 		}
 	})
 }
 
-// Where a relay's row was deleted its lanes are free; what nobody took it renews, without a row, and others can't have it.
-func TestLeasesOfARelayWithoutARow(t *testing.T) {
+// If a relay's row was deleted, its lanes are free. The relay still renews the lanes that no other relay took, and then other relays
+// can't take them.
+func TestRelayWithoutARowRenewsOnlyLanesThatNoRelayTook(t *testing.T) {
 	onVersioned(t, func(t *testing.T, table table) {
 		a := leasingRelay(t, table, "a", storage.Lanes)
 		a.wantRenewed(storage.Lanes)
@@ -121,13 +122,13 @@ func TestLeasesOfARelayWithoutARow(t *testing.T) {
 			}
 		}
 		remove()
-		a.wantRenewed(storage.Lanes) // nobody was faster
+		a.wantRenewed(storage.Lanes) // no other relay has taken them
 		leasingRelay(t, table, "b", 0)
 
 		if _, err := a.store.Heartbeat(t.Context(), storage.Identity{Name: "a", Claim: storage.ByLanes}, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		a.wantRenewed(storage.Lanes) // their ends are the row's again
+		a.wantRenewed(storage.Lanes) // the leases' ends are in the relay's row again
 		remove()
 		c := leasingRelay(t, table, "c", storage.Lanes)
 		a.wantRenewed(0)
@@ -153,7 +154,7 @@ func TestRenewalWaitsForATakeover(t *testing.T) {
 			held, err := a.store.Renew(t.Context(), "a", a.renewals, time.Minute)
 			answer <- fmt.Sprintf("%d held, %v", len(held), err)
 		}()
-		for waiting := 0; waiting == 0; { // for the test's own database, where nobody else is
+		for waiting := 0; waiting == 0; { // only this test uses the database
 			if err := table.DB.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waiting); err != nil {
 				t.Fatal(err)
 			}
@@ -170,14 +171,14 @@ func TestRenewalWaitsForATakeover(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, want := <-answer, "54 held, <nil>"; got != want {
-			t.Errorf("the renewal ended with %s, want %s", got, want)
+			t.Errorf("the renewal returned %s, want %s", got, want)
 		}
 	})
 }
 
-// A takeover that found a lease ended, and locked the lane after the lease was renewed, doesn't take it. Its first
-// statement has its snapshot, and waits within it for the test, where it looks into the table of relays.
-func TestTakeoverLooksAgainOnceItHasLocked(t *testing.T) {
+// A takeover reads that a lease has expired, and locks the lane after the lease was renewed. It doesn't take the lane. The test
+// makes the takeover's first statement wait after it got its snapshot, when it reads outbox_relays.
+func TestTakeoverChecksTheLeaseAgainAfterLocking(t *testing.T) {
 	onVersioned(t, func(t *testing.T, table table) {
 		a := leasingRelay(t, table, "a", storage.Lanes)
 		a.wantRenewed(storage.Lanes)
@@ -211,7 +212,7 @@ func TestTakeoverLooksAgainOnceItHasLocked(t *testing.T) {
 			}
 		}
 		if taken := <-answer; taken != 0 {
-			t.Errorf("a relay took %d lanes over whose leases were renewed before it locked them", taken)
+			t.Errorf("a relay took over %d lanes whose leases were renewed before it locked them", taken)
 		}
 	})
 }

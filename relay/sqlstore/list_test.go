@@ -11,9 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A listing that is bounded looks through so many rows of each table, in whichever state, and finds
-// what lies behind them from an id farther on; unbounded it finds all.
-func TestListLooksThroughSome(t *testing.T) {
+// A listing with LookThrough examines about this number of rows of each table, for each state. It finds
+// rows behind them only if AfterID is higher. Without LookThrough a listing finds all rows.
+func TestLookThroughLimitsTheRowsThatListReads(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
 		if target.Kind != testdb.SQLite && !isMySQL(target.Kind) {
@@ -25,7 +25,7 @@ func TestListLooksThroughSome(t *testing.T) {
 			migrate(t, table.DB, table.dialect, migrations.Options{})
 			fillEachState(t, table)
 			store := table.open(t)
-			table.DB.SetMaxOpenConns(1) // whose reads are counted
+			table.DB.SetMaxOpenConns(1) // the server counts reads per session
 			for _, test := range []struct {
 				filter storage.Filter
 				want   string
@@ -57,20 +57,20 @@ func TestListLooksThroughSome(t *testing.T) {
 				}
 				for _, info := range found {
 					if len(info.Message.Payload) > 0 {
-						t.Errorf("%+v brings a payload that isn't needed", test.filter)
+						t.Errorf("%+v returns a payload despite NoPayloads", test.filter)
 					}
 				}
 			}
 			full, err := store.List(t.Context(), storage.Filter{IDs: []string{"6000"}})
 			if err != nil || len(full) != 1 || string(full[0].Message.Payload) != "payload" {
-				t.Errorf("with its payload: %+v, %v", full, err)
+				t.Errorf("listed with payloads: %+v, %v; want one row with its payload", full, err)
 			}
 		})
 	}
 }
 
-// fillEachState writes 2,000 messages each that are pending, that wait, that are parked and that are done, in
-// this order; the last of each is of another topic.
+// fillEachState writes 2,000 pending messages, 2,000 retries, 2,000 parked and 2,000 done messages, in this
+// order of ids. The last message of each state has the topic "rare".
 func fillEachState(t *testing.T, table table) {
 	t.Helper()
 	for i, into := range []string{
@@ -81,8 +81,8 @@ func fillEachState(t *testing.T, table table) {
 	} {
 		key, created := "'k'", ", '2026-01-01 00:00:00.000'"
 		if i == 0 {
-			key, created = "NULL", ""             // any lane is right
-			if table.dialect.Name() == "sqlite" { // which computes the lane
+			key, created = "NULL", ""             // pending rows may have any lane
+			if table.dialect.Name() == "sqlite" { // SQLite computes the lane
 				into = strings.Replace(strings.Replace(into, "lane, ", "", 1), "i, 1", "i", 1)
 			}
 		}
@@ -97,7 +97,7 @@ func fillEachState(t *testing.T, table table) {
 	}
 }
 
-// readsOf is how many rows the connection has read, where the server counts them.
+// readsOf returns how many rows the connection has read on MySQL and MariaDB, and 0 on other databases.
 func readsOf(t *testing.T, table table) (reads int) {
 	t.Helper()
 	if !isMySQL(table.dialect.Name()) {
@@ -119,7 +119,7 @@ func readsOf(t *testing.T, table table) (reads int) {
 	return reads
 }
 
-// On SQLite the tables are walked by their ids, and the walks merged: nothing is sorted.
+// On SQLite a listing reads the tables in the order of ids and merges them, without sorting.
 func TestListPlansOnSQLite(t *testing.T) {
 	t.Parallel()
 	for _, target := range onSQLite() {

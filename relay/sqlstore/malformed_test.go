@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// malformed are values that the columns can hold where the constraints don't refuse them.
+// malformed returns values that a relay can't read, and that columns can hold if no constraint refuses them.
 func malformed(kind string) []struct{ column, value string } {
 	type c = struct{ column, value string }
 	switch kind {
@@ -36,8 +36,8 @@ func malformed(kind string) []struct{ column, value string } {
 	}
 }
 
-// insertMalformed writes a row for each of the values, past the constraints, and returns how many there are. On MariaDB the
-// table keeps its constraints, and so may refuse changes of these rows.
+// insertMalformed writes a row with each malformed value, with the constraints switched off or dropped, and returns the number of
+// rows. On MariaDB only the session ignores the constraints, so the table may refuse changes of these rows.
 func insertMalformed(t *testing.T, table table) (count int) {
 	t.Helper()
 	var before []string
@@ -52,7 +52,7 @@ func insertMalformed(t *testing.T, table table) (count int) {
 		before = []string{"SET check_constraint_checks = 0", "SET sql_mode = 'ALLOW_INVALID_DATES'"}
 	}
 	pool := table.OpenAnother(t)
-	pool.SetMaxOpenConns(1) // settings of a session
+	pool.SetMaxOpenConns(1) // the settings are a session's
 	for _, statement := range before {
 		exec(t, pool, statement)
 	}
@@ -63,8 +63,8 @@ func insertMalformed(t *testing.T, table table) (count int) {
 	return count
 }
 
-// A table's constraints refuse what a relay can't read, whatever the session's mode.
-func TestConstraintsRefuseWhatCannotBeRead(t *testing.T) {
+// A table's constraints refuse values that a relay can't read, with any sql_mode of the session.
+func TestConstraintsRefuseUnreadableValues(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		pool := table.OpenAnother(t)
 		pool.SetMaxOpenConns(1)
@@ -72,31 +72,31 @@ func TestConstraintsRefuseWhatCannotBeRead(t *testing.T) {
 		switch {
 		case isMySQL(table.Kind):
 			exec(t, pool, "SET sql_mode = 'ALLOW_INVALID_DATES'")
-			more = more[1:] // see below
+			more = more[1:] // MySQL replaces a negative id, see below
 		default:
 			more = append(more, []struct{ column, value string }{{"id", "0"}, {"id", "9223372036854775807"}}...)
 		}
 		for _, bad := range append(malformed(table.Kind), more...) {
 			if _, err := pool.ExecContext(t.Context(), "INSERT INTO outbox (topic, "+bad.column+") VALUES ('t', "+bad.value+")"); err == nil {
-				t.Errorf("%s = %s is accepted", bad.column, bad.value)
+				t.Errorf("%s = %s was accepted", bad.column, bad.value)
 			}
 		}
 		if !isMySQL(table.Kind) {
 			return
 		}
 		if _, err := table.DB.ExecContext(t.Context(), "INSERT INTO outbox (id, topic) VALUES (-1, 't')"); err == nil {
-			t.Error("a negative id is accepted")
+			t.Error("a negative id was accepted")
 		}
 		exec(t, pool, "INSERT INTO outbox (id, topic) VALUES (-1, 't')")
 		var id int64
 		if err := table.DB.QueryRowContext(t.Context(), "SELECT id FROM outbox").Scan(&id); err != nil || id <= 0 {
-			t.Errorf("without strict mode the row got the id %d, %v; want one that the server gives out", id, err)
+			t.Errorf("without strict mode the row got the id %d, %v; want one that the server assigned", id, err)
 		}
 	})
 }
 
-// A row that can't be read keeps no other from being delivered: it is read with the reason, and can be
-// parked, listed, shown and requeued as any other.
+// A row with a malformed value doesn't prevent the delivery of other rows. The store returns it with the
+// reason, and it can be parked, listed, shown and requeued like other rows.
 func TestRowThatCannotBeReadIsParkedAlone(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -135,8 +135,8 @@ func TestRowThatCannotBeReadIsParkedAlone(t *testing.T) {
 	}
 }
 
-// parkMalformed reads all rows, and returns what a relay settles: that the good ones are delivered, and
-// the others parked with the reason.
+// parkMalformed reads all rows, and returns a relay's settlements: good rows are delivered, and
+// malformed rows are parked with the reason.
 func parkMalformed(t *testing.T, store *sqlstore.Store, claim storage.Claim) (settlements []storage.Settlement) {
 	t.Helper()
 	fences, rows := map[int]int64{}, []storage.Row(nil)
@@ -166,16 +166,16 @@ func parkMalformed(t *testing.T, store *sqlstore.Store, claim storage.Claim) (se
 			settlement.State, settlement.Error = storage.StateError, row.Malformed
 		}
 		if row.Later || (row.Malformed == "") != (row.Message.Key == "good") {
-			t.Errorf("row %d of key %s: later %t, malformed %q", row.ID, row.Message.Key, row.Later, row.Malformed)
+			t.Errorf("row %d of key %s has Later %t and Malformed %q", row.ID, row.Message.Key, row.Later, row.Malformed)
 		}
 		settlements = append(settlements, settlement)
 	}
 	return settlements
 }
 
-// Delivered messages with values that can't be read are listed, exported, replayed and purged as others are: one of them
-// keeps no other from that.
-func TestDeliveredRowThatCannotBeReadStopsNothing(t *testing.T) {
+// Delivered messages with malformed values are listed, exported, replayed and purged like others, and don't prevent that for others.
+// On SQLite a replay refuses the one whose priority is no number.
+func TestDeliveredRowThatCannotBeReadAffectsNoOthers(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
 		bad := malformed(table.Kind)
@@ -215,7 +215,7 @@ func TestDeliveredRowThatCannotBeReadStopsNothing(t *testing.T) {
 			replay, _, err = store.Replay(t.Context(), replay, 100)
 			must(t, err)
 		}
-		refused := map[string]int64{testdb.SQLite: 1}[table.Kind] // the priority, which is no number
+		refused := map[string]int64{testdb.SQLite: 1}[table.Kind] // the message whose priority is no number
 		if replay.Refused != refused || replay.Written != int64(len(bad)+1)-refused {
 			t.Errorf("replay: %+v; want %d copies, %d of them refused", replay, len(bad)+1, refused)
 		}

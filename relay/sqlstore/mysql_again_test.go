@@ -8,9 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Ids that begin anew, as TRUNCATE lets them, meet those of finished rows: what
-// has the same id now is finished all the same, and takes nobody's place.
-func TestMySQLTruncated(t *testing.T) {
+// A TRUNCATE resets the ids, so a new row gets the id of a delivered one. The new row is delivered, too,
+// and doesn't replace the old one.
+func TestMySQLIDsReusedAfterTruncateAreSettled(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		store, _, fences := lease(t, m.table, "r")
 		o := newObserver(t, store.(*sqlstore.Store))
@@ -27,14 +27,14 @@ func TestMySQLTruncated(t *testing.T) {
 			}
 			var finished string
 			if err := m.DB.QueryRow("SELECT topic FROM outbox_done WHERE id = 1 AND topic = ?", topic).Scan(&finished); err != nil {
-				t.Errorf("message %q isn't finished: %v", topic, err)
+				t.Errorf("message %q isn't in outbox_done: %v", topic, err)
 			}
 		}
 		deliver("first")
 		deliver("second")
 		var count int
 		if err := m.DB.QueryRow("SELECT count(*) FROM outbox_done").Scan(&count); err != nil || count != 2 {
-			t.Errorf("%d rows are finished, %v; want both", count, err)
+			t.Errorf("outbox_done has %d rows, %v; want both", count, err)
 		}
 	})
 }

@@ -25,28 +25,28 @@ func TestMySQLCheckFindsNoProblem(t *testing.T) {
 			names := map[string]bool{}
 			for _, finding := range sqlstore.Check(t.Context(), m.DB, m.dialect, sqlstore.Options{}, claim) {
 				names[finding.Name] = true
-				if !finding.OK && finding.Name != "transactions" && finding.Name != "open transactions" { // which are the whole server's
+				if !finding.OK && finding.Name != "transactions" && finding.Name != "open transactions" { // these two are about the whole server
 					t.Errorf("by %s: %+v", claim, finding)
 				}
 			}
 			for _, name := range []string{"connection", "server", "locked rows", "schema", "claim", "rights", "marks", "plan"} {
 				if !names[name] {
-					t.Errorf("by %s: nothing was found about the %s", claim, name)
+					t.Errorf("by %s: no finding about the %s", claim, name)
 				}
 			}
 		}
 	})
 }
 
-// An INSERT with an id of its own can't be refused where that is too high for the relay. The error at the start says
-// what to do, and that helps.
-func TestMySQLNamesAnIDThatIsTooHigh(t *testing.T) {
+// MySQL can't refuse an INSERT whose explicit id is too high for a relay. The error of Open names the remedy, and after
+// the remedy a relay works.
+func TestMySQLOpenReportsAnIDThatIsTooHigh(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		exec(t, m.DB, "INSERT INTO outbox (topic) VALUES ('t')")
 		exec(t, m.DB, "INSERT INTO outbox (id, topic) VALUES (9223372036854775808, 't')")
 		const remedy = "set the table's AUTO_INCREMENT back"
 		if _, err := sqlstore.Open(t.Context(), m.DB, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), remedy) {
-			t.Errorf("opened: %v", err)
+			t.Errorf("open: %v, want an error that names the remedy", err)
 		}
 		exec(t, m.DB, "DELETE FROM outbox WHERE id >= 9223372036854775808")
 		exec(t, m.DB, "ALTER TABLE outbox AUTO_INCREMENT = 2")
@@ -54,12 +54,12 @@ func TestMySQLNamesAnIDThatIsTooHigh(t *testing.T) {
 		exec(t, m.DB, "INSERT INTO outbox (topic) VALUES ('t')")
 		page, err := m.table.open(t).Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 64, Until: 1000}}, Limit: 1, MaxBytes: 1})
 		if err != nil || page.LastID != 2 {
-			t.Errorf("the last id afterwards: %d, %v", page.LastID, err)
+			t.Errorf("the last id after the remedy: %d, %v; want 2", page.LastID, err)
 		}
 	})
 }
 
-// finding returns the one of that name.
+// finding returns the finding with this name, or an empty one.
 func finding(findings []sqlstore.Finding, name string) sqlstore.Finding {
 	for _, f := range findings {
 		if f.Name == name {
@@ -69,14 +69,14 @@ func finding(findings []sqlstore.Finding, name string) sqlstore.Finding {
 	return sqlstore.Finding{}
 }
 
-// A user with exactly the rights that the check names can relay.
-func TestMySQLRights(t *testing.T) {
+// The check names all rights that a user without rights lacks. With exactly these rights the user can relay.
+func TestMySQLRightsNamedByCheckSuffice(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		user, poor := m.poorUser(t)
 		exec(t, m.DB, "GRANT SELECT ON outbox_settings TO "+user)
 		_, list, _ := strings.Cut(finding(sqlstore.Check(t.Context(), poor, m.dialect, sqlstore.Options{}, storage.ByLanes), "rights").Detail, "lacks: ")
 		if strings.Count(list, ",") < 10 {
-			t.Fatalf("a user without any right lacks %q", list)
+			t.Fatalf("the check says that a user without rights lacks %q", list)
 		}
 		for grant := range strings.SplitSeq(list, ", ") {
 			exec(t, m.DB, "GRANT "+grant+" TO "+user)
@@ -90,7 +90,7 @@ func TestMySQLRights(t *testing.T) {
 	})
 }
 
-// poorUser makes a user without rights, and returns its name and a pool.
+// poorUser creates a user without rights to the tables, and returns its name and a pool.
 func (m mysqlTable) poorUser(t *testing.T) (name string, pool *sql.DB) {
 	t.Helper()
 	config, err := mysql.ParseDSN(m.DSN)
@@ -101,7 +101,7 @@ func (m mysqlTable) poorUser(t *testing.T) (name string, pool *sql.DB) {
 	name = "'" + config.User + "'@'%'"
 	exec(t, m.DB, "CREATE USER "+name+" IDENTIFIED BY 'Poor-1234'")
 	t.Cleanup(func() { exec(t, m.DB, "DROP USER "+name) })
-	exec(t, m.DB, "GRANT SHOW VIEW ON * TO "+name) // lets it use the database
+	exec(t, m.DB, "GRANT SHOW VIEW ON * TO "+name) // lets the user connect to the database
 	pool, err = sql.Open("mysql", config.FormatDSN())
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func (m mysqlTable) poorUser(t *testing.T) (name string, pool *sql.DB) {
 	return name, pool
 }
 
-// grantAllBut gives the user the rights to read and write each table, and on one table only those named.
+// grantAllBut grants the user all rights to read and write each table, except one table, on which it grants only the given rights.
 func (m mysqlTable) grantAllBut(t *testing.T, user, except, rights string) {
 	t.Helper()
 	rows, err := m.DB.QueryContext(t.Context(), "SELECT table_name FROM information_schema.tables WHERE table_schema = database()")
@@ -129,9 +129,9 @@ func (m mysqlTable) grantAllBut(t *testing.T, user, except, rights string) {
 	}
 }
 
-// Who may not see transactions waits for as long as they may take: with a long time the safe id
-// stays below an open one, with a short time it passes what is committed.
-func TestMySQLWithoutProcess(t *testing.T) {
+// Without the right to see transactions the safe id trails by LongestTransaction. With a long one it
+// stays below an open transaction's row. With a short one it passes committed rows.
+func TestMySQLWithoutProcessPrivilegeTrailsByTime(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		user, poor := m.poorUser(t)
 		exec(t, m.DB, "GRANT SELECT, UPDATE ON * TO "+user)
@@ -141,7 +141,7 @@ func TestMySQLWithoutProcess(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f := finding(store.Findings, "open transactions"); f.Detail == "" || f.OK || !strings.Contains(f.Hint, "GRANT PROCESS") {
-				t.Errorf("found %+v", store.Findings)
+				t.Errorf("found %+v, want a problem whose hint is GRANT PROCESS", store.Findings)
 			}
 			return newObserver(t, store)
 		}
@@ -153,13 +153,13 @@ func TestMySQLWithoutProcess(t *testing.T) {
 		o := observe(time.Second)
 		o.lookUntil(id)
 		if !o.seen[late] {
-			t.Errorf("row %d was committed, and isn't read", late)
+			t.Errorf("row %d was committed but not read", late)
 		}
 	})
 }
 
-// A session that reads what isn't committed, that refuses statements or cuts off results, or that changes texts, is refused.
-func TestMySQLUnfitSession(t *testing.T) {
+// Open refuses a session that reads uncommitted rows, refuses statements, limits results or changes texts.
+func TestMySQLUnfitSessionIsRefused(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		config, err := mysql.ParseDSN(m.DSN)
 		if err != nil {
@@ -178,7 +178,7 @@ func TestMySQLUnfitSession(t *testing.T) {
 			case setting.Refused == "", setting.Only != "" && setting.Only != m.Kind, setting.Name == "sql_mode" && !known:
 				continue
 			case !known:
-				t.Errorf("%s: the test has no value that is refused", setting.Name)
+				t.Errorf("%s: the test has no value that Open refuses", setting.Name)
 			}
 			other := config.Clone()
 			other.Params = map[string]string{setting.Name: value}
@@ -188,13 +188,13 @@ func TestMySQLUnfitSession(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = pool.Close() })
 			if _, err := sqlstore.Open(t.Context(), pool, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), setting.Name+" of this session") {
-				t.Errorf("%s = %s: the error is %v, want one that names it", setting.Name, value, err)
+				t.Errorf("%s = %s: the error is %v, want one that names the setting", setting.Name, value, err)
 			}
 		}
 	})
 }
 
-// bluff is a dialect whose trial waits for the locked row.
+// bluff is a dialect whose trial doesn't skip the locked row but waits for it.
 type bluff struct{ dialect.Dialect }
 
 func (b bluff) Server(table dialect.Table) (facts dialect.Query, trial *dialect.Trial) {
@@ -207,8 +207,9 @@ func (b bluff) Fit(server dialect.Server) (dialect.Fit, error) {
 	return b.Dialect.(dialect.Fitting).Fit(server)
 }
 
-// The trial shows what the server does, whatever its version says.
-func TestMySQLTrial(t *testing.T) {
+// The trial shows whether the server skips locked rows, also if its version suggests otherwise or another row is locked. It needs two
+// connections.
+func TestMySQLTrialShowsWhetherLockedRowsAreSkipped(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		skips := func(d dialect.Dialect) bool {
 			t.Helper()
@@ -219,10 +220,10 @@ func TestMySQLTrial(t *testing.T) {
 			return strings.Contains(finding(store.Findings, "locked rows").Detail, "are skipped")
 		}
 		if want := !waits(m.Name); skips(m.dialect) != want {
-			t.Errorf("locked rows are passed over: %t", !want)
+			t.Errorf("locked rows are skipped: %t", !want)
 		}
 		if skips(bluff{m.dialect}) {
-			t.Error("who waits for a lock is said to pass over it")
+			t.Error("a session that waits for a lock is reported to skip locked rows")
 		}
 		tx, err := m.DB.BeginTx(context.Background(), nil)
 		if err != nil {
@@ -233,7 +234,7 @@ func TestMySQLTrial(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := !waits(m.Name); skips(m.dialect) != want {
-			t.Errorf("while the other row is locked, locked rows are passed over: %t", !want)
+			t.Errorf("while the other row is locked, locked rows are skipped: %t", !want)
 		}
 		narrow := m.OpenAnother(t)
 		narrow.SetMaxOpenConns(1)
@@ -243,10 +244,10 @@ func TestMySQLTrial(t *testing.T) {
 	})
 }
 
-// Many who open at once, as relays at a deployment do, and commands at the same time,
-// wait for each other's rows, and none takes that for an answer. They leave their
-// sessions as they were.
-func TestMySQLTrialsAtOnce(t *testing.T) {
+// If many relays and commands open the table concurrently, as during a deployment, their trials wait
+// for each other's rows. No store takes such a wait for the result of its trial, and each leaves its
+// session's settings unchanged.
+func TestMySQLConcurrentTrialsSucceed(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		var lockWait, after string
 		if err := m.DB.QueryRow("SELECT @@innodb_lock_wait_timeout").Scan(&lockWait); err != nil {
@@ -257,11 +258,11 @@ func TestMySQLTrialsAtOnce(t *testing.T) {
 			all.Go(func() {
 				store, err := sqlstore.Open(t.Context(), m.DB, m.dialect, sqlstore.Options{Operator: i%2 == 0})
 				if err != nil {
-					t.Errorf("open beside others: %v", err)
+					t.Errorf("open concurrently: %v", err)
 					return
 				}
 				if skips := strings.Contains(finding(store.Findings, "locked rows").Detail, "are skipped"); skips == waits(m.Name) {
-					t.Errorf("beside others: locked rows are passed over: %t", skips)
+					t.Errorf("opened concurrently: locked rows are skipped: %t", skips)
 				}
 			})
 		}
@@ -271,17 +272,17 @@ func TestMySQLTrialsAtOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = conn.Close() }() // when all were asked
+			defer func() { _ = conn.Close() }() // only after all connections were checked, so that each is another one
 			if err := conn.QueryRowContext(t.Context(), "SELECT @@innodb_lock_wait_timeout").Scan(&after); err != nil || after != lockWait {
-				t.Errorf("after a trial a session waits %s s for a lock (%v), and did %s s", after, err, lockWait)
+				t.Errorf("after a trial a session waits %s s for a lock (%v), want %s s as before", after, err, lockWait)
 			}
 		}
 	})
 }
 
-// A transaction that has just begun is not an old one, whatever the session's
-// time zone is.
-func TestMySQLCheckInAnotherZone(t *testing.T) {
+// In a session with another time zone the check doesn't report a transaction that has just begun as an
+// old one.
+func TestMySQLCheckIgnoresTheSessionsTimeZone(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		config, err := mysql.ParseDSN(m.DSN)
 		if err != nil {
@@ -295,9 +296,9 @@ func TestMySQLCheckInAnotherZone(t *testing.T) {
 		t.Cleanup(func() { _ = pool.Close() })
 		m.Begin(t).Insert(outbox.Message{Topic: "t"})
 		f := finding(sqlstore.Check(t.Context(), pool, m.dialect, sqlstore.Options{}, storage.ByLanes), "transactions")
-		_, since, old := strings.Cut(f.Detail, "open since ") // which may be another test's
+		_, since, old := strings.Cut(f.Detail, "open since ") // the transaction may be another test's
 		if at, err := time.Parse(time.RFC3339, since); f.Name == "" || old && (err != nil || time.Since(at) < 9*time.Minute) {
-			t.Errorf("found %+v, and the transaction has just begun", f)
+			t.Errorf("found %+v, but the test's transaction has just begun", f)
 		}
 	})
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// eachMySQL runs a check on a table of its own, on every server but only by one
-// driver.
+// eachMySQL runs a check on a new table of each MySQL and MariaDB server, with one driver.
 func eachMySQL(t *testing.T, check func(*testing.T, mysqlTable)) {
 	t.Helper()
 	t.Parallel()
@@ -35,8 +34,8 @@ func eachMySQL(t *testing.T, check func(*testing.T, mysqlTable)) {
 	}
 }
 
-// observer reads everything again and again, and holds each page against what
-// earlier ones promised.
+// observer reads all lanes repeatedly, and checks the new rows of each page against the safe ids of earlier
+// pages and the page's LateAfter.
 type observer struct {
 	testing.TB
 	store           *sqlstore.Store
@@ -64,7 +63,7 @@ func (o *observer) look() storage.Page {
 		case id <= o.safeID:
 			o.Errorf("row %d appeared at or below the safe id %d", id, o.safeID)
 		case id <= o.highest && (page.LateAfter < 0 || page.LateAfter >= id):
-			o.Errorf("row %d appeared below %d, and the page says late after %d", id, o.highest, page.LateAfter)
+			o.Errorf("row %d appeared below row %d, but the page's LateAfter is %d", id, o.highest, page.LateAfter)
 		}
 	}
 	for _, row := range page.Rows {
@@ -75,20 +74,20 @@ func (o *observer) look() storage.Page {
 	return page
 }
 
-// lookFor looks for some time; the safe id stays below the id.
+// lookFor reads for some time, and requires that the safe id stays below the id, unless that is 0.
 func (o *observer) lookFor(span time.Duration, below int64) {
 	o.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(20 * time.Millisecond) {
 		if page := o.look(); below != 0 && page.SafeID >= below {
-			o.Fatalf("the safe id is %d, and row %d is still to appear", page.SafeID, below)
+			o.Fatalf("the safe id is %d, but row %d isn't committed", page.SafeID, below)
 		}
 	}
 }
 
-// lookUntil looks until the safe id has reached the id.
+// lookUntil reads until the safe id has reached the id.
 func (o *observer) lookUntil(id int64) {
 	o.Helper()
-	eventually(o, "the safe id reaches that of a row below which nothing is open", func() bool { return o.look().SafeID >= id })
+	eventually(o, "the safe id reaches the id of a row below which no transaction is open", func() bool { return o.look().SafeID >= id })
 }
 
 func insertOne(t testing.TB, m mysqlTable, key string) int64 {
@@ -101,9 +100,9 @@ func insertOne(t testing.TB, m mysqlTable, key string) int64 {
 
 const settling = 1500 * time.Millisecond // more than the grace
 
-// A transaction stays open while many messages pass it. No page looks through
-// all of them again, and none is lost.
-func TestMySQLLongWriter(t *testing.T) {
+// A transaction stays open while many later ids are assigned. LateAfter rises above its row, so that no
+// scan covers all ids since, and its row is read after the commit.
+func TestMySQLRowsOfALongTransactionAreRead(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		o := newObserver(t, m.open(t))
 		slow := m.Begin(t)
@@ -111,7 +110,7 @@ func TestMySQLLongWriter(t *testing.T) {
 		o.look()
 		exec(t, m.DB, "INSERT INTO outbox (id, topic) VALUES (200000, 'as if there had been many')")
 		o.lookFor(settling, late)
-		eventually(t, "a page looks not through all that was written since the transaction began", func() bool {
+		eventually(t, "LateAfter rises above the open transaction's row", func() bool {
 			insertOne(t, m, "")
 			return o.look().LateAfter > late
 		})
@@ -119,15 +118,15 @@ func TestMySQLLongWriter(t *testing.T) {
 		third := insertOne(t, m, "A")
 		o.look()
 		if !o.seen[late] {
-			t.Errorf("row %d was committed, and isn't read", late)
+			t.Errorf("row %d was committed but not read", late)
 		}
 		o.lookUntil(third)
 	})
 }
 
-// What has begun by reading has a number only once it writes, which is after it
-// has taken its id.
-func TestMySQLReaderBecomesWriter(t *testing.T) {
+// A transaction that begins with a read gets its number only when it writes, which is after its id was
+// assigned.
+func TestMySQLRowsOfATransactionThatReadsFirstAreRead(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		o := newObserver(t, m.open(t))
 		tx, err := m.DB.BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
@@ -149,8 +148,9 @@ func TestMySQLReaderBecomesWriter(t *testing.T) {
 	})
 }
 
-// Programs that hold locks for long, and write nothing, hold nothing up.
-func TestMySQLLocksHoldNothingUp(t *testing.T) {
+// A transaction that holds locks for long, but writes no messages, doesn't stop the safe id. When it then
+// writes a message, the safe id stays below that row.
+func TestMySQLLocksWithoutWritesDoNotStopTheSafeID(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		exec(t, m.DB, "CREATE TABLE jobs (id INT PRIMARY KEY)")
 		exec(t, m.DB, "INSERT INTO jobs VALUES (1)")
@@ -165,7 +165,7 @@ func TestMySQLLocksHoldNothingUp(t *testing.T) {
 		o := newObserver(t, m.open(t))
 		o.lookUntil(insertOne(t, m, ""))
 		slow := mysqlProducer{&producer{t, tx, m.dialect}}
-		late := slow.Insert(outbox.Message{Topic: "late"}) // its number is an old one
+		late := slow.Insert(outbox.Message{Topic: "late"}) // the transaction's number is an old one
 		insertOne(t, m, "")
 		o.lookFor(settling, late)
 		slow.Commit()
@@ -173,9 +173,9 @@ func TestMySQLLocksHoldNothingUp(t *testing.T) {
 	})
 }
 
-// Someone reads the list of transactions all the time, so that it stays an old
-// one: nothing is concluded from it.
-func TestMySQLMonitored(t *testing.T) {
+// Another client reads the list of transactions constantly, so that the server doesn't renew it. The store
+// draws no conclusion from such a list, and a check reports it.
+func TestMySQLStaleTransactionListIsIgnored(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		o := newObserver(t, m.open(t))
 		ctx, stop := context.WithCancel(t.Context())
@@ -184,7 +184,7 @@ func TestMySQLMonitored(t *testing.T) {
 			defer close(ended)
 			for ctx.Err() == nil {
 				_, err := m.DB.ExecContext(ctx, "SELECT COUNT(*) FROM information_schema.innodb_trx")
-				if err != nil && ctx.Err() == nil && !m.dialect.Busy(err) { // while another test is in a statement that the list can't show
+				if err != nil && ctx.Err() == nil && !m.dialect.Busy(err) { // Busy: another test runs a statement that the list can't show
 					t.Error(err)
 				}
 				time.Sleep(20 * time.Millisecond)
@@ -196,8 +196,8 @@ func TestMySQLMonitored(t *testing.T) {
 		insertOne(t, m, "")
 		o.lookFor(settling, late)
 		slow.Commit()
-		// On a machine that is busy the monitor may rest for long enough that a list tells something.
-		eventually(t, "a check finds that the list stays an old one", func() bool {
+		// On a busy machine the other client may pause for so long that a list is renewed.
+		eventually(t, "a check finds that the list is unusable", func() bool {
 			found := finding(o.store.Check(t.Context(), storage.ByLanes), "open transactions")
 			return found.Name != "" && !found.OK && strings.Contains(found.Hint, "monitor")
 		})
@@ -207,8 +207,8 @@ func TestMySQLMonitored(t *testing.T) {
 	})
 }
 
-// A transaction that is prepared, and whose session has gone, is open.
-func TestMySQLPrepared(t *testing.T) {
+// A prepared XA transaction counts as open, even after its session has ended.
+func TestMySQLPreparedTransactionIsOpen(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		name := "'" + rand.Text() + "'"
 		session, err := m.DB.Conn(t.Context())
@@ -221,20 +221,20 @@ func TestMySQLPrepared(t *testing.T) {
 			}
 		}
 		t.Cleanup(func() { _, _ = m.DB.Exec("XA ROLLBACK " + name) })
-		_ = session.Raw(func(any) error { return driver.ErrBadConn }) // is closed
+		_ = session.Raw(func(any) error { return driver.ErrBadConn }) // closes the connection
 		o := newObserver(t, m.open(t))
 		late := insertOne(t, m, "") - 1
 		o.lookFor(settling, late)
 		commitXA(t, m, name)
 		o.look()
 		if !o.seen[late] {
-			t.Errorf("row %d was committed, and isn't read", late)
+			t.Errorf("row %d was committed but not read", late)
 		}
 		o.lookUntil(insertOne(t, m, ""))
 	})
 }
 
-// commitXA waits for the server to notice that the session has gone.
+// commitXA commits the transaction once the server has noticed that its session has ended.
 func commitXA(t testing.TB, m mysqlTable, name string) {
 	t.Helper()
 	eventually(t, "the prepared transaction can be committed", func() bool {
@@ -243,9 +243,9 @@ func commitXA(t testing.TB, m mysqlTable, name string) {
 	})
 }
 
-// Ids that were given out are known, also if no row of them is left: a relay that
-// begins on an empty table has nothing to look for.
-func TestMySQLEmptied(t *testing.T) {
+// A relay that starts on an emptied table knows the ids that were assigned, so its safe id reaches the
+// last one.
+func TestMySQLSafeIDRisesOnAnEmptiedTable(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		insertOne(t, m, "")
 		last := insertOne(t, m, "")
@@ -254,10 +254,10 @@ func TestMySQLEmptied(t *testing.T) {
 	})
 }
 
-// The list of transactions has their statements, too, as texts of characters of three
-// bytes at most. MySQL 9 can't show it while one of them has others, or bytes that are no
-// text: that lasts as long as the statement.
-func TestMySQLBearsStatementsThatItCannotShow(t *testing.T) {
+// The list of transactions includes their statements, as texts whose characters have at most three bytes.
+// While a statement with other characters or with bytes that are no text runs, MySQL 9 can't return the
+// list. Reads don't fail then, and the safe id stays below the transaction's row.
+func TestMySQLReadsWhileTheTransactionListFails(t *testing.T) {
 	payloads := map[string]string{"bytes": "payload = _binary'\x80\x81\xfe\xff'", "emoji": "payload_text = '😀'"}
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		for name, payload := range payloads {
@@ -266,10 +266,10 @@ func TestMySQLBearsStatementsThatItCannotShow(t *testing.T) {
 	})
 }
 
-// bearsStatementWith reads pages while a statement with the payload runs. The statement takes the
-// lock "begun", and then waits for the lock "held" of another session of the test.
+// bearsStatementWith reads pages while a statement with the payload runs. The statement acquires the
+// lock `begun`, and then waits for the lock `held`, which another session of the test has.
 func (m mysqlTable) bearsStatementWith(t *testing.T, payload string) {
-	begun, held := rand.Text(), rand.Text() // a server has one set of locks, for all tests
+	begun, held := rand.Text(), rand.Text() // all tests on a server share these locks
 	holder, writer := m.session(t), m.session(t)
 	holder.number("SELECT GET_LOCK('" + held + "', 0)")
 	writer.exec("START TRANSACTION")
@@ -335,8 +335,8 @@ func (s mysqlSession) exec(statement string) {
 	}
 }
 
-// A scan that takes too long is ended by the server itself, which would go on with it though its client has left.
-func TestMySQLEndsAScan(t *testing.T) {
+// The server ends a scan at its time limit. Without the limit it would continue the scan after the client has left.
+func TestMySQLServerEndsALongScan(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		exec(t, m.DB, "INSERT INTO outbox (topic) VALUES ('down')")
 		b := m.table.open(t).BackendOn(m.DB)
@@ -348,7 +348,7 @@ func TestMySQLEndsAScan(t *testing.T) {
 		other, err := m.DB.Conn(t.Context())
 		must(t, err)
 		defer func() { _ = other.Close() }()
-		_, err = other.ExecContext(t.Context(), "LOCK TABLES outbox WRITE") // for which the scan waits
+		_, err = other.ExecContext(t.Context(), "LOCK TABLES outbox WRITE") // the scan waits for this lock
 		must(t, err)
 		if err := scan(everyLaneAfter(0), time.Millisecond); err == nil || !regexp.MustCompile("3024|1969").MatchString(err.Error()) {
 			t.Errorf("a scan that takes too long ended with %v", err)
@@ -356,9 +356,9 @@ func TestMySQLEndsAScan(t *testing.T) {
 		_, err = other.ExecContext(t.Context(), "UNLOCK TABLES")
 		must(t, err)
 		if err := scan(everyLaneAfter(0), 10*time.Minute); err != nil {
-			t.Errorf("a scan that takes no longer ended with %v", err)
+			t.Errorf("a scan within its time limit ended with %v", err)
 		}
-		keys := []storage.Position{{Lane: 1, Until: 9, Key: "a"}, {Lane: 1, Until: 9, Key: "b"}} // in two selects
+		keys := []storage.Position{{Lane: 1, Until: 9, Key: "a"}, {Lane: 1, Until: 9, Key: "b"}} // scanned by two selects
 		if err := scan(keys, 10*time.Minute); err != nil {
 			t.Errorf("a scan of keys ended with %v", err)
 		}

@@ -14,9 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// No statement reads or sorts a whole table, or locks more than its rows,
-// whatever the server knows of the tables: nothing yet, what was true while they
-// were empty, or the truth.
+// No statement reads a whole table or sorts rows, so it locks only its own rows. This holds without
+// statistics, with statistics of empty tables, and with current ones.
 func TestPlansOnMySQL(t *testing.T) {
 	t.Parallel()
 	for _, target := range allTargets() {
@@ -35,9 +34,9 @@ func TestPlansOnMySQL(t *testing.T) {
 			plans.analyze(t)
 			plans.want(t, "a few rows")
 			exec(t, table.DB, "INSERT INTO outbox (topic, message_key) SELECT 't', concat('k', a.slot) FROM outbox_key_locks AS a, (SELECT slot FROM outbox_key_locks LIMIT 20) AS b")
-			plans.want(t, "statistics that are old")
+			plans.want(t, "old statistics")
 			plans.analyze(t)
-			plans.want(t, "true statistics")
+			plans.want(t, "current statistics")
 		})
 	}
 }
@@ -57,8 +56,7 @@ func (p mysqlPlans) analyze(t *testing.T) {
 	}
 }
 
-// statements are those that lock or change rows of tables that may be large, and
-// those that read them often.
+// statements returns the statements that lock, change or often read rows of tables that may be large.
 func (p mysqlPlans) statements(t *testing.T) map[string]backend.Query {
 	ctx := t.Context()
 	statements, _ := hotStatements(t, p.table, false)
@@ -78,7 +76,7 @@ func (p mysqlPlans) statements(t *testing.T) map[string]backend.Query {
 	} {
 		queries := asked(t, p.table, everything, do)
 		if len(queries) == 0 {
-			t.Fatalf("%s asks nothing", what)
+			t.Fatalf("%s runs no statement", what)
 		}
 		for i, query := range queries {
 			statements[fmt.Sprintf("%s, %d", what, i)] = query
@@ -113,7 +111,7 @@ func (p mysqlPlans) explain(t *testing.T, conn *sql.Conn, query backend.Query) (
 	}
 	statement := strings.TrimPrefix(query.SQL, "SET STATEMENT check_constraint_checks = 0 FOR\n")
 	if into, selecting, found := strings.Cut(statement, "\nSELECT"); found && (strings.HasPrefix(into, "INSERT") || strings.HasPrefix(into, "REPLACE")) {
-		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole
+		statement = "SELECT" + selecting // MariaDB 10.5 doesn't explain the whole statement
 	}
 	rows, err := conn.QueryContext(context.Background(), explain+statement, query.Args...)
 	if err != nil {

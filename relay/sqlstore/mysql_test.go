@@ -23,7 +23,7 @@ func mysqlTargets() (targets []testdb.Target) {
 	return targets
 }
 
-// mysqlTable is a table without RETURNING, whose rows can be locked.
+// mysqlTable is a table of a server without RETURNING, whose rows can be locked.
 type mysqlTable struct{ table }
 
 func (m mysqlTable) Begin(t testing.TB) storetest.Tx {
@@ -50,8 +50,8 @@ func (p mysqlProducer) Insert(message outbox.Message) (id int64) {
 	return id
 }
 
-// LockRow finds who waits by who is busy for long in this test's own database.
-// The list of transactions isn't read: that would keep it from being renewed.
+// LockRow reports a waiting session if a statement in this test's database runs for a while. It doesn't
+// read the list of transactions, because the server doesn't renew a list that is read often.
 func (m mysqlTable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {
 	tx, err := m.OpenAnother(t).BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {
@@ -70,14 +70,15 @@ func (m mysqlTable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock
 	return waiting, unlock
 }
 
-// longStatements counts those that are under way in the database since its last
-// count. The list isn't asked as a table: MySQL fails on one that has a binary text in it.
+// longStatements returns the number of running statements in the test's database, or 0 if none was running
+// at one of three counts. It doesn't query the list as a table, because MySQL fails if a statement in it
+// has binary text.
 func (m mysqlTable) longStatements(t testing.TB) (count int) {
 	var database string
 	if err := m.DB.QueryRow("SELECT DATABASE()").Scan(&database); err != nil {
 		t.Error(err)
 	}
-	for range 3 { // whoever is seen three times in turn waits
+	for range 3 { // a statement that runs at three successive counts is taken to wait
 		if count = m.runningStatements(t, database); count == 0 {
 			return 0
 		}

@@ -14,9 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Everything works on a table with a schema, and with a name that must be
-// quoted.
-func TestOtherNames(t *testing.T) {
+// All calls work on a table with a schema, and with a name that must be quoted.
+func TestTableWithASchemaAndAQuotedName(t *testing.T) {
 	names := map[string]string{testdb.Postgres: "app.Events", testdb.SQLite: "main.Events"}
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind == testdb.Postgres {
@@ -52,7 +51,7 @@ func TestOtherNames(t *testing.T) {
 	})
 }
 
-// schemaOf is the test's own database.
+// schemaOf returns the name of the test's database.
 func schemaOf(t *testing.T, table table) (name string) {
 	t.Helper()
 	if err := table.DB.QueryRow("SELECT database()").Scan(&name); err != nil {
@@ -61,7 +60,7 @@ func schemaOf(t *testing.T, table table) (name string) {
 	return name
 }
 
-// user goes through what a relay and an operator do.
+// user makes the calls of a relay and an operator.
 type user struct {
 	*testing.T
 	store  *sqlstore.Store
@@ -77,9 +76,9 @@ func (u user) must(what string, err error) {
 
 func (u user) useAs(claim storage.Claim) {
 	u.Helper()
-	u.must("adopt", u.store.SetClaimMode(u.Context(), claim))
+	u.must("set the claim mode", u.store.SetClaimMode(u.Context(), claim))
 	_, err := u.store.Heartbeat(u.Context(), storage.Identity{Name: "u", Claim: claim}, time.Minute)
-	u.must("beat", err)
+	u.must("heartbeat", err)
 	rows, settle := u.readLanes, storage.Settlement{}
 	if claim == storage.ByRows {
 		rows, settle = u.claimRows, storage.Settlement{Token: "t"}
@@ -96,16 +95,16 @@ func (u user) useAs(claim storage.Claim) {
 	status, err := u.store.Status(u.Context())
 	u.must("status", err)
 	if status.Claim != claim || len(status.Relays) != 1 {
-		u.Errorf("status is %+v", status)
+		u.Errorf("the status is %+v, want the claim mode and one relay", status)
 	}
 	infos, err := u.store.List(u.Context(), storage.Filter{})
 	u.must("list", err)
 	if !slices.ContainsFunc(infos, func(info storage.Info) bool { return info.State == storage.StateDone }) {
-		u.Errorf("of %d rows none is done", len(infos))
+		u.Errorf("none of %d listed rows is done", len(infos))
 	}
 	_, err = u.store.Purge(u.Context(), 0, 10)
 	u.must("purge", err)
-	u.must("leave", u.store.Deregister(u.Context(), "u"))
+	u.must("deregister", u.store.Deregister(u.Context(), "u"))
 }
 
 func (u user) readLanes() []storage.Row {
@@ -149,7 +148,7 @@ func (u user) claimRows() []storage.Row {
 func (u user) settleAll(rows []storage.Row, like storage.Settlement) {
 	u.Helper()
 	if len(rows) < 4 {
-		u.Fatalf("%d rows are there, want 4", len(rows))
+		u.Fatalf("got %d rows, want 4", len(rows))
 	}
 	if like.Token == "" {
 		var renewals []storage.Renewal
@@ -174,12 +173,12 @@ func (u user) settleAll(rows []storage.Row, like storage.Settlement) {
 	}
 }
 
-func TestOpenWithoutSchema(t *testing.T) {
+func TestOpenWithoutSchemaNamesTheRemedy(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		for _, name := range []string{"nothing", "nowhere.outbox"} {
 			_, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: name})
 			if !errors.Is(err, storage.ErrNoSchema) || !strings.Contains(err.Error(), "rowrelay migrate up") {
-				t.Errorf("open %s: %v, want what to do", name, err)
+				t.Errorf("open %s: %v, want an error that names the remedy", name, err)
 			}
 		}
 		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
@@ -187,13 +186,13 @@ func TestOpenWithoutSchema(t *testing.T) {
 			t.Errorf("open a newer schema: %v, want %v", err, storage.ErrNoSchema)
 		}
 		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: "no;table"}); err == nil {
-			t.Error("a table's name with a semicolon is taken")
+			t.Error("a table name with a semicolon was accepted")
 		}
 	})
 }
 
-// A plain INSERT with parameters of either type comes out as it went in.
-func TestPlainInserts(t *testing.T) {
+// The payload and headers of a plain INSERT are read unchanged, with text and binary parameters.
+func TestPlainInsertsKeepPayloadsAndHeaders(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		const payload = `C:\temp\x00 "quoted" ünïcode`
 		holder := []string{"$1", "$2"}
@@ -203,7 +202,7 @@ func TestPlainInserts(t *testing.T) {
 		values := "VALUES ('t', 'k', " + holder[0] + ", " + holder[1] + ")"
 		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload, headers) "+values, []byte(payload), `{"a":"b"}`)
 		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, payload, `{"n":1}`)
-		if table.Kind == testdb.SQLite { // which has no types: text in the one column, bytes in the other
+		if table.Kind == testdb.SQLite { // its columns are untyped: text in payload, bytes in payload_text
 			exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload, headers) "+values, payload, nil)
 			exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, []byte(payload), nil)
 		}
@@ -214,16 +213,16 @@ func TestPlainInserts(t *testing.T) {
 			}
 		}
 		if got := rows[0].Message.Headers; len(got) != 1 || got["a"] != "b" || rows[0].Malformed != "" {
-			t.Errorf("headers are %v, bad: %q", got, rows[0].Malformed)
+			t.Errorf("headers are %v, malformed: %q", got, rows[0].Malformed)
 		}
 		if rows[1].Malformed == "" || rows[1].Message.Headers != nil {
-			t.Errorf("a number as a header: %+v", rows[1])
+			t.Errorf("want a row with a number as a header to be malformed: %+v", rows[1])
 		}
 	})
 }
 
-// The session's time zone and its way to show dates change nothing.
-func TestSessionSettings(t *testing.T) {
+// The session's time zone and default isolation level change no results.
+func TestTimeZoneAndIsolationOfTheSessionChangeNothing(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind != testdb.Postgres {
 			return
@@ -245,7 +244,7 @@ func TestSessionSettings(t *testing.T) {
 			t.Errorf("due are %d rows, %v", len(due), err)
 		}
 		if more, _, err := store.Due(t.Context(), []int{rows[1].Lane}, next, 10, 1000); err != nil || len(more) != 0 {
-			t.Errorf("after the cursor %+v there are %d more, %v", next, len(more), err)
+			t.Errorf("after the cursor %+v %d more rows are due, %v; want none", next, len(more), err)
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-// oracleTable is a table whose driver returns no id from an INSERT without a
-// parameter that takes it, and whose rows can be locked.
+// oracleTable is a table whose rows can be locked. The driver returns an INSERT's id only in an output
+// parameter, so Insert queries the id.
 type oracleTable struct{ table }
 
 func (o oracleTable) Begin(t testing.TB) storetest.Tx {

@@ -18,13 +18,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// scripted is a driver with the manners of Oracle's: numbers come as text, an
-// empty text is null, a transaction takes no level of isolation, and parameters
-// are bound by their place. It answers what begins or ends in some way.
+// scripted is a driver that behaves like Oracle's: numbers are text, an empty text is NULL, a transaction
+// accepts no isolation level, and parameters are bound by position. It has answers for statements that
+// contain some text.
 type scripted struct {
-	answers map[string][][]driver.Value // by a part of the statement
+	answers map[string][][]driver.Value // by a part of the statement's text
 	missing string                      // a view that the user may not see
-	breaks  map[string]error            // where the answer to such a statement ends with an error
+	breaks  map[string]error            // by the same part: the error with which the answer ends
 	began   int
 }
 
@@ -57,7 +57,7 @@ func (s *scripted) QueryContext(_ context.Context, statement string, _ []driver.
 			return &scriptedRows{rows, cmp.Or(s.breaks[part], io.EOF)}, nil
 		}
 	}
-	return nil, errors.New("no answer is known to " + statement)
+	return nil, errors.New("the test has no answer for " + statement)
 }
 
 type scriptedRows struct {
@@ -105,7 +105,7 @@ func openScripted(t *testing.T, server *scripted) (*sqlstore.Store, error) {
 	return sqlstore.Open(t.Context(), db, dialect.Oracle(), sqlstore.Options{})
 }
 
-func TestOracleManners(t *testing.T) {
+func TestOracleDriverValuesAreConverted(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("19.0.0.0.0")
 	store, err := openScripted(t, server)
@@ -129,8 +129,8 @@ func TestOracleManners(t *testing.T) {
 	}
 }
 
-// A payload that the driver has cut is told, and nothing is sent.
-func TestOracleCutPayload(t *testing.T) {
+// A read fails if the driver has truncated a payload.
+func TestOracleTruncatedPayloadIsAnError(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("19.0.0.0.0")
 	row := server.answers["AS line"][1]
@@ -140,7 +140,7 @@ func TestOracleCutPayload(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 3}}, Limit: 10, MaxBytes: 1 << 20}); err == nil || !strings.Contains(err.Error(), "4 of its payload's 8 bytes") {
-		t.Errorf("Read = %v, want that the payload was cut", err)
+		t.Errorf("Read = %v, want an error about the truncated payload", err)
 	}
 	row[15] = strconv.Itoa(1 + backend.SizeOne*4)
 	if page, err := store.Read(t.Context(), storage.ReadRequest{Positions: []storage.Position{{Lane: 3}}, Limit: 10, MaxBytes: 1 << 20}); err != nil || string(page.Rows[0].Message.Payload) != "half" {
@@ -148,9 +148,9 @@ func TestOracleCutPayload(t *testing.T) {
 	}
 }
 
-// Where all rows are being handled, there is none to extend: Oracle fetches no
-// bulk of none.
-func TestOracleExtendsNothing(t *testing.T) {
+// While handlers process all claimed rows, there is no row to extend. Extend then begins no transaction, because
+// Oracle can't fetch an empty bulk.
+func TestOracleExtendWithoutRowsBeginsNoTransaction(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("19.0.0.0.0")
 	store, err := openScripted(t, server)
@@ -159,11 +159,11 @@ func TestOracleExtendsNothing(t *testing.T) {
 	}
 	began := server.began
 	if still, err := store.Extend(t.Context(), "token", nil, time.Minute); err != nil || len(still) != 0 || server.began != began {
-		t.Errorf("Extend = %v, %v, and %d transactions were begun; want nothing", still, err, server.began-began)
+		t.Errorf("Extend = %v, %v, and %d transactions were begun; want none", still, err, server.began-began)
 	}
 }
 
-func TestOracleHidesTransactions(t *testing.T) {
+func TestOracleReportsTheMissingRightToSeeTransactions(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("21.3.0.0.0")
 	server.missing = "gv$transaction"
@@ -176,12 +176,12 @@ func TestOracleHidesTransactions(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("the findings are %+v, want one that names the GRANT", store.Findings)
+	t.Errorf("the findings are %+v, want one whose hint names the GRANT", store.Findings)
 }
 
 func TestOldOracleIsRefused(t *testing.T) {
 	t.Parallel()
 	if _, err := openScripted(t, scriptedOracle("12.1.0.2.0")); err == nil || !strings.Contains(err.Error(), "12.1.0.2.0") || !strings.Contains(err.Error(), "12.2") {
-		t.Errorf("Open = %v, want an error that names the version, and what is needed", err)
+		t.Errorf("Open = %v, want an error that names the version and the required one", err)
 	}
 }

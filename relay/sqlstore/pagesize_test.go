@@ -7,16 +7,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Of large rows no more are asked for than will do, and a page that has as many
-// says that there are more.
-func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
+// After large rows a page requests only about twice the rows that fit into its limit of bytes. The reading
+// records the requested number, so that a page with that number of rows has More set.
+func TestPagesOfLargeRowsRequestFewRows(t *testing.T) {
 	t.Parallel()
 	const limit, maxBytes, size = 2000, 8 << 20, 1 << 20
 	positions := []storage.Position{{Lane: 1}}
 	var p pageSizer
 	first := p.ask(&reading{limit: limit, maxBytes: maxBytes, positions: positions}, false)
 	if first.Limit != limit || first.MaxBytes != 0 {
-		t.Errorf("asked for %d rows and %d bytes before anything is known", first.Limit, first.MaxBytes)
+		t.Errorf("requested %d rows and %d bytes before any row was read", first.Limit, first.MaxBytes)
 	}
 	page := &reading{limit: limit, maxBytes: maxBytes}
 	page.rows = []storage.Row{{Message: outbox.Message{Payload: make([]byte, size)}}}
@@ -26,7 +26,7 @@ func TestLargeRowsAreAskedForInSmallNumbers(t *testing.T) {
 		change()
 		into := &reading{limit: limit, maxBytes: maxBytes, positions: positions}
 		if read := p.ask(into, false); read.Limit != 17 || into.asked != 17 || read.MaxBytes != maxBytes {
-			t.Errorf("%s: asked for %d rows and %d bytes, and expects %d", what, read.Limit, read.MaxBytes, into.asked)
+			t.Errorf("%s: requested %d rows and %d bytes, and recorded %d rows; want 17 rows", what, read.Limit, read.MaxBytes, into.asked)
 		}
 	}
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// Where a vacuum finds a few rows, or none, in a table and an index that have the
-// pages of a large backlog, the planner takes next to nothing for what there is
-// to read, and how its few rows lie for how all of them do. The next backlog is
-// read by what it made of that.
+// A vacuum may find few or no rows in a table and an index that still have the pages of a large backlog.
+// The planner then assumes very few rows, with the order of the few that it found. With the next
+// backlog the statements must still use their indexes.
 func TestPlansOfAnEmptiedTable(t *testing.T) {
 	t.Parallel()
 	for _, target := range throughPgx() {
@@ -36,11 +35,11 @@ func checkEmptied(t *testing.T, table table, rows bool) {
 		kept.wantIndexes(t, strconv.Itoa(left)+" rows left")
 	}
 	fill(t, table.DB, 50_000)
-	plans.wantIndexes(t, "no row left, 50,000 new ones")
-	kept.wantIndexes(t, "no row left, 50,000 new ones")
+	plans.wantIndexes(t, "no row left, then 50,000 new rows")
+	kept.wantIndexes(t, "no row left, then 50,000 new rows")
 }
 
-// The same for the rows that are held, whose table is empty nearly always.
+// Statements on outbox_held use their indexes after a vacuum of the emptied table, which usually is empty.
 func TestPlansOfEmptiedHeldRows(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		plans := preparedOn(t, table, "outbox_held", heldStatements(t, table))
@@ -55,11 +54,11 @@ func TestPlansOfEmptiedHeldRows(t *testing.T) {
 			plans.wantIndexes(t, strconv.Itoa(left)+" rows left")
 		}
 		fillHeld(t, table.DB, 50_000)
-		plans.wantIndexes(t, "no row left, 50,000 new ones")
+		plans.wantIndexes(t, "no row left, then 50,000 new rows")
 	})
 }
 
-// The same for the rows that are kept: the first day there are none, then millions.
+// Statements on outbox_done use their indexes: on the first day it has no rows, and later millions.
 func TestPlansOfDoneRows(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		plans := preparedOn(t, table, "outbox_done", doneStatements(t, table))
@@ -81,10 +80,10 @@ func doneStatements(t *testing.T, table table) map[string]backend.Query {
 	}
 }
 
-// purgeStatement deletes done rows after a day.
+// purgeStatement returns the statement that deletes rows that were done more than a day ago.
 func purgeStatement(t *testing.T, table table, limit int, since time.Time) backend.Query {
 	queries := asked(t, table, nil, func(b backend.Backend) { _, _, _ = b.Purge(t.Context(), 24*time.Hour, limit, since) })
-	return queries[1] // after the bound of the wait
+	return queries[1] // the first statement limits the wait for locks
 }
 
 func fillDone(t *testing.T, db *sql.DB, count int) {

@@ -10,10 +10,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A scan of a stretch of ids reads no entries of the index above it. PostgreSQL ends a
-// range of an index where its first column does, if the bound compares whole keys: each
-// step over a backlog of millions walked to the end of each lane.
-func TestAScanEndsWhereItsStretchDoes(t *testing.T) {
+// A scan of a range of ids reads no index entries above the range. If the upper bound compares whole index
+// keys, PostgreSQL ends the range only where the first column, the lane, ends. So each step over a
+// backlog of millions once read to the end of each lane.
+func TestScanReadsNoIndexEntriesAboveItsRange(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = off)")
 		fill(t, table.DB, 200_000)
@@ -39,8 +39,8 @@ func TestAScanEndsWhereItsStretchDoes(t *testing.T) {
 			if hit := hits.FindStringSubmatch(plan); hit != nil {
 				pages, _ = strconv.Atoi(hit[1])
 			}
-			if pages == 0 || pages > 64*6 { // of a lane two or three of the index and a row's, of more than a dozen
-				t.Errorf("%s takes %d pages for 64 rows\n%s", what, pages, plan)
+			if pages == 0 || pages > 64*6 { // per lane two or three index pages and a row's page, of more than twelve
+				t.Errorf("%s reads %d pages for 64 rows\n%s", what, pages, plan)
 			}
 		}
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// statementsOf are those by which a backend does some things, each with one statement.
+// statementsOf returns the last statement that the backend runs for each of the calls.
 func statementsOf(t *testing.T, table table, things map[string]func(backend.Backend)) map[string]backend.Query {
 	statements := map[string]backend.Query{}
 	for what, do := range things {
@@ -25,8 +25,8 @@ func statementsOf(t *testing.T, table table, things map[string]func(backend.Back
 	return statements
 }
 
-// The statements that touch the hot table and must never read all of it; and those of them whose plans are kept,
-// as they are then.
+// hotStatements returns the statements that use the hot table and must never read all of it. For statements whose plan the server
+// may keep, the second map has the form in which the plan is kept.
 func hotStatements(t *testing.T, table table, rows bool) (statements, kept map[string]backend.Query) {
 	kept = map[string]backend.Query{}
 	keeps := func(all map[string]func(backend.Backend)) map[string]backend.Query {
@@ -91,8 +91,8 @@ func hotStatements(t *testing.T, table table, rows bool) (statements, kept map[s
 	return statements, kept
 }
 
-// reclaims are PostgreSQL's statement that frees rows, and the one that brings held ones
-// back.
+// reclaims returns PostgreSQL's statement that frees rows of expired claims, and the one that moves deferred
+// rows back.
 func reclaims(t *testing.T, table table) (statements []backend.Query) {
 	for _, query := range asked(t, table, nil, func(b backend.Backend) { _, _ = b.Reclaim(t.Context(), 10) }) {
 		if strings.HasPrefix(query.SQL, "WITH") {
@@ -102,7 +102,7 @@ func reclaims(t *testing.T, table table) (statements []backend.Query) {
 	return statements
 }
 
-// heldStatements touch the held rows.
+// heldStatements returns the statements that read outbox_held.
 func heldStatements(t *testing.T, table table) map[string]backend.Query {
 	lanes := make([]int, 64)
 	var keys []storage.LaneKey
@@ -117,12 +117,11 @@ func heldStatements(t *testing.T, table table) map[string]backend.Query {
 	}
 }
 
-var plannedRows = flag.Int("planned-rows", 150_000, "so many rows are planned for; the proof has 700,000")
+var plannedRows = flag.Int("planned-rows", 150_000, "number of rows for which the statements are planned; the full test has 700,000")
 
-// Neither a scan nor a sort of the table comes with a million rows, whatever
-// the planner knows of them: nothing yet, what was true while the table was
-// empty, or the truth. The statements are prepared, and had been run while the
-// table was empty, as a driver that caches them does.
+// No statement scans or sorts the whole hot table when it has many rows. This holds without statistics, with
+// statistics of the empty table, and with current ones. The statements are prepared and were run while the
+// table was empty, as with a driver that caches statements.
 func TestPlans(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes many rows")
@@ -138,9 +137,9 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// plansOf prepares the statements on the hot table, which nothing vacuums: it
-// would be the test's luck. The server plans those whose plans are kept only once, though it plans
-// some of them each time if it may choose.
+// plansOf prepares the statements on the hot table. Autovacuum is off, so that the result doesn't depend on
+// its timing. The server keeps generic plans for the statements in kept, even if by default it would
+// plan some of them each time.
 func plansOf(t *testing.T, table table, rows bool) (plans, kept prepared) {
 	if rows {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
@@ -168,7 +167,7 @@ func checkPlans(t *testing.T, table table, rows bool) {
 	kept.runAll(t)
 	kept.wantIndexes(t, "no statistics")
 	exec(t, table.DB, "VACUUM ANALYZE outbox")
-	plans.runAll(t) // kept plans would read all of the table, as it has no page yet: that is what they aren't trusted for
+	plans.runAll(t) // the table has no page yet, so kept plans would read all of it; the backend has such statements planned again
 	fill(t, table.DB, *plannedRows)
 	plans.wantIndexes(t, "statistics of the empty table")
 	kept.wantIndexes(t, "statistics of the empty table")
@@ -196,7 +195,7 @@ func fillHeld(t *testing.T, db *sql.DB, count int) {
 		" FROM generate_series(1, $1::int) AS i", count)
 }
 
-// prepared are statements of a session.
+// prepared has the prepared statements of a session.
 type prepared struct {
 	conn       *sql.Conn
 	statements map[string]backend.Query
@@ -244,8 +243,7 @@ func (p prepared) execute(what string) string {
 	return "EXECUTE " + p.names[what] + " (" + strings.Join(args, ", ") + ")"
 }
 
-// runAll runs each statement often enough for the server to plan it once for
-// all, if it means to.
+// runAll runs each statement so often that the server keeps a generic plan, if it chooses to.
 func (p prepared) runAll(t *testing.T) {
 	t.Helper()
 	for what := range p.statements {
@@ -260,7 +258,7 @@ func (p prepared) wantIndexes(t *testing.T, when string) {
 	for what := range p.statements {
 		plan := strings.Join(p.do(t, "EXPLAIN "+p.execute(what)), "\n")
 		if dear := costs.FindStringSubmatch(plan); dear == nil || len(dear[1]) > 5 {
-			t.Errorf("%s, %s: above a cost of 100,000 the server compiles the plan each time\n%s", what, when, plan)
+			t.Errorf("%s, %s: the cost is above 100,000, from which the server compiles the plan (JIT) each time\n%s", what, when, plan)
 		}
 		plan = boundedBitmap.ReplaceAllString(plan, "looked up")
 		for line := range strings.Lines(plan) {
@@ -271,25 +269,24 @@ func (p prepared) wantIndexes(t *testing.T, when string) {
 	}
 }
 
-// costs finds the integer part of a plan's whole cost.
+// costs matches the integer part of a plan's total cost.
 var costs = regexp.MustCompile(`cost=\d+\.\d+\.\.(\d+)`)
 
-// boundedBitmap finds a lookup of whole keys, of one lane's retries, or of what lies between the first and
-// the last of a list of ids: that is not reading the table, in whichever way.
+// boundedBitmap matches a bitmap lookup of whole keys, of one lane's retries, or of the rows between the first
+// and the last of a list of ids. Such a lookup doesn't read the whole table.
 var boundedBitmap = regexp.MustCompile(`(?m)Bitmap.*\n(?:.*\n){1,2} *-> *Bitmap Index Scan .*\n` +
 	` *Index Cond: (?:\(\(lane \+ 0\) = l\.lane\)$|\(\(\(lane \+ 0\) = k\.lane\) AND \(message_key = k\.key\)\)$|\(\(lane = \w\.lane\) AND \(id (?:= \w\.id\)\)|>= \(g\.ids\)\[1\]\) AND \(id <= \(g\.ids\)\[cardinality\(g\.ids\)\]\)))`)
 
-// wholeTable finds a scan of one of the tables that may be large.
+// wholeTable matches a scan of one of the tables that may be large.
 var wholeTable = regexp.MustCompile(`Seq Scan on outbox(_held|_done)? `)
 
-// wholeIndex finds a scan of an index without a condition.
+// wholeIndex matches a scan of an index without a condition.
 var wholeIndex = regexp.MustCompile(`Scan using outbox_pkey on outbox .*\n(.*Filter|.*->|$)`)
 
-// sortsRows says that a line of a plan sorts more than the 64 lanes, or the retries
-// of one key.
+// sortsRows reports whether a plan's line sorts more than the 64 lanes or the retries of one key.
 func sortsRows(line string) bool {
 	return strings.Contains(line, "Sort Key") && !strings.Contains(line, "l.lane") && !strings.Contains(line, "h.topic")
 }
 
-// aMessage is some message's id.
+// aMessage is a message id.
 const aMessage = "0197a3b4-0000-7abc-8def-0123456789ab"

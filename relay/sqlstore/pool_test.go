@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A pool that closes the relay's connections and opens them again, as it does by
-// default, is told of once.
+// If the pool closes idle connections and opens them again, as with the default settings, the store warns
+// once.
 func TestPoolThatClosesIdleConnectionsIsReported(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ keep, want int }{"two": {2, 1}, "enough": {8, 0}} {
@@ -35,7 +35,7 @@ func TestPoolThatClosesIdleConnectionsIsReported(t *testing.T) {
 				}
 			}
 			if told != tt.want {
-				t.Errorf("told %d times, want %d", told, tt.want)
+				t.Errorf("warned %d times, want %d", told, tt.want)
 			}
 		})
 	}
@@ -48,11 +48,11 @@ func aSQLite(t *testing.T) testdb.Target {
 			return target
 		}
 	}
-	t.Fatal("there is no SQLite")
+	t.Fatal("no target is SQLite")
 	return testdb.Target{}
 }
 
-// useAtOnce takes some connections and gives all of them back.
+// useAtOnce opens count connections at the same time, and then returns them to the pool.
 func useAtOnce(t *testing.T, db *sql.DB, count int) {
 	t.Helper()
 	var all []*sql.Conn
@@ -70,7 +70,8 @@ func useAtOnce(t *testing.T, db *sql.DB, count int) {
 	}
 }
 
-// Where pgx gets values as texts, it can't read each style of them, and it takes all texts for UTF-8: Open names the setting. The database is the test's own.
+// In some modes pgx receives values as text. It can't read every date and bytea style, and it reads all text as UTF-8. Open refuses such
+// a pool and names the setting.
 func TestPostgresPoolThatCannotReadTextsIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
@@ -96,7 +97,7 @@ func TestPostgresPoolThatCannotReadTextsIsRefused(t *testing.T) {
 					defer func() { _ = pool.Close() }()
 					_, err = sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})
 					if refused := err != nil && strings.Contains(err.Error(), name); refused != (mode != "cache_statement" || name == "client_encoding") {
-						t.Errorf("Open: %v", err)
+						t.Errorf("Open: %v, want an error that names the setting only if pgx can't read it", err)
 					}
 				})
 			}

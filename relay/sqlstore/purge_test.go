@@ -14,10 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-// A transaction that is held open (a backup, a report) keeps the index entries of
-// every row that is purged beside it. A purge that began at the head of the index
-// would read all of them each time, and so cost more each time.
-func TestPurgeDuringAnOpenSnapshot(t *testing.T) {
+// While a transaction is open for long (a backup, a report), the index entries of purged rows stay. A purge
+// that began at the head of the index would read all of them, and so more with each call.
+func TestPurgeReadsFewPagesDuringAnOpenSnapshot(t *testing.T) {
 	const rows, step = 20_000, 1000
 	onPostgres(t, func(t *testing.T, table table) {
 		finished(t, table.DB, rows, 26*time.Hour)
@@ -31,14 +30,14 @@ func TestPurgeDuringAnOpenSnapshot(t *testing.T) {
 		whole := purgeReads(t, table, step, time.Time{})
 		on := purgeReads(t, table, step, time.Now().Add(-25*time.Hour))
 		if whole < 200 || on > whole/10 {
-			t.Errorf("a purge from the head reads %d pages, and one from where the last ended %d", whole, on)
+			t.Errorf("a purge from the head of the index reads %d pages, and one from where the last ended reads %d", whole, on)
 		}
 	})
 }
 
-// The store remembers where its last purge ended. What finished before and
-// appeared after is met by the next purge that begins with the oldest row.
-func TestPurgeGoesOnWhereTheLastOneEnded(t *testing.T) {
+// The store continues where its last purge ended. It misses rows with earlier times that appeared later. The
+// next purge that begins with the oldest row, here another store's, deletes them.
+func TestPurgeContinuesWhereTheLastOneEnded(t *testing.T) {
 	onPostgres(t, func(t *testing.T, table table) {
 		store, another := table.open(t), table.open(t)
 		purges := func(want int, by *sqlstore.Store, what string) {
@@ -48,21 +47,21 @@ func TestPurgeGoesOnWhereTheLastOneEnded(t *testing.T) {
 			}
 		}
 		finished(t, table.DB, 150, 26*time.Hour)
-		purges(100, store, "at first")
-		purges(50, store, "at second")
+		purges(100, store, "with the first call")
+		purges(50, store, "with the second call")
 		finished(t, table.DB, 7, 25*time.Hour)
-		purges(0, store, "that it had gone past")
-		purges(7, another, "with a store that begins")
+		purges(0, store, "with times before the end of the last purge")
+		purges(7, another, "with a new store")
 	})
 }
 
-// onPostgres runs a test on a new table of each PostgreSQL, and with each driver.
+// onPostgres runs a test on a new table of each PostgreSQL server, with each driver.
 func onPostgres(t *testing.T, run func(*testing.T, table)) {
 	t.Helper()
 	runOn(t, slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool { return target.Kind != testdb.Postgres }), run)
 }
 
-// onPgx runs it with one driver, where what is looked at is the server.
+// onPgx runs a test only with pgx, if it tests the server and not the driver.
 func onPgx(t *testing.T, run func(*testing.T, table)) {
 	t.Helper()
 	runOn(t, throughPgx(), run)
@@ -88,7 +87,7 @@ func throughPgx() (targets []testdb.Target) {
 	return targets
 }
 
-// finished writes done rows that finished one millisecond after the other.
+// finished writes done rows. The first one finished `ago` before now, and each other one a millisecond later.
 func finished(t *testing.T, db *sql.DB, rows int, ago time.Duration) {
 	t.Helper()
 	exec(t, db, `INSERT INTO outbox_done (id, lane, message_id, topic, payload_text, priority, attempts, crashes, created_at, finished_at)
@@ -97,8 +96,7 @@ func finished(t *testing.T, db *sql.DB, rows int, ago time.Duration) {
 	exec(t, db, "ANALYZE outbox_done")
 }
 
-// holdSnapshot opens a transaction that sees what there is now, until the test
-// ends.
+// holdSnapshot opens a transaction with a snapshot, until the test ends.
 func holdSnapshot(t *testing.T, db *sql.DB) {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
@@ -111,7 +109,7 @@ func holdSnapshot(t *testing.T, db *sql.DB) {
 	}
 }
 
-// purgeReads is how many pages a purge reads.
+// purgeReads returns the number of pages that a purge reads.
 func purgeReads(t *testing.T, table table, limit int, since time.Time) (pages int) {
 	t.Helper()
 	query := purgeStatement(t, table, limit, since)
@@ -144,9 +142,9 @@ var (
 	pagesRead = regexp.MustCompile(`(?:hit|read)=(\d+)`)
 )
 
-// What another transaction is deleting, such as that of a purge whose caller has gone while the server goes on, is passed over
-// and is left for a later purge.
-func TestPurgePassesOverLockedRows(t *testing.T) {
+// A purge skips rows that another transaction is deleting, for example a purge that continues on the server after its client has
+// left. A later purge deletes them if that transaction is rolled back.
+func TestPurgeSkipsLockedRows(t *testing.T) {
 	waiting := func(target testdb.Target) bool { return target.Kind == testdb.SQLite || waits(target.Name) }
 	runOn(t, slices.DeleteFunc(allTargets(), waiting), func(t *testing.T, table table) {
 		exec(t, table.DB, `INSERT INTO outbox_done (id, lane, message_id, topic, payload_text, priority, attempts, crashes, created_at, finished_at)

@@ -33,7 +33,7 @@ func (d *deliveries) handle(_ context.Context, m sinks.Message) error {
 	return nil
 }
 
-// logged is a log's lines. It reports the first one that has the words.
+// logged keeps the lines of a log. It closes found at the first line with the words.
 type logged struct {
 	words string
 	found chan struct{}
@@ -58,7 +58,7 @@ func (l *logged) count(words string) int {
 	return strings.Count(l.text.String(), words)
 }
 
-// refuseBad has the database refuse to keep delivered messages of the topic bad.
+// refuseBad makes the database refuse delivered messages of the topic bad in outbox_done.
 func refuseBad(t *testing.T, table table) {
 	switch table.Kind {
 	case testdb.SQLite:
@@ -68,9 +68,9 @@ func refuseBad(t *testing.T, table table) {
 	}
 }
 
-// The database refuses to keep some delivered messages. The others are marked, and nothing is sent twice, also by the
-// next relay: the rows of those that can't be kept are deleted.
-func TestRefusedRowsStopNothingAndAreNotSentAgain(t *testing.T) {
+// The database refuses to store some delivered messages in outbox_done. The relay deletes their rows instead, and marks the other
+// messages. No message is sent twice, also not by the next relay.
+func TestRefusedRowsDelayNoOthersAndAreNotSentAgain(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		refuseBad(t, table)
 		for i := range 60 {
@@ -97,16 +97,16 @@ func TestRefusedRowsStopNothingAndAreNotSentAgain(t *testing.T) {
 		}
 		status, err := store.Status(t.Context())
 		if err != nil || status.Counts[storage.StateDone] != 57 || status.Counts[storage.StatePending] != 0 {
-			t.Errorf("%v, %v; want 57 done and none pending", status.Counts, err)
+			t.Errorf("the status is %v, %v; want 57 done and none pending", status.Counts, err)
 		}
 		if n := log.count("deleting its row"); n != 3 {
-			t.Errorf("%d lines say that a row is deleted, want 3", n)
+			t.Errorf("%d log lines report a deleted row, want 3", n)
 		}
 	})
 }
 
-// The same of messages whose handler's transaction marks them: these are parked, as their handlers didn't run, and the sink's
-// circuit stays closed.
+// If the database refuses to mark a message in its handler's transaction, the relay parks the message without calling the handler. The
+// sink stays available.
 func TestRowsThatAHandlersTransactionCannotMarkAreParked(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		refuseBad(t, table)
@@ -130,25 +130,25 @@ func TestRowsThatAHandlersTransactionCannotMarkAreParked(t *testing.T) {
 		}
 		status, err := store.Status(t.Context())
 		if err != nil || status.Counts[storage.StateDone] != 18 || status.Counts[storage.StateError] != 2 || handled.total != 18 {
-			t.Errorf("%v, %v after %d handlers; want 18 done and 2 parked", status.Counts, err, handled.total)
+			t.Errorf("the status is %v, %v, after %d handled messages; want 18 done and 2 parked", status.Counts, err, handled.total)
 		}
 		if n := log.count("unavailable"); n > 0 {
-			t.Errorf("the sink was taken for unavailable: %s", log.text.String())
+			t.Errorf("the log reports the sink as unavailable: %s", log.text.String())
 		}
 	})
 }
 
-// refusals are what has a database refuse every settlement.
+// refusals returns statements after which the database refuses every settlement.
 func refusals(kind string, claim storage.Claim) map[string]string {
 	all := map[string]string{"a column is missing": "ALTER TABLE outbox_done RENAME COLUMN receipt TO receipts"}
-	if kind == testdb.Postgres && claim == storage.ByLanes { // by rows it refuses claims
+	if kind == testdb.Postgres && claim == storage.ByLanes { // by rows the database would refuse claims, too
 		all["no replica identity"] = "CREATE PUBLICATION all_outbox FOR TABLE outbox; ALTER TABLE outbox REPLICA IDENTITY NOTHING"
 	}
 	return all
 }
 
-// The database refuses every settlement for a lasting reason. The relay says so, and sends no more than what was under way
-// when it found out; a stop doesn't wait for what can't be written, and a drain fails.
+// The database refuses every settlement for a lasting reason. The relay reports that and stops sending; only messages that were
+// already in flight are delivered. A stop doesn't wait for outcomes that can't be written, and a drain fails.
 func TestLastingRefusalEndsSendingAndDelaysNoStop(t *testing.T) {
 	t.Parallel()
 	for _, target := range allTargets() {
@@ -176,17 +176,17 @@ func TestLastingRefusalEndsSendingAndDelaysNoStop(t *testing.T) {
 						go func() { ended <- r.Run(ctx) }()
 						<-log.found
 						if healthy := r.Healthy(); !drain && (healthy == nil || !strings.Contains(healthy.Error(), "refuses every outcome")) {
-							t.Errorf("healthy: %v", healthy)
+							t.Errorf("Healthy: %v, want the refusal", healthy)
 						}
 						if !drain {
 							stop()
 						}
 						if err := <-ended; err == nil || !strings.Contains(err.Error(), "were not written") {
-							t.Errorf("the end of the relay: %v", err)
+							t.Errorf("Run: %v, want an error about outcomes that were not written", err)
 						}
 						stop()
 						if strings.Contains(what, "identity") && log.count("ALTER TABLE") == 0 {
-							t.Errorf("no line has the server's hint: %s", log.text.String())
+							t.Errorf("no log line has the server's hint: %s", log.text.String())
 						}
 					}
 					if handled.total > 60 {
@@ -198,7 +198,7 @@ func TestLastingRefusalEndsSendingAndDelaysNoStop(t *testing.T) {
 	}
 }
 
-// A relay without the right to keep delivered messages says so with the server's words.
+// A relay without the right to write delivered messages reports the server's error.
 func TestMissingPermissionIsReportedAndEndsSending(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		rights := grants(t, postgresPage, "shop_relay")

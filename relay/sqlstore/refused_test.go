@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-// pretending is a dialect on a server that says to be another.
+// pretending is a dialect whose server reports another version.
 type pretending struct {
 	dialect.Dialect
 	dialect.Fitting
@@ -22,8 +22,7 @@ func (p pretending) Server(table dialect.Table) (facts dialect.Query, trial *dia
 	return dialect.Query{SQL: "SELECT 'version', '" + p.version + "'"}, trial
 }
 
-// Servers that take the URLs of those that are supported, and aren't, are refused by
-// whoever opens a table or makes it.
+// Unsupported servers that accept the URLs of supported ones are refused by Open and by the migration.
 func TestOtherServersAreRefused(t *testing.T) {
 	t.Parallel()
 	for version, refused := range map[string]struct{ target, why string }{

@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Another replay may write copies of the same messages at the same time. Where the copies are found
-// by their message ids, those are found, too, and aren't counted as this one's.
+// Another replay may write copies of the same messages concurrently. Databases that find the written copies
+// by their message ids also find those copies, but don't count them as this replay's.
 func TestReplayCountsItsOwnCopies(t *testing.T) {
 	t.Parallel()
 	table, err := dialect.ParseTable("outbox")

@@ -21,13 +21,13 @@ import (
 
 const (
 	postgresPage = root + "/outbox/dialect/POSTGRES.md"
-	producerPage = root + "/outbox/README.md" // of one that cancels or refuses duplicates, too
+	producerPage = root + "/outbox/README.md" // also has the rights of producers that cancel messages or refuse duplicates
 )
 
 var grant = regexp.MustCompile(`(?m)^GRANT (.*) ON (.*) TO (shop_\w+);$`)
 
-// grants are what a page says that a role needs: single rights, each as in
-// SELECT ON outbox.
+// grants returns the rights that a page's GRANT statements give to a role, one by one, for example
+// "SELECT ON outbox".
 func grants(t *testing.T, page, role string) (single []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -50,8 +50,7 @@ func grants(t *testing.T, page, role string) (single []string) {
 	return single
 }
 
-// newUser makes a user with these rights, and returns its name and a pool of its
-// own.
+// newUser creates a user with these rights, and returns its name and its pool.
 func newUser(t *testing.T, table table, role string, rights []string) (string, *sql.DB) {
 	t.Helper()
 	address, err := url.Parse(table.DSN)
@@ -76,7 +75,7 @@ func newUser(t *testing.T, table table, role string, rights []string) (string, *
 	return name, pool
 }
 
-func TestProducersRights(t *testing.T) {
+func TestProducerRightsSuffice(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		_, pool := newUser(t, table, "shop_producer", grants(t, postgresPage, "shop_producer"))
 		writer, err := outbox.NewWriter(table.dialect, outbox.Options{KeyLocks: true, Notify: true, NotifyInterval: time.Second})
@@ -93,13 +92,13 @@ func TestProducersRights(t *testing.T) {
 			}
 		}
 		if _, err := pool.Exec("SELECT 1 FROM outbox"); !table.dialect.Denied(err) {
-			t.Errorf("read: %v, want that it is denied", err)
+			t.Errorf("read: %v, want a denied permission", err)
 		}
 	})
 }
 
-// A producer needs each of these to refuse duplicates and to cancel, and no other.
-func TestRightsToCancelAndToRefuse(t *testing.T) {
+// A producer that refuses duplicates and cancels messages needs exactly the rights on the page.
+func TestRightsToCancelAndToRefuseDuplicates(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		rights := grants(t, producerPage, "shop_producer")
 		name, pool := newUser(t, table, "shop_canceller", rights)
@@ -109,14 +108,15 @@ func TestRightsToCancelAndToRefuse(t *testing.T) {
 		for _, right := range rights {
 			exec(t, table.DB, "REVOKE "+right+" FROM "+name)
 			if err := writeOnceAndCancel(t.Context(), pool, table); !table.dialect.Denied(err) {
-				t.Errorf("without %s: %v, want that something is denied", right, err)
+				t.Errorf("without %s: %v, want a denied permission", right, err)
 			}
 			exec(t, table.DB, "GRANT "+right+" TO "+name)
 		}
 	})
 }
 
-// writeOnceAndCancel writes a scheduled message, has the same one refused, and cancels it.
+// writeOnceAndCancel writes a scheduled message, requires that a duplicate is refused, and cancels the
+// message.
 func writeOnceAndCancel(ctx context.Context, pool *sql.DB, table table) error {
 	writer, err := outbox.NewWriter(table.dialect, outbox.Options{Duplicates: outbox.RefuseDuplicates})
 	if err != nil {
@@ -132,11 +132,11 @@ func writeOnceAndCancel(ctx context.Context, pool *sql.DB, table table) error {
 		return err
 	}
 	if err := writer.Write(ctx, tx, m); !errors.Is(err, outbox.ErrDuplicate) {
-		return fmt.Errorf("the second of two is written: %w", err)
+		return fmt.Errorf("the writer accepted a duplicate: %w", err)
 	}
-	cancelled, err := writer.Cancel(ctx, tx, m.ID, "019e2f6c-7c4b-7d5e-8a90-000000000000") // the other is looked for in both tables
+	cancelled, err := writer.Cancel(ctx, tx, m.ID, "019e2f6c-7c4b-7d5e-8a90-000000000000") // the absent id is searched for in both tables
 	if err == nil && len(cancelled) != 1 {
-		return errors.New("it isn't cancelled")
+		return errors.New("the message was not cancelled")
 	}
 	return err
 }
@@ -145,8 +145,9 @@ func messages(count int) []outbox.Message {
 	return slices.Repeat([]outbox.Message{{Topic: "a", Key: "k"}}, count)
 }
 
-// What the check names is enough by lanes: see TestRights.
-func TestRelaysRights(t *testing.T) {
+// The rights on the page suffice for a relay by rows. TestRightsNamedByCheckSuffice shows the same by lanes for the rights that the
+// check names.
+func TestRelayRightsSuffice(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
 		_, pool := newUser(t, table, "shop_relay", grants(t, postgresPage, "shop_relay"))
@@ -166,12 +167,12 @@ func TestRelaysRights(t *testing.T) {
 			err = store.SetControl(t.Context(), storage.Control{Kind: storage.PauseSink, Name: "a"}, 0)
 		}
 		if err != nil {
-			t.Errorf("what a breaker that trips does: %v", err)
+			t.Errorf("pause a sink, as the breaker does: %v", err)
 		}
 	})
 }
 
-// relayByRows goes through what a relay by rows does.
+// relayByRows makes the calls of a relay by rows.
 func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	store, err := sqlstore.Open(ctx, pool, table.dialect, sqlstore.Options{})
 	if err != nil {
@@ -195,8 +196,8 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	return errors.Join(extend, settle, reclaim, purge, store.Deregister(ctx, "r"))
 }
 
-// An operator needs each of its rights, and no other.
-func TestOperatorsRights(t *testing.T) {
+// An operator needs exactly the rights on the page.
+func TestOperatorRightsAreEachRequired(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		rights := grants(t, postgresPage, "shop_operator")
 		name, pool := newUser(t, table, "shop_operator", rights)
@@ -205,17 +206,17 @@ func TestOperatorsRights(t *testing.T) {
 		}
 		for _, right := range rights {
 			exec(t, table.DB, "REVOKE "+right+" FROM "+name)
-			// Newer servers tell nothing of the sequence instead of an error.
+			// Newer servers return no value of the sequence instead of an error.
 			tellsNothing := strings.Contains(right, "SEQUENCE") && table.Name != "postgres15/pgx"
 			if err := operate(t.Context(), pool, table); !table.dialect.Denied(err) && !tellsNothing {
-				t.Errorf("without %s: %v, want that something is denied", right, err)
+				t.Errorf("without %s: %v, want a denied permission", right, err)
 			}
 			exec(t, table.DB, "GRANT "+right+" TO "+name)
 		}
 	})
 }
 
-// operate goes through what an operator does.
+// operate makes the calls of an operator.
 func operate(ctx context.Context, pool *sql.DB, table table) error {
 	store, err := sqlstore.Open(ctx, pool, table.dialect, sqlstore.Options{})
 	if err != nil {

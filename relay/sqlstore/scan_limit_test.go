@@ -13,20 +13,21 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A scan tells MySQL and MariaDB when it ends, in few different statements.
-func TestAScanTellsTheServerWhenItEnds(t *testing.T) {
+// A scan's statement has the time limit of its context for MySQL and MariaDB. The limit is rounded, so that
+// few different statements exist.
+func TestScanSendsItsTimeLimitToTheServer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		dialect dialect.Dialect
-		takes   time.Duration // 0: as long as it likes
+		takes   time.Duration // the time limit; 0: none
 		want    string
 	}{
-		"MySQL":                     {dialect.MySQL(), 150 * time.Millisecond, "SELECT /*+ MAX_EXECUTION_TIME(150) */ t.id"},
-		"MariaDB":                   {dialect.MariaDB(), 150 * time.Millisecond, "SET STATEMENT max_statement_time = 0.15 FOR\nSELECT t.id"},
-		"what is left of 10 s":      {dialect.MySQL(), 9990 * time.Millisecond, "MAX_EXECUTION_TIME(10000)"},
-		"no time":                   {dialect.MySQL(), time.Millisecond, "MAX_EXECUTION_TIME(50)"},
-		"as long as MySQL likes":    {dialect.MySQL(), 0, "SELECT t.id"},
-		"PostgreSQL ends it anyway": {dialect.Postgres(), 150 * time.Millisecond, "SELECT t.id"},
+		"MySQL":                   {dialect.MySQL(), 150 * time.Millisecond, "SELECT /*+ MAX_EXECUTION_TIME(150) */ t.id"},
+		"MariaDB":                 {dialect.MariaDB(), 150 * time.Millisecond, "SET STATEMENT max_statement_time = 0.15 FOR\nSELECT t.id"},
+		"rounded up to 10 s":      {dialect.MySQL(), 9990 * time.Millisecond, "MAX_EXECUTION_TIME(10000)"},
+		"the shortest limit":      {dialect.MySQL(), time.Millisecond, "MAX_EXECUTION_TIME(50)"},
+		"MySQL without a limit":   {dialect.MySQL(), 0, "SELECT t.id"},
+		"PostgreSQL has no limit": {dialect.Postgres(), 150 * time.Millisecond, "SELECT t.id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +48,7 @@ func TestAScanTellsTheServerWhenItEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := recorder.Taken(); len(got) != 1 || !strings.Contains(got[0].SQL, test.want) {
-					t.Errorf("asked %q, want %q", got, test.want)
+					t.Errorf("the statements are %q, want one with %q", got, test.want)
 				}
 			})
 		})

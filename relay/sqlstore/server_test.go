@@ -14,9 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// A server that is slow isn't one that can't pass over locked rows: what it takes too
-// long for is asked again, and then nothing is known. One that waits for a lock says so.
-func TestASlowServerIsNoAnswer(t *testing.T) {
+// The trial shows whether a server skips locked rows. If the server is slow, the store repeats the trial, and
+// then returns errTooSlow, or for an operator assumes that the server skips locked rows. If the server waits for
+// the lock, its error shows that it doesn't skip them.
+func TestSlowServerIsNotTakenForOneWithoutSkipLocked(t *testing.T) {
 	t.Parallel()
 	_, trial := dialect.MySQL().(dialect.Fitting).Server(backendtest.Table(t, "outbox"))
 	waits := errors.New("Error 1205 (HY000): Lock wait timeout exceeded; try restarting transaction")
@@ -26,14 +27,14 @@ func TestASlowServerIsNoAnswer(t *testing.T) {
 		skips    bool
 		err      error
 	}{
-		"quick":                              {server: slowServer{}, skips: true},
+		"a quick server":                     {server: slowServer{}, skips: true},
 		"a second for each statement":        {server: slowServer{each: time.Second}, skips: false, err: errTooSlow},
-		"half a second for each":             {server: slowServer{each: time.Second / 2}, skips: true},
+		"half a second for each statement":   {server: slowServer{each: time.Second / 2}, skips: true},
 		"slow at first":                      {server: slowServer{each: time.Minute, until: 7 * time.Second}, skips: true},
-		"slow for ever":                      {server: slowServer{each: time.Hour}, err: errTooSlow},
-		"slow for ever, for an operator":     {server: slowServer{each: time.Hour}, operator: true, skips: true},
-		"waits for the lock":                 {server: slowServer{pass: waits}, skips: false},
-		"doesn't understand":                 {server: slowServer{pass: errors.New("Error 1064 (42000): You have an error in your SQL syntax")}, skips: false},
+		"always slow":                        {server: slowServer{each: time.Hour}, err: errTooSlow},
+		"always slow, for an operator":       {server: slowServer{each: time.Hour}, operator: true, skips: true},
+		"the server waits for the lock":      {server: slowServer{pass: waits}, skips: false},
+		"SKIP LOCKED is a syntax error":      {server: slowServer{pass: errors.New("Error 1064 (42000): You have an error in your SQL syntax")}, skips: false},
 		"another holds the row for too long": {server: slowServer{hold: waits}, skips: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -46,21 +47,21 @@ func TestASlowServerIsNoAnswer(t *testing.T) {
 				s := &Store{db: db, dialect: dialect.MySQL(), options: Options{Operator: test.operator}}
 				skips, err := s.skips(t.Context(), trial)
 				if skips != test.skips || !errors.Is(err, test.err) {
-					t.Errorf("passes over locked rows: %t, %v; want %t, %v", skips, err, test.skips, test.err)
+					t.Errorf("skips locked rows: %t, %v; want %t, %v", skips, err, test.skips, test.err)
 				}
 			})
 		})
 	}
 }
 
-// slowServer is a driver of a server that takes its time for each statement, and
-// otherwise passes over locked rows, unless it answers with an error.
+// slowServer is the driver of a server that takes a time for each statement. It skips locked rows, unless it
+// has an error for one of the trial's statements.
 type slowServer struct {
 	trial      *dialect.Trial
 	each       time.Duration
 	began      time.Time
-	until      time.Duration // after which it is quick; 0: never
-	hold, pass error
+	until      time.Duration // after this time the server is quick; 0: never
+	hold, pass error         // of the statement that locks a row, and of the one that skips it
 }
 
 func (s *slowServer) Connect(context.Context) (driver.Conn, error) { return slowConn{s}, nil }
@@ -80,9 +81,11 @@ func (s *slowServer) wait(ctx context.Context) error {
 
 type slowConn struct{ *slowServer }
 
-func (c slowConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("nothing is prepared") }
-func (c slowConn) Close() error                        { return nil }
-func (c slowConn) Begin() (driver.Tx, error)           { return slowTx{}, nil }
+func (c slowConn) Prepare(string) (driver.Stmt, error) {
+	return nil, errors.New("the driver prepares no statements")
+}
+func (c slowConn) Close() error              { return nil }
+func (c slowConn) Begin() (driver.Tx, error) { return slowTx{}, nil }
 
 func (c slowConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return slowTx{}, nil }
 
@@ -105,7 +108,7 @@ type slowTx struct{}
 func (slowTx) Commit() error   { return nil }
 func (slowTx) Rollback() error { return nil }
 
-// oneRow is an answer of one text.
+// oneRow is a result with one row, which has one text.
 type oneRow []string
 
 func (r *oneRow) Columns() []string { return []string{"lane"} }

@@ -12,9 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-// A pool whose transactions would fail on each other isn't opened, and the error
-// has what to set.
-func TestOpenAsksForSQLitesSettings(t *testing.T) {
+// Open refuses a pool whose concurrent transactions would fail, and its error has the required settings.
+func TestOpenRequiresSQLiteSettings(t *testing.T) {
 	t.Parallel()
 	const (
 		modernc = "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)"
@@ -22,8 +21,8 @@ func TestOpenAsksForSQLitesSettings(t *testing.T) {
 	)
 	for name, c := range map[string]struct {
 		driver, parameters string
-		one                bool   // connection
-		exec               string // for one of the connections
+		one                bool   // the pool has one connection
+		exec               string // a statement on one of the connections
 		want               string
 	}{
 		"modernc":                   {driver: "sqlite", parameters: modernc},
@@ -71,7 +70,7 @@ func TestOpenAsksForSQLitesSettings(t *testing.T) {
 	}
 }
 
-// sqliteWithCgo skips the test where the driver can't be there.
+// sqliteWithCgo skips the test if the binary was built without cgo, which mattn's driver needs.
 func sqliteWithCgo(t *testing.T) {
 	t.Helper()
 	for _, target := range testdb.Targets() {

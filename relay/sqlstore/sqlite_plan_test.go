@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What settles rows finds each by its id, whatever the statistics say. With those
-// of an empty table of held rows, an index of some of them was walked instead.
+// The statements that settle rows find each row by its id, whatever the statistics are. With statistics of an
+// empty outbox_held, SQLite once read one of its partial indexes instead.
 func TestPlansOnSQLite(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
@@ -45,7 +45,8 @@ func wantByID(t *testing.T, table table, when string) {
 	}
 }
 
-// sqliteSettles move rows with equal values, and with others.
+// sqliteSettles returns the statements of settlements with the same and with different receipts, by lanes
+// and by rows, and a search for deferred rows.
 func sqliteSettles(t *testing.T, table table) map[string]backend.Query {
 	statements := map[string]backend.Query{}
 	for _, receipts := range []bool{false, true} {
@@ -53,7 +54,7 @@ func sqliteSettles(t *testing.T, table table) map[string]backend.Query {
 			for i, query := range asked(t, table, everything, func(b backend.Backend) {
 				_, _ = b.Settle(t.Context(), nil, "r", true, thirds(500, token, receipts))
 			}) {
-				if !strings.Contains(query.SQL, "outbox_lanes") { // which is small
+				if !strings.Contains(query.SQL, "outbox_lanes") { // except statements on this small table
 					statements[fmt.Sprint("settle", receipts, token, i)] = query
 				}
 			}

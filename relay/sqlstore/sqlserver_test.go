@@ -21,8 +21,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-// scriptedSQLServer answers with the manners of SQL Server's driver: numbers are
-// int64, a text that is a payload is UTF-16, transactions take a level.
+// scriptedSQLServer behaves like SQL Server's driver: numbers are int64, a text payload is UTF-16, and
+// transactions have an isolation level.
 type scriptedSQLServer struct{ *scripted }
 
 func (s scriptedSQLServer) Connect(context.Context) (driver.Conn, error) { return s, nil }
@@ -52,7 +52,7 @@ func openScriptedSQLServer(t *testing.T, more map[string][][]driver.Value) (*sql
 	return sqlstore.Open(t.Context(), db, dialect.SQLServer(), sqlstore.Options{})
 }
 
-func TestSQLServerManners(t *testing.T) {
+func TestSQLServerDriverValuesAreConverted(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 31, 23, 59, 59, 123456700, time.UTC)
 	none := []driver.Value{"7 0 0 0 S/5/HOST/42/x/y", int64(0), int64(0), "", "", "", "", nil, "", nil, nil, int64(0), int64(0), int64(0), nil, int64(0)}
@@ -69,7 +69,7 @@ func TestSQLServerManners(t *testing.T) {
 		t.Fatalf("Read = %+v, %v; want a row", page, err)
 	}
 	if row := page.Rows[0]; string(row.Message.Payload) != "ä😀" || row.CreatedAt != at || row.Message.ExpiresAt != at || row.Attempts != 1 || row.Sinks != "a,b" {
-		t.Errorf("the row is %+v, want its text in UTF-8", row)
+		t.Errorf("the row is %+v, want its payload in UTF-8", row)
 	}
 	settled, err := store.Settle(t.Context(), "r", true, []storage.Settlement{
 		{ID: 7, Lane: 3, MessageID: page.Rows[0].Message.ID, Fence: 8, State: storage.StateDone},
@@ -85,11 +85,11 @@ func TestSQLServerWithoutSnapshotsIsRefused(t *testing.T) {
 		"N'ProductVersion'": {{"version", "16.0.4135.4"}, {"edition", "3"}, {"database", "shop"}, {"level", "160"}, {"snapshot", "0"}, {"read committed snapshot", "0"}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "ALTER DATABASE [shop] SET ALLOW_SNAPSHOT_ISOLATION ON") {
-		t.Errorf("Open = %v, want an error that says what to run", err)
+		t.Errorf("Open = %v, want an error with the statement to run", err)
 	}
 }
 
-// What follows runs where ROWRELAY_TEST_SQLSERVER names a server.
+// The tests below run only if ROWRELAY_TEST_SQLSERVER names a server.
 
 func sqlServerTarget(t *testing.T) testdb.Target {
 	t.Helper()
@@ -102,7 +102,7 @@ func sqlServerTarget(t *testing.T) testdb.Target {
 	return testdb.Target{}
 }
 
-// sqlServerTable is a table with OUTPUT for RETURNING, whose rows can be locked.
+// sqlServerTable is a table of a server with OUTPUT instead of RETURNING, whose rows can be locked.
 type sqlServerTable struct{ table }
 
 func (s sqlServerTable) Begin(t testing.TB) storetest.Tx {
@@ -158,8 +158,8 @@ func (s sqlServerTable) LockRow(t testing.TB, id int64) (waiting func() bool, un
 	return waiting, unlock
 }
 
-// A key's lane is the same whoever writes it, and blanks at its end count.
-func TestLanesOnSQLServer(t *testing.T) {
+// A key has the same lane for each way to write it. Keys that differ by case or blanks at the end are different keys.
+func TestSQLServerKeyHasOneLane(t *testing.T) {
 	t.Parallel()
 	table := sqlServerTable{open(t, sqlServerTarget(t))}
 	tx := table.Begin(t)
@@ -176,9 +176,9 @@ func TestLanesOnSQLServer(t *testing.T) {
 	}
 }
 
-// What sets a level of isolation leaves the session as it was, also when it
-// fails: an application may share the pool.
-func TestLevelsStayOnSQLServer(t *testing.T) {
+// A statement that sets an isolation level resets it, also if the statement fails, because an application may
+// share the pool.
+func TestSQLServerStatementsRestoreTheIsolationLevel(t *testing.T) {
 	t.Parallel()
 	opened := open(t, sqlServerTarget(t))
 	conn, err := opened.DB.Conn(t.Context())
@@ -199,7 +199,7 @@ func TestLevelsStayOnSQLServer(t *testing.T) {
 		_, _ = b.Read(ctx, backend.Read{}, nil)
 		_, _ = backend.Any(ctx, db, b.Due([]int{1}, storage.DueCursor{}, 1, 1))
 		_ = db.Close()
-		for _, query := range recorder.Taken()[1:] { // after the way of claiming, at no level of its own
+		for _, query := range recorder.Taken()[1:] { // the first statement reads the claim mode and sets no level
 			if _, err := conn.ExecContext(t.Context(), query.SQL, query.Args...); (err != nil) != (of == missing) {
 				t.Errorf("on table %s: %v", of, err)
 			}

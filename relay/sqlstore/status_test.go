@@ -14,9 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Beyond its bound a status reckons: it says so, and a claim behind the rows that it looks at
-// is counted all the same, as a drain waits for it.
-func TestStatusOfMoreThanItCounts(t *testing.T) {
+// Above its limit Status estimates the number of pending rows, and reports that the number is estimated. It
+// also counts claimed rows behind the rows that it examines, because a drain waits for them.
+func TestStatusEstimatesAboveItsLimit(t *testing.T) {
 	runOn(t, onSQLite(), func(t *testing.T, table table) {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
 		exec(t, table.DB, "INSERT INTO outbox_settings (name, value) VALUES ('claim', 'rows')")
@@ -27,7 +27,7 @@ func TestStatusOfMoreThanItCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if status.Counts[storage.StatePending] != 100400 || status.Counts[storage.StateClaimed] != 100 {
-			t.Errorf("counts are %v", status.Counts)
+			t.Errorf("the counts are %v, want 100,400 pending and 100 claimed", status.Counts)
 		}
 		if !slices.Equal(status.Estimated, []storage.State{storage.StatePending}) || !slices.Equal(status.AtLeast, []storage.State{storage.StateScheduled}) {
 			t.Errorf("estimated: %v, at least: %v", status.Estimated, status.AtLeast)
@@ -39,8 +39,8 @@ func onSQLite() []testdb.Target {
 	return slices.DeleteFunc(testdb.Targets(), func(target testdb.Target) bool { return target.Kind != testdb.SQLite })
 }
 
-// A question that the database doesn't answer in time takes no other with it.
-func TestStatusWithoutWhatTakesTooLong(t *testing.T) {
+// If the database doesn't answer one of the status queries in time, only its values are absent.
+func TestStatusLeavesOutQueriesThatTakeTooLong(t *testing.T) {
 	runOn(t, onSQLite(), func(t *testing.T, table table) {
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('t')")
 		capabilities := table.open(t).BackendOn(nil).Capabilities()
@@ -55,7 +55,7 @@ func TestStatusWithoutWhatTakesTooLong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				status, err := backend.ReadStatus(t.Context(), stuck{table.DB, test.query.SQL}, capabilities)
 				if err != nil || !slices.Equal(status.Absent, []storage.Gauge{test.absent}) {
-					t.Fatalf("%v is absent, want %s; %v", status.Absent, test.absent, err)
+					t.Fatalf("absent are %v, want only %s; %v", status.Absent, test.absent, err)
 				}
 				if counted := status.Has(storage.GaugeCounts); counted != (status.Counts[storage.StatePending] == 1) {
 					t.Errorf("without %s the counts are %v", test.absent, status.Counts)
@@ -65,7 +65,7 @@ func TestStatusWithoutWhatTakesTooLong(t *testing.T) {
 	})
 }
 
-// stuck answers one statement never.
+// stuck is a database that never answers one statement.
 type stuck struct {
 	*sql.DB
 	statement string
@@ -79,7 +79,7 @@ func (s stuck) QueryContext(ctx context.Context, query string, args ...any) (*sq
 	return s.DB.QueryContext(ctx, query, args...)
 }
 
-// No question of a status reads the whole of a large table.
+// No status query reads all rows of a large table.
 func TestStatusPlansOnPostgreSQL(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = off)")

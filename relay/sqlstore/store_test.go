@@ -21,9 +21,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-var pairs = flag.Bool("pairs", false, "run the suite on each server with each of its drivers, not on each once")
+var pairs = flag.Bool("pairs", false, "run the suite on each server with each of its drivers, and not with one")
 
-// patience is for what must happen sooner or later, on the slowest machine.
+// patience limits the wait for asynchronous results. It is long enough for slow machines.
 const patience = 5 * time.Minute
 
 // eventually waits until the condition holds.
@@ -31,7 +31,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for start := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
 		if time.Since(start) > patience {
-			t.Fatalf("after %v it is not so: %s", patience, what)
+			t.Fatalf("waited %v without success until %s", patience, what)
 		}
 	}
 }
@@ -39,7 +39,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	suite, targets := newSuite(t), slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
-		return target.Name == "mariadb1011/gosql" // the server comes with another driver, and the driver on others
+		return target.Name == "mariadb1011/gosql" // this server is tested with another driver, and this driver with other servers
 	})
 	if *pairs || *update {
 		targets = testdb.Targets()
@@ -52,7 +52,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// nativeName is how the target is called whose pages aren't read by database/sql.
+// nativeName is the name of the target whose pages are read by relaypgx and not by database/sql.
 const nativeName = "postgres18/relaypgx"
 
 func aNativePostgres(t *testing.T) testdb.Target {
@@ -62,11 +62,11 @@ func aNativePostgres(t *testing.T) testdb.Target {
 			return target
 		}
 	}
-	t.Fatal("there is no postgres18/pgx")
+	t.Fatal("no target is postgres18/pgx")
 	return testdb.Target{}
 }
 
-// harness opens tables as the suite needs them of this kind.
+// harness returns the suite's harness for a target. Its tables have the methods that the target's kind needs.
 func harness(target testdb.Target) storetest.Harness {
 	return storetest.Harness{
 		OneWriter: target.Kind == testdb.SQLite,
@@ -88,12 +88,12 @@ func harness(target testdb.Target) storetest.Harness {
 	}
 }
 
-// waits tells servers that have no SKIP LOCKED.
+// waits reports whether the target's server has no SKIP LOCKED.
 func waits(target string) bool {
 	return strings.HasPrefix(target, "mariadb105")
 }
 
-// table is an outbox in a database of its own.
+// table is an outbox in a database that no other test uses.
 type table struct {
 	testdb.Database
 	dialect dialect.Dialect
@@ -146,7 +146,7 @@ func (table table) Begin(t testing.TB) storetest.Tx {
 	return &producer{t, tx, table.dialect}
 }
 
-// producer writes with the dialect's own statement.
+// producer writes with the dialect's INSERT statement.
 type producer struct {
 	t       testing.TB
 	tx      *sql.Tx
@@ -162,7 +162,7 @@ func (p *producer) Insert(message outbox.Message) (id int64) {
 	return id
 }
 
-// InsertAs writes what a check gives such messages.
+// InsertAs writes a message with an id. It writes only the columns that the checks use for such messages.
 func (p *producer) InsertAs(id int64, message outbox.Message) {
 	row := p.row(message)
 	statement := "INSERT INTO outbox (id, message_id, topic, message_key) VALUES (" + strings.Join([]string{
@@ -174,7 +174,7 @@ func (p *producer) InsertAs(id int64, message outbox.Message) {
 
 var outboxTable, _ = dialect.ParseTable(dialect.DefaultTable)
 
-// Fill writes as an outbox's writer does.
+// Fill writes many messages per statement, as outbox.Writer does.
 func (p *producer) Fill(messages []outbox.Message) {
 	rows := make([]dialect.Row, len(messages))
 	for i, message := range messages {
@@ -217,7 +217,7 @@ func (p *producer) Rollback() {
 	}
 }
 
-// lockable is a table whose rows can be locked one by one.
+// lockable is a table whose single rows can be locked (PostgreSQL).
 type lockable struct{ table }
 
 func (l lockable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {

@@ -13,15 +13,14 @@ var update = flag.Bool("update", false, "record what the suite passed, for READM
 
 const root = "../.."
 
-// suite notes what the conformance suite passes on each target, and holds the
-// record against it.
+// suite counts the checks of storetest that pass on each target, and compares or updates the record
+// internal/testdb/runs.json.
 type suite struct {
 	mu    sync.Mutex
 	fresh map[string]testdb.Run
 }
 
-// newSuite compares or records when the test and all that it has started have
-// ended.
+// newSuite returns a suite that updates the record, with -update, when the test and its subtests have ended.
 func newSuite(t *testing.T) *suite {
 	s := &suite{fresh: map[string]testdb.Run{}}
 	t.Cleanup(func() {
@@ -34,8 +33,8 @@ func newSuite(t *testing.T) *suite {
 	return s
 }
 
-// on counts the checks that pass on a target. A run of some checks only, or one
-// that fails, says nothing of the record.
+// on returns a harness that counts the checks that pass on a target. If some checks were skipped or failed,
+// the record is neither compared nor updated.
 func (s *suite) on(t *testing.T, target testdb.Target, harness storetest.Harness) storetest.Harness {
 	var mu sync.Mutex
 	passed := 0
@@ -76,6 +75,6 @@ func (s *suite) passed(t *testing.T, target testdb.Target, run testdb.Run) {
 			return
 		}
 	}
-	t.Errorf("%s passed %d checks of %d, and the record says otherwise: run go test ./relay/sqlstore -run TestStore -update, and then go test ./internal/readme -update",
+	t.Errorf("%s passed %d checks of %d, but the record differs: run go test ./relay/sqlstore -run TestStore -update, and then go test ./internal/readme -update",
 		target.Name, run.Passed, run.Of)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// unchecked are rows, each of which violates a constraint of the table, of a kind of database whose sessions can switch
-// constraints off.
+// unchecked returns INSERT statements whose rows violate a constraint of the table, except for one row whose counters can't be
+// increased. The kind of database must be one whose sessions can switch constraints off.
 func unchecked(kind string) (statements []string) {
 	insert := func(topic, key, columns, values string) {
 		statements = append(statements, fmt.Sprintf("INSERT INTO outbox (topic, message_key, %s) VALUES ('%s', '%s', %s)", columns, topic, key, values))
@@ -31,7 +31,7 @@ func unchecked(kind string) (statements []string) {
 	insert("t", "bad", "headers", "'{'")
 	insert("t", "bad", "attempts", "-1")
 	insert("t", "bad", "crashes", "-1")
-	insert("t", "bad", "attempts, crashes", "2147483647, 2147483647") // which is no violation, but can't be counted on
+	insert("t", "bad", "attempts, crashes", "2147483647, 2147483647") // no violation, but these counters can't be increased
 	if kind == testdb.SQLite {
 		insert("t", "bad", "priority", "40000")
 	}
@@ -41,7 +41,7 @@ func unchecked(kind string) (statements []string) {
 	return statements
 }
 
-// pastConstraints returns the tables of each database whose sessions can switch constraints off, and such a session.
+// pastConstraints runs a test on each database whose sessions can switch constraints off, with a table and such a session.
 func pastConstraints(t *testing.T, test func(t *testing.T, table table, session *sql.DB, claim storage.Claim)) {
 	t.Parallel()
 	for _, target := range allTargets() {
@@ -63,7 +63,7 @@ func pastConstraints(t *testing.T, test func(t *testing.T, table table, session 
 	}
 }
 
-// drainTo delivers to a handler until nothing is due.
+// drainTo drains the table to a handler.
 func (table table) drainTo(t *testing.T, claim storage.Claim, handler inproc.Handler) error {
 	t.Helper()
 	r, err := relay.New(table.Store(t), relay.Options{
@@ -76,9 +76,9 @@ func (table table) drainTo(t *testing.T, claim storage.Claim, handler inproc.Han
 	return r.Run(ctx)
 }
 
-// Whatever a session writes past the constraints is delivered or parked, and keeps no other message from being claimed again
-// after its relay has died, delivered, requeued and replayed.
-func TestRowsPastTheConstraintsStopNothing(t *testing.T) {
+// Rows that violate the constraints are delivered or parked. They don't prevent that other messages are claimed again after a relay
+// has died, delivered, requeued and replayed.
+func TestRowsThatViolateConstraintsDelayNoOthers(t *testing.T) {
 	pastConstraints(t, func(t *testing.T, table table, session *sql.DB, claim storage.Claim) {
 		const good = 20
 		bad := unchecked(table.Kind)
@@ -119,7 +119,7 @@ func TestRowsPastTheConstraintsStopNothing(t *testing.T) {
 		}))
 		parked, err := store.List(t.Context(), storage.Filter{State: storage.StateError, Limit: 100})
 		if err != nil || got != good || others+len(parked) != len(bad) {
-			t.Errorf("%d of %d good messages were delivered, and %d of %d others, with %d parked, %v", got, good, others, len(bad), len(parked), err)
+			t.Errorf("%d of %d good messages and %d of %d others were delivered, and %d are parked, %v", got, good, others, len(bad), len(parked), err)
 		}
 		for _, message := range parked {
 			if !strings.Contains(message.LastError, "invalid: ") && !strings.Contains(message.LastError, "constraints refuse the row: ") {
@@ -133,15 +133,15 @@ func TestRowsPastTheConstraintsStopNothing(t *testing.T) {
 			must(t, err)
 		}
 		if replay.Written < good || replay.Written == int64(got+others) && table.Kind == testdb.MariaDB || replay.Written+replay.Refused != int64(got+others) {
-			t.Errorf("the replay is %+v, want one of %d messages, %d of them good", replay, got+others, good)
+			t.Errorf("the replay is %+v, want %d messages, %d of them good", replay, got+others, good)
 		}
 		must(t, table.drainTo(t, claim, func(context.Context, sinks.Message) error { return nil }))
 	})
 }
 
-// A row whose message id or lane no settlement can have is never sent. However many there are, the others are delivered, and
-// a drain says that these are left.
-func TestRowsThatCannotBeSettledStopNothing(t *testing.T) {
+// A row is never sent if no settlement can have its message id or lane. Many such rows don't prevent the delivery of others, and a
+// drain fails because of them.
+func TestRowsThatCannotBeSettledDelayNoOthers(t *testing.T) {
 	pastConstraints(t, func(t *testing.T, table table, session *sql.DB, claim storage.Claim) {
 		const bad, good = 15, 20
 		for i := range bad {
@@ -162,7 +162,7 @@ func TestRowsThatCannotBeSettledStopNothing(t *testing.T) {
 			return nil
 		})
 		if got["good"] != good || got["bad"] != 0 || err == nil || !strings.Contains(err.Error(), "were not written") && !strings.Contains(err.Error(), "can't read or claim") {
-			t.Errorf("%d of %d good messages were delivered, and %d bad ones; the drain says %v", got["good"], good, got["bad"], err)
+			t.Errorf("%d of %d good messages were delivered, and %d bad ones; the drain returned %v", got["good"], good, got["bad"], err)
 		}
 	})
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// The statements are those of testdata: MariaDB's where they aren't MySQL's.
+// The statements equal the golden files. MariaDB's file has only statements that differ from MySQL's.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	for _, d := range []dialect.Dialect{dialect.MySQL(), dialect.MariaDB()} {
@@ -26,7 +26,7 @@ func TestStatements(t *testing.T) {
 				other = "testdata/mysql.sql"
 			}
 			recorder := &backendtest.Recorder{Answer: answer, Affected: func(query string) int64 {
-				return map[bool]int64{true: 2}[strings.HasPrefix(query, "INSERT INTO `app`.`Events` ")] // copies, which are looked for
+				return map[bool]int64{true: 2}[strings.HasPrefix(query, "INSERT INTO `app`.`Events` ")] // copies, which the backend then searches for
 			}}
 			backendtest.Golden(t, "testdata/"+d.Name()+".sql", other, *update, recorder, d, func(db *sql.DB, table dialect.Table) backend.Backend {
 				return mysql.New(db, d, table)
@@ -35,7 +35,7 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// answer lets each method come to its end.
+// answer returns rows with which each method runs all its statements.
 func answer(query string) [][]driver.Value {
 	one, two := int64(1), int64(2)
 	row := func(id int64) []driver.Value {
@@ -66,9 +66,9 @@ func answer(query string) [][]driver.Value {
 	return nil
 }
 
-// Who can't pass over locked rows gets other statements, also if it couldn't be
-// tried.
-func TestWithoutSkipLocked(t *testing.T) {
+// A claim uses SKIP LOCKED only if the server's version has it and the trial showed that the server skips
+// locked rows.
+func TestStatementsWithoutSkipLocked(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		version     string
@@ -88,7 +88,7 @@ func TestWithoutSkipLocked(t *testing.T) {
 		}
 		queries := recorder.Taken()
 		if got := strings.Contains(queries[len(queries)-1].SQL, "SKIP LOCKED"); got != test.want {
-			t.Errorf("%s skips: %t; the statement does: %t", test.version, test.skips, got)
+			t.Errorf("%s, trial skips locked rows: %t; the claim has SKIP LOCKED: %t", test.version, test.skips, got)
 		}
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// A server with a history that long takes minutes to make: the judge is asked alone. That the server
-// tells the length, see TestMySQLHistory of sqlstore.
-func TestJudgeHistory(t *testing.T) {
+// A long history takes minutes to make on a server, so this tests only judgeHistory.
+// TestMySQLHistoryLengthIsRead of sqlstore shows that the server returns the length.
+func TestJudgeHistoryReportsALongHistory(t *testing.T) {
 	t.Parallel()
 	if wrong, _ := judgeHistory(500_000); wrong != "" {
 		t.Errorf("500,000: %s", wrong)

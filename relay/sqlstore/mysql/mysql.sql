@@ -1,19 +1,20 @@
--- What a relay asks of MySQL 8.0.13 and later and MariaDB 10.5 and later, as far as it has
--- no moving parts. In braces stand the tables' names (hot, held,
--- done, lanes, lane_locks, relays, settings, messages), texts with a name above their
--- use, and these, which differ between servers (see New in mysql.go):
+-- The fixed statements of a relay on MySQL 8.0.13 and later and MariaDB 10.5 and later. The Go files in this directory
+-- build the statements that depend on the request.
 --
---   skip        FOR UPDATE SKIP LOCKED; nothing where a server can't: there, who takes
---               lanes or rows waits for his turn among all who do the same
---   skip t      the same for the rows t of a select that looks into other tables
+-- A name in braces stands for a table (hot, held, done, ids, lanes, lane_locks, relays, settings, controls, actions),
+-- for a text above with this name, or for one of these texts (see New in mysql.go):
+--
+--   skip        FOR UPDATE SKIP LOCKED. It is empty if the server can't skip locked rows: there, transactions that claim,
+--               free or purge rows begin with the statement "turn"
+--   skip t      the same, for the rows t of a SELECT from several tables
 --   lock t      FOR UPDATE, or FOR UPDATE OF t on MySQL
---   server      tells one server from another
---   unchecked   on MariaDB, turns the constraints off for one UPDATE: a row that was written with
---               check_constraint_checks = 0 may violate them, and would make the UPDATE fail for all its rows
+--   server      an expression that identifies the server
+--   named       the condition for the row of the hot table in information_schema.tables
+--   unchecked   on MariaDB, turns the constraints off for one statement: a row that was written with
+--               check_constraint_checks = 0 may violate them, and would make the statement fail for all its rows
 --
--- Numbers and lists of numbers are part of the text, in the place of words with a colon:
--- a statement without arguments takes one journey to the server. Texts are arguments.
--- What depends on more is built in the Go files beside this one.
+-- Words with a colon, such as :limit, are replaced by a number, a list of numbers or a time: a statement without
+-- arguments needs only one round trip. Texts are arguments. In "delete ids", :ids is a list of placeholders.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -22,16 +23,15 @@
 -- name: now
 utc_timestamp(6)
 
--- The columns of a row t. Times are texts: what a driver makes of a time depends on its
--- settings, and a date that doesn't exist, which a session that isn't strict may write, is a
--- text that the relay refuses.
 -- name: payload
 coalesce(t.payload, CAST(t.payload_text AS BINARY))
 
+-- The columns of a row t. Times are selected as texts, because a driver converts times as its settings say. A date that
+-- doesn't exist, which a session without strict mode can write, is then a text that the relay refuses.
 -- name: row
 t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
 
--- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
+-- The flags are a sum: 1 has a payload, 2 is due later, 4 waits for its next attempt, and 16 times the column holds.
 -- name: has payload
 (t.payload IS NOT NULL OR t.payload_text IS NOT NULL)
 
@@ -44,8 +44,8 @@ t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payl
 -- name: held row
 {row}, {has payload} + 4 * (t.state = 'retry') + 16 * t.holds
 
--- The times of a row t that moves; NULL, or now, for a date that doesn't exist. A session that
--- isn't strict may have written one, and a strict session can't copy it (error 1292).
+-- The times of a row t that a statement moves. A date that doesn't exist becomes NULL, or now for created_at: a session
+-- without strict mode may have written such a date, and a session with strict mode can't copy it (error 1292).
 -- name: real available_at
 CASE WHEN year(t.available_at) > 0 AND month(t.available_at) > 0 AND dayofmonth(t.available_at) BETWEEN 1 AND dayofmonth(last_day(t.available_at)) THEN t.available_at END
 
@@ -55,34 +55,35 @@ CASE WHEN year(t.expires_at) > 0 AND month(t.expires_at) > 0 AND dayofmonth(t.ex
 -- name: real created_at
 coalesce(CASE WHEN year(t.created_at) > 0 AND month(t.created_at) > 0 AND dayofmonth(t.created_at) BETWEEN 1 AND dayofmonth(last_day(t.created_at)) THEN t.created_at END, {now})
 
--- What stands in the place of a row.
+-- Placeholders for the columns of a row, for a first line without a row.
 -- name: no row
 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
 -- name: size
 coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0)
 
--- A row's state as the view has it, for a row of either table.
+-- The state of a row t, as the view of all messages shows it.
 -- name: hot state
 CASE WHEN t.claimed_until > {now} THEN 'claimed' WHEN t.available_at > {now} THEN 'scheduled' ELSE 'pending' END
 
 -- name: held state
 CASE WHEN t.state = 'scheduled' AND t.due_at <= {now} THEN 'pending' ELSE t.state END
 
--- Waiting: could be delivered now.
+-- The condition that a row of the hot or the held table could be delivered now.
 -- name: waiting
 coalesce(t.available_at <= {now}, 1) AND coalesce(t.claimed_until <= {now}, 1)
 
 -- name: held and waiting
 t.state = 'scheduled' AND t.due_at <= {now}
 
--- Locks the way of claiming, for statements that do nothing unless it is by rows: who
--- changes it at the same time either sees what they do, or they see the change.
+-- The beginning of a condition: the table is claimed by rows. It locks the claim mode until the transaction ends. So a
+-- concurrent change of the mode either waits and sees the statement's changes, or commits first, and the statement
+-- changes nothing.
 -- name: claimed by rows
 (SELECT value FROM {settings} WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND
 
 -- ---------------------------------------------------------------------------------
--- Relays and the way of claiming.
+-- Relays and the claim mode.
 
 -- name: claim mode
 SELECT value FROM {settings} WHERE name = 'claim'
@@ -93,14 +94,14 @@ SELECT value FROM {settings} WHERE name = 'claim' FOR UPDATE
 -- name: share claim mode
 SELECT value FROM {settings} WHERE name = 'claim' LOCK IN SHARE MODE
 
--- The way of claiming, twice.
+-- Arguments: the claim mode, twice.
 -- name: set claim mode
 INSERT INTO {settings} (name, value) VALUES ('claim', ?) ON DUPLICATE KEY UPDATE value = ?
 
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE `until` >= {now} AND claim <> ? ORDER BY name
 
--- Waits for settles that are in flight.
+-- Waits for running settles, which hold locks on these rows.
 -- name: lock lanes
 SELECT lane FROM {lane_locks} ORDER BY lane FOR UPDATE
 
@@ -113,23 +114,23 @@ UPDATE {lanes} SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Comes after share claim mode: who changes it at the same time sees either this relay,
--- or is seen. Name, host, version, way of claiming, setup, way of
--- claiming; host, version, way of claiming, setup.
+-- Runs after "share claim mode", in its transaction: a concurrent change of the claim mode either sees this relay, or
+-- commits first, and the relay isn't stored. Arguments: name, host, version, claim mode, setup, claim mode; host,
+-- version, claim mode, setup.
 -- name: heartbeat
 INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`, setup)
 SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND, ? FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
 ON DUPLICATE KEY UPDATE host = ?, version = ?, claim = ?, since = CASE WHEN `until` < {now} THEN {now} ELSE since END, last_heartbeat = {now}, `until` = {now} + INTERVAL :ttl MICROSECOND, setup = ?
 
--- Name, way of claiming.
+-- Arguments: name, claim mode.
 -- name: heartbeat was stored
 SELECT name, 0, {server} FROM {relays} WHERE name = ? AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
 
 -- name: members
 SELECT name, setup, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
 
--- What a dead relay has ends now, as if its time were over. The fences grow: should it
--- live after all, it can't renew its leases before others have them.
+-- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
+-- relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET `until` = {now} - INTERVAL 1 SECOND, fence = fence + 1 WHERE owner = ?
 
@@ -143,21 +144,21 @@ DELETE FROM {relays} WHERE name = ?
 DELETE FROM {relays} WHERE `until` < {now} - INTERVAL 1 DAY
 
 -- ---------------------------------------------------------------------------------
--- Lanes. Renew, release and write journal are built in lanes.go.
+-- Lanes. mysql.go builds the statements that renew and release leases and write journals.
 
--- Where rows can't be passed over, who takes some waits for this row first: it is his
--- turn. What he selects stays as it is until he changes it.
+-- On a server that can't skip locked rows, a relay locks this row before it claims, frees or purges rows. So one relay
+-- at a time does this, and no other relay takes the rows that it selects.
 -- name: turn
 SELECT lane FROM {lane_locks} WHERE lane = 64 FOR UPDATE
 
--- Takes the lanes in their order, for a sort would lock all of them. A settle that is
--- in flight has locked its lanes' rows of lane locks; those lanes are passed over.
+-- Locks free lanes in their order, because a sort would lock all of them. It skips a lane whose row of lane_locks is
+-- locked by a settle.
 -- name: free lanes
 SELECT l.lane, l.fence + :step, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM {lanes} AS l FORCE INDEX (PRIMARY) STRAIGHT_JOIN {lane_locks} AS k FORCE INDEX (PRIMARY) ON k.lane = l.lane
 WHERE (l.owner IS NULL OR l.until < {now}) ORDER BY l.lane LIMIT :limit FOR UPDATE SKIP LOCKED
 
--- The same where they can't be passed over: the lanes' rows of lane locks are waited for.
+-- The same for a server that can't skip locked rows. "wait for settles" then waits for the lanes' rows of lane_locks.
 -- name: free lanes in turn
 SELECT l.lane, l.fence + :step, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM {lanes} AS l FORCE INDEX (PRIMARY)
@@ -169,7 +170,7 @@ SELECT lane FROM {lane_locks} FORCE INDEX (PRIMARY) WHERE lane IN :lanes ORDER B
 -- name: acquire
 UPDATE {lanes} FORCE INDEX (PRIMARY) SET fence = fence + :step, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, `until` = {now} + INTERVAL :ttl MICROSECOND WHERE lane IN :lanes
 
--- The list of lanes serves the index.
+-- Locks the lanes whose leases are still valid. The list of lanes lets the server use the index.
 -- name: leases that hold
 SELECT lane, fence, 0 FROM {lanes} FORCE INDEX (PRIMARY) WHERE lane IN :lanes AND (lane, fence) IN (:leases) AND owner = ? ORDER BY lane FOR UPDATE
 
@@ -180,11 +181,10 @@ SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
 SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 
 -- ---------------------------------------------------------------------------------
--- Reading. A page is built in read.go.
+-- Reading. mysql.go builds the reads of pages.
 
--- Looks in all tables, for the highest row may be held, or done; and at the counter, for
--- there may be no row at all. MySQL may have the counter of some hours ago. Of the held rows
--- there is an index by state and id alone.
+-- The highest assigned id. Its row may be hot, held, done or deleted, so the AUTO_INCREMENT counter counts, too; MySQL
+-- may show a counter that is some hours old. The held table has an index on (state, id) and none on the id alone.
 -- name: last id
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
     COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),
@@ -192,43 +192,47 @@ SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(i
     COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'error'), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE {named}), 0)) AS last_id
 
--- An id, and the same once more.
+-- Selects the first hot or done row with at least the given id, and its created_at in milliseconds of Unix time.
+-- Arguments: the id, twice.
 -- name: written from
 SELECT id, CAST(timestampdiff(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at) DIV 1000 AS SIGNED) FROM (
     (SELECT id, created_at FROM {hot} FORCE INDEX (id) WHERE id >= ? ORDER BY id LIMIT 1)
     UNION ALL (SELECT id, created_at FROM {done} FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT 1)
 ) AS w ORDER BY id LIMIT 1
 
--- What each row of a page begins with, and what is asked where there is no row.
+-- The beginning of each line of a page: 0 for the last id, 0, and the server.
 -- name: first
 CONCAT('0 0 ', {server})
 
+-- The answer to a read without positions.
 -- name: first line
 SELECT {first}, {no row}
 
--- Goes by the time that is generated for it, in which no time is the first.
+-- Selects due rows after the position :time and :id, in the order of due_at, a generated column in which no time is the
+-- year 1.
 -- name: due
 SELECT {held row} FROM {held} AS t FORCE INDEX (held_due)
 WHERE t.due_at <= {now} AND t.due_at >= TIMESTAMP':time' AND (t.due_at > TIMESTAMP':time' OR t.id > :id) AND t.lane IN :lanes
 ORDER BY t.due_at, t.id LIMIT :limit
 
--- By the column that has the lane of rows that hold their keys.
+-- By the generated column blocks, which has the lane of rows that block their keys.
 -- name: blocked keys
 SELECT lane, message_key, topic, sinks, id FROM {held} FORCE INDEX (held_retry)
 WHERE blocks IN :lanes AND message_key <> ''
 LIMIT :limit
 
--- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later.
+-- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
+-- neither claimed nor scheduled.
 -- name: remaining
 (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} AS t FORCE INDEX (held_due) WHERE t.due_at <= {now} LIMIT :limit)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 0 FROM {hot} AS t WHERE {waiting} LIMIT :limit)
 
 -- ---------------------------------------------------------------------------------
--- Settling. The changes of rows are built in settle.go.
+-- Settling. settle.go builds the statements that change rows.
 
--- Locks the lanes against a takeover, together with other settles. Their fences are
--- looked at by a statement of its own, which sees what was committed when the locks had
--- been taken. A renewal changes other rows, and waits for no settle.
+-- Locks the lanes against a takeover; other settles share the locks. "leases of settlements" then checks the fences: it
+-- is another statement, so it sees what was committed before the locks were granted. A renewal changes only {lanes}, so
+-- it doesn't wait for a settle.
 -- name: lock lanes of settlements
 SELECT lane FROM {lane_locks} FORCE INDEX (PRIMARY) WHERE lane IN :lanes ORDER BY lane LOCK IN SHARE MODE
 
@@ -238,7 +242,7 @@ SELECT 'lane', lane, fence FROM {lanes} FORCE INDEX (PRIMARY) WHERE lane IN :lan
 -- name: old done rows
 SELECT id FROM {done} FORCE INDEX (done_finished) WHERE finished_at < {now} + INTERVAL :retention MICROSECOND ORDER BY finished_at LIMIT :limit{skip}
 
--- Sees one moment: a row that moves meanwhile is hot or held.
+-- One statement sees one snapshot, so it finds a row that moves concurrently either in the hot or in the held table.
 -- name: old ids
 SELECT i.message_id FROM {ids} AS i FORCE INDEX (ids_written)
 WHERE i.written_at < {now} + INTERVAL :kept MICROSECOND
@@ -250,7 +254,7 @@ ORDER BY i.written_at LIMIT :limit
 DELETE FROM {ids} WHERE message_id IN (:ids) AND written_at < {now} + INTERVAL :kept MICROSECOND
 
 -- ---------------------------------------------------------------------------------
--- Claiming by rows. A claim is built in rows.go.
+-- Claiming by rows. mysql.go builds the claim.
 
 -- name: a free row
 SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY id LIMIT 1
@@ -259,12 +263,12 @@ SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE claimed_until IS NULL ORDER BY
 SELECT id FROM (SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE claimed_until < {now} ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM {held} FORCE INDEX (held_due) WHERE due_at <= {now} ORDER BY due_at, id LIMIT 1) AS h
 
--- Relay, token.
+-- Arguments: relay, token.
 -- name: claim
 {unchecked}UPDATE {hot} FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = {now} + INTERVAL :ttl MICROSECOND WHERE claimed_until IS NULL AND id IN :ids
 
--- Rows that are locked are being settled or handled, and nobody else gets them
--- meanwhile. So they are still claimed, and passed over. Token.
+-- Selects the rows that still have the token, which is the argument. A relay extends those that it can lock. A row that
+-- it can't lock is being settled or handled, and no other relay can claim it meanwhile: it counts as still claimed.
 -- name: still claimed
 SELECT id FROM {hot} FORCE INDEX (id) WHERE {claimed by rows} id IN :ids AND claim_token = ?
 
@@ -280,13 +284,13 @@ SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE {claimed by rows} claimed_unti
 -- name: free ended claims
 {unchecked}UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(crashes, 2000000000) + 1 WHERE id IN :ids AND claimed_until < {now}
 
--- Of several held rows with one id, one comes back at a time. A count is asked for each
--- row, whatever a planner makes of it.
+-- The condition that a held row t is due and moves to the hot table. Of several held rows with one lane and id, one
+-- moves at a time. A condition with COUNT makes every planner run the subquery for each row.
 -- name: comes back
 {claimed by rows} t.due_at <= {now} AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= {now}) = 0
 
--- Selects the rows' places: an id and a lane in one number. Rows whose lane and id a hot
--- row has are passed over, as one may after ids began anew.
+-- Selects id * 64 + lane of each row. A held row stays while a hot row has the same lane and id, which is possible
+-- after the id sequence was reset.
 -- name: due places
 SELECT t.id * 64 + t.lane FROM {held} AS t FORCE INDEX (held_due)
 WHERE {comes back} AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0
@@ -297,10 +301,10 @@ ORDER BY t.due_at, t.id LIMIT :limit{skip t}
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, {real available_at}, {real expires_at}, {real created_at}, t.last_error, t.sinks FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
 
 -- ---------------------------------------------------------------------------------
--- Operating. A listing, a requeue and a discard are built in operate.go.
+-- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Looks at so many rows of each place: what those of a large table are is reckoned by the
--- estimates.
+-- Counts up to :limit hot rows, retries, scheduled held rows, parked rows and done rows. For more hot or done rows, the
+-- store uses "estimates".
 -- name: counts
 SELECT 'hot', state, count(*) FROM (SELECT {hot state} AS state FROM {hot} AS t LIMIT :limit) AS h GROUP BY state
 UNION ALL SELECT 'held', state, count(*) FROM (
@@ -317,8 +321,8 @@ SELECT count(*) FROM {hot} WHERE claimed_until > {now}
 SELECT 'hot', coalesce(max(id) - min(id) + 1, 0) FROM {hot}
 UNION ALL SELECT 'done', coalesce(max(id) - min(id) + 1, 0) FROM {done}
 
--- A row's age counts from when it could be delivered first. The oldest are looked for among
--- the first: so it takes no longer for a larger table.
+-- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. It
+-- examines the first :limit hot rows, so it takes no longer for a larger table.
 -- name: oldest
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 1000, 0)) FROM (
     SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM (
@@ -326,7 +330,7 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 10
     UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM {held} AS t WHERE {held and waiting}
 ) AS p
 
--- A retry's age counts from when its message was written.
+-- A retry's age counts from the time when its message was written.
 -- name: oldest retry
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), {now}) DIV 1000, 0)) FROM {held} WHERE state = 'retry'
 
@@ -345,7 +349,7 @@ SELECT r.name, r.host, r.version, r.claim, CAST(r.since AS CHAR), CAST(r.last_he
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} AS r ORDER BY r.name
 
--- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- The database's time, the age in milliseconds of the oldest done row, and the time zone.
 -- name: clock
 SELECT CAST({now} AS CHAR), timestampdiff(MICROSECOND, (SELECT min(finished_at) FROM {done}), {now}) DIV 1000, IF(@@global.time_zone = 'SYSTEM', @@system_time_zone, @@global.time_zone)
 
@@ -353,20 +357,20 @@ SELECT CAST({now} AS CHAR), timestampdiff(MICROSECOND, (SELECT min(finished_at) 
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND `until` >= {now}
 
 -- ---------------------------------------------------------------------------------
--- Open transactions, by InnoDB's list, which takes the right PROCESS.
+-- Open transactions, by InnoDB's list. To read the list, a user needs the right PROCESS.
 --
--- A transaction has a number only once it writes, or locks as if it were to: so it locks
--- a row that there isn't, which at READ COMMITTED locks nothing. An insert takes its id
--- just before its transaction's first number.
+-- InnoDB gives a transaction a number when it first writes, or locks a row as if to write. So "take a number" locks a
+-- row that doesn't exist, which locks nothing at READ COMMITTED. An INSERT takes its id just before its transaction
+-- gets its number.
 --
--- The list is made anew only if nobody has read it for a tenth of a second. So it counts
--- only if it shows the transaction that reads it, with this very statement. It also
--- isn't complete beyond 16 MB, of which one transaction takes about a kilobyte, and those
--- that wait for locks may take more.
+-- InnoDB refreshes the list only if no session has read it for a tenth of a second. So an answer counts only if it has
+-- the transaction that reads it, with this very statement (:token). The list is also cut off at 16 MB. A transaction
+-- takes about a kilobyte, and one that waits for locks may take more. So a list with 5,000 transactions, or 1,000 that
+-- wait, doesn't count.
 --
--- The list has other numbers for those that have none. Those that have one, but haven't
--- written and are in no statement either, will take their ids later: programs that hold
--- locks on rows for long hold nothing up.
+-- In the list, transactions without a number have 0 or a number of 2^48 and above. A transaction that has a number, but
+-- has written nothing and runs no statement, will take its ids later. So a program that holds row locks for a long time
+-- delays nothing.
 
 -- name: take a number
 SELECT value FROM {settings} WHERE name = '' FOR UPDATE
@@ -383,19 +387,21 @@ UNION ALL SELECT 'server', {server}
 -- ---------------------------------------------------------------------------------
 -- Checking.
 
--- In UTC. The list has its times in the server's own time zone, whatever the session's is.
+-- The number of transactions that InnoDB has yet to purge.
 -- name: history length
 SELECT `COUNT` FROM information_schema.INNODB_METRICS WHERE NAME = 'trx_rseg_history_len'
 
+-- The start, in UTC, of the oldest transaction that has written, if it is open for more than 10 minutes. The list has
+-- times in the server's time zone, whatever the session's time zone is.
 -- name: oldest transaction
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE
 
--- What no relay looks for.
+-- Lanes with a row at or below the mark, which only a sweep finds.
 -- name: lanes with rows below their marks
 SELECT l.lane FROM {lanes} AS l WHERE (SELECT t.id FROM {hot} AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane ORDER BY t.lane, t.id LIMIT 1) <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED) ORDER BY l.lane
 
 -- ---------------------------------------------------------------------------------
--- Replays: what is known of each is a line of JSON among the settings.
+-- Replays. The setting replay.NAME has the state of a replay, as JSON.
 
 -- name: replays
 SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER BY name
@@ -403,16 +409,16 @@ SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER B
 -- name: last delivered
 SELECT COALESCE(MAX(id), 0) FROM {done}
 
--- Name, text.
+-- Arguments: name, text.
 -- name: begin replay
 INSERT IGNORE INTO {settings} (name, value) VALUES (CONCAT('replay.', ?), ?)
 
--- New text, name, the text that it had.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
 -- name: change replay
 UPDATE {settings} SET value = ? WHERE name = CONVERT(CONCAT('replay.', ?) USING ascii) AND value = ?
 
 -- ---------------------------------------------------------------------------------
--- What operators have put in force, and what they have done.
+-- Controls that operators have set, and the log of their actions.
 
 -- name: controls in force
 SELECT kind, name, COALESCE(rate, 0), CAST(ends_at AS CHAR), made_by, CAST(made_at AS CHAR), reason FROM {controls} WHERE ends_at IS NULL OR ends_at > {now} ORDER BY kind, name
@@ -423,16 +429,16 @@ DELETE FROM {controls} WHERE ends_at <= {now}
 -- name: lift control
 DELETE FROM {controls} WHERE kind = ? AND name = ?
 
--- Kind, name, rate, for how many microseconds, by whom, why.
+-- Arguments: kind, name, rate, duration in microseconds (NULL: no end), author, reason.
 -- name: set control
 INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
 VALUES (?, ?, ?, {now} + INTERVAL ? MICROSECOND, ?, {now}, ?)
 
--- Id, by whom, what, of what, why.
+-- Arguments: id, author, action, target, reason.
 -- name: begin action
 INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (?, ?, ?, ?, ?, {now})
 
--- How many were changed, id.
+-- Arguments: number of changed messages, id.
 -- name: end action
 UPDATE {actions} SET changed = ? WHERE id = ?
 

@@ -17,9 +17,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-var update = flag.Bool("update", false, "write the golden file anew")
+var update = flag.Bool("update", false, "rewrite the golden file")
 
-// answer lets each method come to its end.
+// answer returns rows with which each method runs all its statements.
 func answer(query string) [][]driver.Value {
 	switch {
 	case strings.HasPrefix(query, "SELECT value FROM") && strings.HasSuffix(query, "FOR UPDATE"):
@@ -36,7 +36,7 @@ func answer(query string) [][]driver.Value {
 	return nil
 }
 
-// The statements are those of testdata/statements.sql.
+// The statements equal the golden file.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	recorder := &backendtest.Recorder{Answer: answer}
@@ -51,17 +51,18 @@ var (
 	placeholders = regexp.MustCompile(`:(\d+)`)
 )
 
-// Drivers bind by place: each parameter stands once, in the order of its number.
+// checkPlaces requires that each parameter occurs once, in the order of the numbers, because drivers bind by
+// position. A text may have at most 4000 bytes.
 func checkPlaces(t *testing.T, queries ...backend.Query) {
 	t.Helper()
 	for _, query := range queries {
 		found := placeholders.FindAllStringSubmatch(literals.ReplaceAllString(query.SQL, "''"), -1)
 		if len(found) != len(query.Args) {
-			t.Errorf("%d places for %d arguments in %s", len(found), len(query.Args), query.SQL)
+			t.Errorf("%d parameters for %d arguments in %s", len(found), len(query.Args), query.SQL)
 		}
 		for i, place := range found {
 			if place[1] != strconv.Itoa(i+1) {
-				t.Errorf("%s stands at place %d of %s", place[0], i+1, query.SQL)
+				t.Errorf("%s is parameter number %d of %s", place[0], i+1, query.SQL)
 			}
 		}
 		for _, arg := range query.Args {
@@ -72,7 +73,7 @@ func checkPlaces(t *testing.T, queries ...backend.Query) {
 	}
 }
 
-// settled are the statements of a settle.
+// settled returns the statements of Settle.
 func settled(t *testing.T, settlements []storage.Settlement) []backend.Query {
 	t.Helper()
 	recorder := &backendtest.Recorder{Answer: answer}
@@ -86,8 +87,8 @@ func settled(t *testing.T, settlements []storage.Settlement) []backend.Query {
 	return queries
 }
 
-// A batch of any size goes in texts that are short enough, as few statements.
-func TestSettlesManyRows(t *testing.T) {
+// Batches of all sizes use few different statement texts, and a long error is cut to 4000 bytes.
+func TestSettleHasFewTextsForAllBatchSizes(t *testing.T) {
 	t.Parallel()
 	texts := map[string]bool{}
 	for n := 1; n <= 1000; n += 37 {
@@ -98,10 +99,10 @@ func TestSettlesManyRows(t *testing.T) {
 		texts[settled(t, settlements)[2].SQL] = true
 	}
 	if len(texts) > 6 {
-		t.Errorf("there are %d texts of one statement, want few", len(texts))
+		t.Errorf("one statement has %d different texts, want at most 6", len(texts))
 	}
 	queries := settled(t, []storage.Settlement{{ID: 1, Fence: 1, State: storage.StateError, Error: strings.Repeat("ü", 3000)}})
 	if joined := fmt.Sprint(queries[2].Args...); strings.Count(joined, "ü") != 2000 || strings.Contains(joined, `\ufffd`) {
-		t.Errorf("%d letters of an error are kept, want as many whole ones as 4000 bytes have room for", strings.Count(joined, "ü"))
+		t.Errorf("%d letters of an error are kept, want 2000 whole letters, which fill 4000 bytes", strings.Count(joined, "ü"))
 	}
 }

@@ -1,15 +1,16 @@
--- What a relay asks of Oracle Database 12.2 and later, as far as it has no moving parts. In
--- braces stand the tables' names (hot, held, done, lanes, relays, settings), texts with a name
--- above their use, and these (see New in oracle.go):
+-- The fixed statements of a relay on Oracle Database 12.2 and later. The Go files in this directory build the
+-- statements that depend on the request.
 --
---   locks       the table whose rows are locked in the place of what has no row, or none that
---               may be locked: see outbox/dialect/ORACLE.md. A lane has eight, 8 * lane + slot,
---               of which a settle locks one and a takeover all; those of keys begin with 1000
---   index …     names of indexes
---   owner, …    the tables' owner, and the trigger's name, as the catalog has them
+-- A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls, actions), for a text
+-- above with this name, or for one of these (see New in oracle.go):
 --
--- Drivers bind arguments by their place, so that each stands once, in the order of its number.
--- What depends on what is asked for is built in the Go files beside this one.
+--   locks       the table of row locks; see outbox/dialect/ORACLE.md. A lane has the rows 8 * lane to 8 * lane + 7: a settle
+--               locks one of them, a takeover all. The rows from 1000 on are locks of keys
+--   index …     the name of an index
+--   owner       the owner of the tables, as a value to compare with the catalog
+--   trigger     the name of the trigger, as in the catalog
+--
+-- Drivers bind arguments by position, so each number appears once, in ascending order.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -17,16 +18,15 @@
 -- name: now
 SYS_EXTRACT_UTC(SYSTIMESTAMP)
 
--- Names the database, and the one in it; it has no blanks, and no right is needed to see it.
+-- Identifies the database and its container. The text has no spaces, and every user may see it.
 -- name: server
 SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME')
 
--- The highest id that can be seen. The sequence knows more, but shows only up to where it has
--- reserved.
+-- The highest id of a row. The sequence would show only the end of the ids that it has reserved.
 -- name: given
 GREATEST(NVL((SELECT MAX(id) FROM {hot}), 0), NVL((SELECT MAX(id) FROM {held}), 0), NVL((SELECT MAX(id) FROM {done}), 0))
 
--- The head of a statement that selects payloads: SQL alone turns no CLOB into a BLOB.
+-- The beginning of a statement that selects payloads: a function that converts a CLOB to a BLOB, because SQL can't.
 -- name: as bytes
 WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
     bytes BLOB;
@@ -42,15 +42,15 @@ BEGIN
     RETURN bytes;
 END;
 
--- The columns of a row t. Times are texts: drivers disagree on the time zone of a TIMESTAMP,
--- which has none and is in UTC here.
+-- The columns of a row t. Times are selected as texts, because drivers disagree on the time zone of a TIMESTAMP, which
+-- has none. All times are in UTC.
 -- name: row
 t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 
--- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt, and 65536 for each
--- byte of the payload, which a driver may cut off.
+-- The flags are a sum: 1 has a payload, 2 is due later, 4 waits for its next attempt, 16 times the column holds, and
+-- 65536 times the size of the payload, which a driver may cut off.
 -- name: has payload
 CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END
@@ -69,12 +69,12 @@ CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 {row},
     {has payload} + {retrying}
 
--- The columns of a listing's row of the view.
+-- The columns of a row t of the view of all messages, for a list.
 -- name: listed row
 {row},
     {has payload} + {later} + {retrying}, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 
--- What stands in the place of a row.
+-- Placeholders for the columns of a row, for the first line of a page.
 -- name: no row
 0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at
@@ -82,9 +82,8 @@ CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 -- name: size
 NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)
 
--- Rows that a transaction changes in a block bear its number, by which the statement after the
--- block finds them. The block asks for it before it changes anything, and so begins the
--- transaction, or there would be no number yet.
+-- A block writes its transaction's number into the rows that it changes, and the next statement finds them by this
+-- number. TRUE begins the transaction: before its first change, it would have no number.
 -- name: stamp
 this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
 
@@ -95,29 +94,29 @@ this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
 -- name: by rows
 (SELECT value FROM {settings} WHERE name = 'claim') = 'rows'
 
--- The columns of the indexes of free rows, which the dialect makes; and of held rows t: those
--- that may come back, a row without a time being one of the first of days.
+-- The columns of the indexes of free rows, which the dialect creates.
 -- name: free id
 CASE WHEN claimed_until IS NULL THEN id END
 
 -- name: free priority
 CASE WHEN claimed_until IS NULL THEN -priority END
 
+-- The columns of the index of held rows t that aren't parked. A row without a time has the year 1.
 -- name: due at
 CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END
 
 -- name: due id
 CASE WHEN t.state <> 'error' THEN t.id END
 
--- Could be delivered now.
+-- The condition that the available_at of a row, if it has one, isn't in the future.
 -- name: on time
 (available_at IS NULL OR available_at <= {now})
 
 -- ---------------------------------------------------------------------------------
--- Relays and the way of claiming.
+-- Relays and the claim mode.
 
--- One at a time may change several things. Nothing bounds the wait: those who hold this lock
--- wait for none that an application holds.
+-- The first statement of a transaction that changes several things, so that one such transaction runs at a time. The
+-- wait has no limit, because no holder of this lock waits for a lock of an application.
 -- name: begin changing
 UPDATE {settings} SET value = value WHERE name = 'schema'
 
@@ -135,7 +134,7 @@ WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value)
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE until >= {now} AND claim <> :1 ORDER BY name
 
--- Waits for settles that are under way: it takes all their locks.
+-- Locks all rows of all lanes, and so waits for running settles and claims, each of which has locked some of them.
 -- name: lock lanes
 BEGIN
     FOR locked IN (
@@ -151,15 +150,15 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cl
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the way of claiming for a moment: who changes it at the same time sees either this
--- relay, or is seen.
+-- Locks the claim mode until the heartbeat has committed. A concurrent change of the mode either sees this relay, or
+-- commits first, and the relay isn't stored.
 -- name: share claim mode
 BEGIN
     FOR locked IN (
     {lock claim mode}) LOOP NULL; END LOOP;
 END;
 
--- :1 name, :2 host, :3 version, :4 and :7 way of claiming, :5 microseconds to live, :6 setup.
+-- :1 name, :2 host, :3 version, :4 and :7 claim mode, :5 microseconds until the row expires, :6 setup.
 -- name: heartbeat
 MERGE INTO {relays} r USING (
     SELECT :1 AS name, :2 AS host, :3 AS version, :4 AS claim,
@@ -170,15 +169,15 @@ WHEN MATCHED THEN UPDATE SET r.host = g.host, r.version = g.version, r.claim = g
 WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat, until, setup)
     VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until, g.setup)
 
--- :1 name, :2 way of claiming.
+-- :1 name, :2 claim mode.
 -- name: heartbeat was stored
 SELECT name, 0, {server} FROM {relays} WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :2)
 
 -- name: members
 SELECT name, setup, TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6') FROM {relays} WHERE until >= {now} ORDER BY name
 
--- What a dead relay has ends now, as if its time were over. The fences grow: should it
--- live after all, it can't renew its leases before others have them.
+-- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
+-- relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET until = {now} - INTERVAL '1' SECOND, fence = fence + 1 WHERE owner = :1
 
@@ -192,12 +191,12 @@ DELETE FROM {relays} WHERE name = :1
 DELETE FROM {relays} WHERE until < {now} - INTERVAL '1' DAY
 
 -- ---------------------------------------------------------------------------------
--- Lanes. A change of leases is built in oracle.go.
+-- Lanes. oracle.go builds the statements that change leases.
 
--- Takes all locks of a lane, and passes over one that it doesn't get at once: there a settle
--- is under way, or another takeover. Then the lane is looked at again, as it is now. The order
--- is another one each time, so that relays don't meet at the same lanes. :1 how many, :2 and
--- :3 relay, :4 microseconds of the lease.
+-- Locks all rows of a free lane, and skips the lane if another transaction, which is a settle or a takeover, has locked
+-- one of them. The UPDATE then checks again that the lane is free. The order of the lanes differs each time, so that
+-- relays rarely try the same lane. :1 how many lanes, :2 and :3 relay, :4 by how much the fences grow, :5 microseconds
+-- of the lease.
 -- name: acquire
 DECLARE
     {stamp}
@@ -235,25 +234,25 @@ SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
 -- name: marks
 SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 
--- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later. :1 and :2 how
--- many of each table.
+-- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
+-- neither claimed nor scheduled. :1 how many held rows, :2 how many hot rows.
 -- name: remaining
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} t WHERE {due at} <= {now} AND ROWNUM <= :1
 UNION ALL SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now}) AND ROWNUM <= :2
 
 -- ---------------------------------------------------------------------------------
--- Reading is built in read.go, and settling in settle.go.
+-- Reading and settling. oracle.go builds the reads of pages, settle.go builds the settles.
 
 -- name: last id
 SELECT {given} FROM dual
 
--- :1 microseconds that rows are kept, with a minus; :2 how many.
+-- :1 microseconds that rows are kept, negative; :2 how many rows.
 -- name: purge
 DELETE FROM {done} WHERE ROWID IN (SELECT place FROM (
     SELECT ROWID AS place FROM {done} WHERE finished_at < {now} + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
     ORDER BY finished_at) WHERE ROWNUM <= :2)
 
--- :1 microseconds that rows are kept, less than none; :2 how many.
+-- :1 microseconds that ids are kept, negative; :2 how many ids.
 -- name: purge ids
 DELETE FROM {ids} WHERE message_id IN (SELECT message_id FROM (
     SELECT i.message_id FROM {ids} i
@@ -263,25 +262,24 @@ DELETE FROM {ids} WHERE message_id IN (SELECT message_id FROM (
     ORDER BY i.written_at) WHERE ROWNUM <= :2)
 
 -- ---------------------------------------------------------------------------------
--- Claiming by rows. A claim is built in rows.go.
+-- Claiming by rows. oracle.go builds the claim.
 
 -- name: claimed rows
 {as bytes}
 SELECT /*+ INDEX(t {index claim_until}) */ {hot row}
 FROM {hot} t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = {stamped}
 
--- Locks claims that have ended, and passes over rows that are being settled or handled. It
--- comes after the lock of a change, which a change of the way of claiming takes, too. Among the
--- first that have ended, that is: where rows are locked there may be no limit beside. :1 how
--- many.
+-- Locks rows whose claim has ended, and skips rows that are being settled or handled. The transaction has the lock of
+-- "begin changing", which a change of the claim mode needs, too. A subquery has the limit, because a SELECT FOR UPDATE
+-- may not have one. :1 how many rows.
 -- name: ended claims
 SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} AND id IN (SELECT id FROM (
     SELECT id FROM {hot} WHERE claimed_until < {now}
     ORDER BY claimed_until) WHERE ROWNUM <= :1) FOR UPDATE SKIP LOCKED
 
--- Inserts rows with this transaction's number. Of several held rows with one id, one comes back
--- at a time, and none where a hot row has its lane and id, as one may after ids began anew. :1
--- how many.
+-- Inserts due rows with this transaction's number. Of several held rows with one lane and id, one moves at a time. A
+-- held row stays while a hot row has the same lane and id, which is possible after the id sequence was reset. A
+-- condition with COUNT makes every planner run the subquery for each row. :1 how many rows.
 -- name: bring back
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks, claim_stamp)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks, {stamped}
@@ -289,18 +287,17 @@ FROM (SELECT t.* FROM {held} t WHERE {by rows} AND {due at} <= {now}
     AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND NLSSORT(NVL(o.sinks, ','), 'NLS_SORT=BINARY') < NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY')) AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= {now}) = 0
     ORDER BY {due at}, {due id}) t WHERE ROWNUM <= :1
 
--- Deletes those that bear it: no other does so at the same time, as all begin with the same
--- lock.
+-- Deletes the held rows whose hot rows have this transaction's number. No other transaction inserts rows concurrently:
+-- all of them begin with the lock of "begin changing".
 -- name: remove what is back
 DELETE FROM {held} WHERE (id, message_id, NVL(sinks, ',')) IN (SELECT /*+ INDEX(h {index claim_until}) */ h.id, h.message_id, NVL(h.sinks, ',') FROM {hot} h
     WHERE h.claimed_until IS NULL AND h.claim_stamp = {stamped})
 
 -- ---------------------------------------------------------------------------------
--- Operating. A listing, a requeue and a discard are built in operate.go.
+-- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Looks at so many rows of each place: what those of a large table are is reckoned by the
--- estimates. It is how
--- many, four times.
+-- Counts up to a number of rows: :1 hot, :2 held but not parked, :3 parked, :4 done. The arguments are the same number.
+-- For more hot or done rows, the store uses "estimates".
 -- name: counts
 SELECT 'hot', state, COUNT(*) FROM (
     SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} WHERE ROWNUM <= :1
@@ -319,14 +316,14 @@ SELECT COUNT(*) FROM {hot} WHERE claimed_until > {now}
 SELECT 'hot', NVL(MAX(id) - MIN(id) + 1, 0) FROM {hot}
 UNION ALL SELECT 'done', NVL(MAX(id) - MIN(id) + 1, 0) FROM {done}
 
--- A row's age counts from when it could be delivered first.
+-- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered.
 -- name: oldest
 SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
     SELECT {now} - MIN(since) AS age FROM (
     SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now})
     UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {held} WHERE state = 'scheduled' AND {on time}))
 
--- A retry's age counts from when its message was written.
+-- A retry's age counts from the time when its message was written.
 -- name: oldest retry
 SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
     SELECT {now} - MIN(created_at) AS age FROM {held} WHERE state = 'retry')
@@ -348,7 +345,7 @@ SELECT r.name, r.host, r.version, r.claim, TO_CHAR(r.since, 'YYYY-MM-DD HH24:MI:
     (SELECT COUNT(*) FROM {lanes} l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} r ORDER BY r.name
 
--- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- The database's time, the age in milliseconds of the oldest done row, and the time zone.
 -- name: clock
 SELECT TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6'), ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), DBTIMEZONE
 FROM (SELECT {now} - MIN(finished_at) AS age FROM {done})
@@ -357,19 +354,18 @@ FROM (SELECT {now} - MIN(finished_at) AS age FROM {done})
 SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 
 -- ---------------------------------------------------------------------------------
--- Open transactions, by positions in the database's log: they are known by that of their first
--- change, which comes before their first id, as the table's trigger begins the transaction. All
--- instances of a cluster are asked. A position of 0 is one that the database doesn't know, and
--- holds everything up.
+-- Open transactions, by the SCN at which each began. This SCN precedes the transaction's first id, because the trigger
+-- of the hot table begins the transaction. gv$transaction has the transactions of all instances of a cluster. A
+-- start_scn of 0 means that the database doesn't know it: until this transaction ends, no id becomes final.
 -- name: open transactions
 SELECT 'number', TO_CHAR(current_scn) FROM v$database
 UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0
 UNION ALL SELECT 'server', {server} FROM dual
 
 -- ---------------------------------------------------------------------------------
--- Checking. That of rights is built in operate.go.
+-- Checking. operate.go builds the check of rights.
 
--- The views of the server's that the user can't see.
+-- The server's views that this user can't see.
 -- name: unseen views
 SELECT n.name FROM (SELECT 'GV_$TRANSACTION' AS name FROM dual UNION ALL SELECT 'V_$DATABASE' FROM dual) n
 WHERE NOT EXISTS (SELECT 1 FROM all_objects o WHERE o.owner = 'SYS' AND o.object_name = n.name)
@@ -378,7 +374,7 @@ WHERE NOT EXISTS (SELECT 1 FROM all_objects o WHERE o.owner = 'SYS' AND o.object
 SELECT trigger_name, status FROM all_triggers WHERE owner = {owner} AND trigger_name = '{trigger}' AND status <> 'ENABLED'
 
 -- ---------------------------------------------------------------------------------
--- Replays: what is known of each is a line of JSON among the settings.
+-- Replays. The setting replay.NAME has the state of a replay, as JSON.
 
 -- name: replays
 SELECT SUBSTR(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER BY name
@@ -386,17 +382,17 @@ SELECT SUBSTR(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER B
 -- name: last delivered
 SELECT NVL(MAX(id), 0) FROM {done}
 
--- Name, text.
+-- Arguments: name, text.
 -- name: begin replay
 MERGE INTO {settings} s USING (SELECT 'replay.' || :1 AS name, :2 AS value FROM dual) g ON (s.name = g.name)
 WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value)
 
--- New text, name, the text that it had.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
 -- name: change replay
 UPDATE {settings} SET value = :1 WHERE name = 'replay.' || :2 AND value = :3
 
 -- ---------------------------------------------------------------------------------
--- What operators have put in force, and what they have done.
+-- Controls that operators have set, and the log of their actions.
 
 -- name: controls in force
 SELECT kind, name, NVL(rate, 0), TO_CHAR(ends_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), made_by, TO_CHAR(made_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), reason FROM {controls} WHERE ends_at IS NULL OR ends_at > {now} ORDER BY kind, name
@@ -407,16 +403,16 @@ DELETE FROM {controls} WHERE ends_at <= {now}
 -- name: lift control
 DELETE FROM {controls} WHERE kind = :1 AND name = :2
 
--- Kind, name, rate, for how many microseconds, by whom, why.
+-- Arguments: kind, name, rate, duration in microseconds (NULL: no end), author, reason.
 -- name: set control
 INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
 VALUES (:1, :2, :3, {now} + NUMTODSINTERVAL(:4 / 1000000, 'SECOND'), :5, {now}, :6)
 
--- Id, by whom, what, of what, why.
+-- Arguments: id, author, action, target, reason.
 -- name: begin action
 INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (:1, :2, :3, :4, :5, {now})
 
--- How many were changed, id.
+-- Arguments: number of changed messages, id.
 -- name: end action
 UPDATE {actions} SET changed = :1 WHERE id = :2
 

@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Database returns what relays need of the database. A URL need not name a database: the driver then takes the user's
-// name, or the environment's.
+// Database returns the [backend.Database] of PostgreSQL. If a URL names no database, the driver uses the name in the
+// environment or the user's name.
 func Database() backend.Database {
 	return backend.Database{
 		Schema: schema(),

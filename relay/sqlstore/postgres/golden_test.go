@@ -13,9 +13,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore/postgres"
 )
 
-var update = flag.Bool("update", false, "write the golden file anew")
+var update = flag.Bool("update", false, "rewrite the golden file")
 
-// The statements are those of testdata/statements.sql.
+// The statements equal the golden file.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	recorder := &backendtest.Recorder{Answer: func(query string) [][]driver.Value {

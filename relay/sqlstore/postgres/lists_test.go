@@ -8,8 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A walk from the first to the last of a list finds all of it, and not much else.
-func TestListsOfIDs(t *testing.T) {
+// A list ends before a large gap, before an id that isn't higher, before another lease, or at its greatest length.
+// So the range from its first to its last id has few other rows.
+func TestListsOfIDsHaveSmallGaps(t *testing.T) {
 	t.Parallel()
 	long := make([]storage.Settlement, listLength+1)
 	for i := range long {
@@ -35,7 +36,7 @@ func TestListsOfIDs(t *testing.T) {
 			at := 0
 			for _, list := range listsOf(c.settlements) {
 				if first := c.settlements[at]; list.Lease != (storage.Lease{Lane: first.Lane, Fence: first.Fence}) {
-					t.Errorf("the list from %d on is of %v", at, list.Lease)
+					t.Errorf("the list from settlement %d on has the lease %v", at, list.Lease)
 				}
 				got, at = append(got, list.ids), at+len(list.ids)
 			}

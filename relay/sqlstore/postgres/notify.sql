@@ -1,18 +1,21 @@
-{{define "function"}}-- Tells listening relays of rows that a plain INSERT, or a COPY, writes. What it announces is heard
--- when the transaction commits, and never if it is rolled back.
+{{define "function"}}-- Notifies rowrelay, which delivers the messages in the outbox table, of new rows. If rowrelay listens,
+-- it then reads the table immediately, and not only at its next poll. PostgreSQL sends the
+-- notification when the transaction with the INSERT or COPY commits, and not if it is rolled back.
 --
--- A notification takes a lock of the whole server at the commit, so of writers at work at the same
--- time one announces for all: the one that has the advisory lock of this hundredth of a second. Who
--- doesn't get it waits for nothing. Where that one commits before another, the other's rows wait for
--- the relays' next look, or the next notification.
+-- A commit with a notification takes a lock of the whole server. So of concurrent transactions that
+-- insert in the same hundredth of a second, one notifies for all: the one that gets an advisory lock,
+-- whose keys are the table's OID and this hundredth of a second. The others don't wait for the lock.
+-- If that one commits before them or is rolled back, their rows wait for rowrelay's next poll or the
+-- next notification.
 --
--- A queue that is half full, as a listener that hangs has made it, is let alone: when it is full,
--- commits fail. Needs no rights but the writer's to INSERT.
+-- While the server's notification queue is at least half full, for example because a listening session
+-- hangs, the function doesn't notify: a full queue makes commits with notifications fail. A role that
+-- inserts needs no right except INSERT.
 CREATE OR REPLACE FUNCTION {{.Index "notify"}}() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    announced CONSTANT text := 'rowrelay.announced_' || TG_RELID; -- until this transaction ends
+    announced CONSTANT text := 'rowrelay.announced_' || TG_RELID; -- a setting: yes until this transaction ends
     hundredth CONSTANT bigint := date_part('epoch', clock_timestamp()) * 100;
-    nothing   text; -- to assign to it is quicker than PERFORM
+    nothing   text; -- assigning a result is faster than PERFORM
 BEGIN
     IF current_setting(announced, true) = 'yes' THEN
         RETURN NULL;

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// errMisread is of a value that was read as another one.
+// errMisread means that the driver read a value that differs from the selected one.
 var errMisread = errors.New("it was read as another value")
 
-// CheckPool implements [backend.PoolChecker]. Where the server sends values as texts, which pgx asks for in its modes
-// exec and simple_protocol, pgx reads times only in the ISO style and bytes only as hex. So it reads one of each. And pgx takes
-// all texts for UTF-8, whatever client_encoding is, while the server converts them to that: a row with a character that the
-// encoding lacks would keep a whole page from being read.
+// CheckPool implements [backend.PoolChecker]. It selects a time and a byte string, because in its modes exec and
+// simple_protocol pgx receives values as text, and then reads times only in the ISO style and bytes only as hex. It checks
+// client_encoding, because the server converts texts to that encoding, but pgx always treats texts as UTF-8: one row with a
+// character that the encoding lacks would make a whole page unreadable.
 func (p *Postgres) CheckPool(ctx context.Context) error {
 	var style, output, client, server string
 	const settings = "SELECT current_setting('datestyle'), current_setting('bytea_output'), current_setting('client_encoding'), current_setting('server_encoding')"

@@ -14,9 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend]. Each table is asked in the order of its primary key, with
-// the limit: of the hot and the held rows that is one walk a lane. So a page takes no longer for a
-// larger table. A filter is applied to what the walks bring, where there is a bound on it.
+// List implements [backend.Backend]. It reads each table in the order of an index, up to a limit, so that
+// a page takes no longer for a larger table. It reads the hot and the held table lane by lane. With a
+// LookThrough the limit is higher, and the filter applies to the rows within it. A filter by message ids
+// has no limit; a filter by fields other than ids has none without a LookThrough.
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	after := " AND h.id > " + a.add(filter.AfterID, "bigint")
@@ -26,7 +27,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 		after += " AND h.id <= " + a.add(filter.UntilID, "bigint")
 	}
 	switch {
-	case filter.UntilID > 0: // all of these rows, from lane to lane
+	case filter.UntilID > 0: // all rows of these messages, lane by lane
 		perLane, together = math.MaxInt32, 0
 		after += " AND h.message_id = ANY (" + a.add(dialect.PostgresArray(filter.MessageIDs), "uuid[]") + ")"
 	case filter.ByID && len(filter.MessageIDs) == 0:
@@ -55,7 +56,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 		parts = append(parts, walk("hot as listed", p.table.Pending, after))
 	}
 	switch filter.State {
-	case storage.StateError: // which have an index by their ids
+	case storage.StateError: // parked rows have an index on ids
 		parts = append(parts, ordered("held as listed", p.table.Held, after+" AND h.state = 'error'"))
 	case storage.StatePending, storage.StateScheduled, storage.StateRetry, "":
 		parts = append(parts, walk("held as listed", p.table.Held, after))
@@ -79,7 +80,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 	return backend.ReadInfos(ctx, p.db, backend.Query{SQL: query, Args: a}, filter.MaxBytes)
 }
 
-// filter leaves out what is empty, so that an index may serve what is there.
+// filter returns the filter's conditions on a row t, without empty fields, so that the server can use an index.
 func (a *args) filter(filter backend.Filter) string {
 	where := "t.id > " + a.add(filter.AfterID, "bigint")
 	if filter.ByID {
@@ -106,8 +107,8 @@ func (a *args) filter(filter backend.Filter) string {
 	return where
 }
 
-// ChangeParked implements [backend.Backend]. It locks the parked rows that the filter
-// means.
+// ChangeParked implements [backend.Backend]. One statement locks the rows that the filter selects,
+// and changes them.
 func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) ([]int64, error) {
 	var a args
 	if what == backend.RedirectPending {
@@ -136,8 +137,8 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 	return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
 
-// Parked implements [backend.Backend]. Where statistics are old, as after very many were parked
-// at once, the planner takes nested loops for cheap that last minutes: it is kept from these.
+// Parked implements [backend.Backend]. It disables nested loops: with old statistics, for example
+// after many messages were parked in a short time, the planner underestimates loops that take minutes.
 func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := a.filter(filter)
@@ -191,10 +192,10 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))
 }
 
-// manyDeadRows is above what there is between two runs of the autovacuum that the tables are set to.
+// manyDeadRows is more than the hot table has between two runs of autovacuum with its settings.
 const manyDeadRows = 200_000
 
-// rights are those that a relay needs, each with its table. Locking a row takes the
+// rights returns the rights that a relay needs, each with its table. Locking a row needs the
 // right to UPDATE.
 func (p *Postgres) rights() (tables, needs []string) {
 	for _, needed := range []struct{ table, rights string }{
@@ -221,7 +222,7 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 			return wrong, err
 		}
 	}
-	for _, line := range plan { // how many rows come of a scan says little of how many it reads
+	for _, line := range plan { // a plan shows how many rows a scan returns, not how many it reads
 		for _, table := range []string{p.table.Pending, p.table.Held, p.table.Done, p.table.IDs} {
 			if name := p.bare(table); !strings.Contains(line, "Seq Scan on "+name+" ") && !strings.HasSuffix(line, "Seq Scan on "+name) {
 				continue
@@ -238,11 +239,11 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 	return "", nil
 }
 
-// Sample implements [backend.Explainer]: no method here depends on rows.
+// Sample implements [backend.Explainer]. It returns no rows, so a check of plans leaves out "begin epoch" and "acquire".
 func (p *Postgres) Sample(string) [][]driver.Value { return nil }
 
-// readsMostOf says whether a scan is to return a tenth of the table's rows or more, by the server's statistics, while all indexes are there:
-// then to read all of it takes less than to go by an index, as where half of the held rows are retries.
+// readsMostOf reports whether all indexes of the table exist, and the server estimates that the scan returns at least a
+// tenth of the rows. Such a scan is faster than an index, for example if half of the held rows are retries.
 func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, error) {
 	rows := "0"
 	if estimate := estimated.FindStringSubmatch(scan); estimate != nil {
@@ -257,25 +258,25 @@ func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, e
 	return right, err
 }
 
-// judgedBytes is the size of a table, and 0 as long as the server has no statistics of it: then it plans by assumptions, and
-// changes the plan once it has some.
+// judgedBytes returns the size of a table, or 0 if the server's statistics have no rows of the table: the server then plans
+// by assumptions, and changes the plan when it has statistics.
 func (p *Postgres) judgedBytes(ctx context.Context, table string) (bytes int, err error) {
 	err = backend.One(ctx, p.db, backend.Query{SQL: "SELECT CASE WHEN reltuples > 0 THEN pg_relation_size(oid) ELSE 0 END FROM pg_class WHERE oid = to_regclass($1::text)", Args: []any{table}}, &bytes)
 	return bytes, err
 }
 
-// largeTable is from where on a table isn't read whole at a whim, in bytes.
+// largeTable is the size, in bytes, above which Explain reports scans of a whole table.
 const largeTable = 4 << 20
 
-// bare is a table's name as plans have it.
+// bare returns a table's name as it appears in plans: without the schema and quotes.
 func (p *Postgres) bare(table string) string {
 	return strings.Trim(table[strings.LastIndex(table, ".")+1:], `"`)
 }
 
 var estimated = regexp.MustCompile(`rows=(\d+)`)
 
-// judgePlan looks for a scan or sort of a whole table. While the table is small that
-// is the best plan.
+// judgePlan reports a plan that scans the whole hot table, or sorts, if the server estimates
+// more than 10,000 rows. For a smaller table that is the best plan.
 func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
 	name := p.bare(p.table.Pending)
 	for _, line := range answer {

@@ -14,8 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A page's plan is kept, but for a minute after one took long, as it may be no good any more.
-func TestAPlanIsKeptWhileItIsQuick(t *testing.T) {
+// The server may keep a page's plan, except for a minute after a page that took long, because the plan may
+// have become a bad one.
+func TestPlanIsKeptWhileReadsAreQuick(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var takes time.Duration
@@ -31,19 +32,19 @@ func TestAPlanIsKeptWhileItIsQuick(t *testing.T) {
 		want := func(kept bool, when string) {
 			t.Helper()
 			if strings.Contains(read(), "generate_series") == kept {
-				t.Errorf("%s: a page's plan is kept: %t", when, !kept)
+				t.Errorf("%s: the plan of a page may be kept: %t", when, !kept)
 			}
 		}
-		want(true, "before")
+		want(true, "before any slow page")
 		takes = 99 * time.Millisecond
 		read()
-		want(true, "after a quick one")
+		want(true, "after a quick page")
 		takes = 101 * time.Millisecond
 		read()
 		takes = 0
-		want(false, "after a slow one")
+		want(false, "after a slow page")
 		time.Sleep(59 * time.Second)
-		want(false, "just before the minute is over")
+		want(false, "just before the minute ends")
 		time.Sleep(time.Second)
 		want(true, "a minute later")
 	})

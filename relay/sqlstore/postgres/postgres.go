@@ -1,6 +1,5 @@
-// Package postgres is the [backend.Backend] of PostgreSQL 13 and later. Its
-// statements stand in postgres.sql; those that depend on what is asked for are built here, in
-// settle.go and in operate.go, each in one place.
+// Package postgres has the [backend.Backend] of PostgreSQL 13 and later. Fixed statements
+// are in postgres.sql; the Go files build the statements that depend on the request.
 package postgres
 
 import (
@@ -21,27 +20,27 @@ import (
 //go:embed postgres.sql
 var file string
 
-// Postgres is a table in PostgreSQL.
+// Postgres is the backend of a table in PostgreSQL.
 type Postgres struct {
 	db       *sql.DB
 	dialect  dialect.Dialect
 	table    dialect.Table
 	reader   backend.Reader // nil for database/sql
 	sql      backend.Statements
-	bounded  []backend.Query // begins a transaction that doesn't wait long for locks
-	distrust atomic.Int64    // until then no plan is kept, in nanoseconds of Unix time
+	bounded  []backend.Query // limits the time that a transaction waits for a lock
+	distrust atomic.Int64    // the server plans each page until this time, in nanoseconds of Unix time
 }
 
 var _ backend.Backend = (*Postgres)(nil)
 
-// New returns the backend. The reader, if it isn't nil, reads pages.
+// New returns the backend. The reader, if it isn't nil, reads pages instead of database/sql.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) *Postgres {
 	statements := backend.ParseStatements(file, table, map[string]string{"words": words})
 	return &Postgres{db: db, dialect: d, table: table, reader: reader, sql: statements, bounded: []backend.Query{statements.Query("bound waiting")}}
 }
 
-// words is an array of 100 texts. The fragment {dear} compares a text with each of them only to look expensive to the
-// planner: it is never evaluated. See "dear" in postgres.sql.
+// words is an array of 100 texts. The expression {dear} compares a text with each of them, so that the planner
+// considers it expensive. The server never evaluates it. See "dear" in postgres.sql.
 var words = "{" + strings.Repeat("x,", 99) + "x}"
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
@@ -68,8 +67,8 @@ func (p *Postgres) Capabilities() backend.Capabilities {
 	}
 }
 
-// args are those of a statement that is built. Arrays go as text, which every driver
-// sends.
+// args collects the arguments of a statement. Arrays are sent as text, which every driver
+// supports.
 type args []any
 
 // add returns the placeholder for a value, cast to the type.
@@ -78,7 +77,7 @@ func (a *args) add(value any, as string) string {
 	return "$" + strconv.Itoa(len(*a)) + "::" + as
 }
 
-// timestamp is the form of times in arguments, in UTC. The zero time is before all others.
+// timestamp is the layout of times in arguments, in UTC. The zero time is before all others.
 const timestamp = "2006-01-02 15:04:05.999999+00"
 
 func (p *Postgres) inTx(ctx context.Context, work func(*sql.Tx) error) error {
@@ -92,9 +91,9 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error 
 	})
 }
 
-// Heartbeat implements [backend.Backend]. It begins an epoch where there is none.
+// Heartbeat implements [backend.Backend]. If the server has no epoch, it begins one.
 func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
-	const noEpoch = "-" // what the epoch is called before it has begun
+	const noEpoch = "-" // the epoch of a server that has none
 	var name string
 	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds(), self.Config.Text())
 	for {
@@ -121,7 +120,7 @@ func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl tim
 	return grants, xid, err
 }
 
-// ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
+// ChangeLeases implements [backend.Backend]. Each kind of change has a statement with its name.
 func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := p.sql.Query(string(change.Kind),
 		dialect.PostgresArray(backend.Column(leases, func(l *backend.Lease) int { return l.Lane })),
@@ -152,14 +151,14 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 	if !known {
 		p.reader = nil
 	}
-	if now := time.Now(); now.Sub(began) > tookLong { // for a while reads are planned anew
+	if now := time.Now(); now.Sub(began) > tookLong { // the server may have kept a bad plan
 		p.distrust.Store(now.Add(distrustFor).UnixNano())
 	}
 	return line, err
 }
 
-// page begins with a line about its snapshot and the server's epoch. Then come the rows,
-// up to the one that crosses the bound of bytes.
+// page returns the query of a read. The first line has the highest assigned id, the transaction's number if the read
+// requests it, the snapshot and the server's epoch. The rows follow, up to the one with which the payloads reach MaxBytes.
 func (p *Postgres) page(page backend.Read) backend.Query {
 	var a args
 	xid := "0"
@@ -185,10 +184,10 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 	return backend.Query{SQL: query, Args: a}
 }
 
-// ranges is a FROM clause that reads a range of the primary key for each position, one after the other, in the order
-// of lane and id, without rows of the topics in except that name no sinks; see "dear" in postgres.sql. It compares lane
-// and id separately: up to PostgreSQL 17 a comparison of
-// rows, (lane, id) <= (…), reads on to the end of the lane.
+// ranges returns a FROM clause of the pending rows at the positions, as t. It reads up to limit rows of one range of the
+// primary key for each position, one position after the other, and leaves out rows of the topics in except that name no
+// sinks. The COALESCE keeps the planner on the primary key; see "dear" in postgres.sql. The condition compares lane and id
+// separately, because up to PostgreSQL 17 a comparison of rows, (lane, id) <= (…), reads to the end of the lane.
 func (p *Postgres) ranges(a *args, positions []storage.Position, columns string, except []string, limit int) string {
 	where := ""
 	if len(except) > 0 {
@@ -210,17 +209,17 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns string,
 		"\n    ORDER BY h.lane, h.id LIMIT " + a.add(int64(limit), "bigint") + ") AS t"
 }
 
-// PostgreSQL may keep the plan of a read: to make one takes longer than to read few rows by it. A kept plan goes by
-// the primary key, unless the table had no disk block when the plan was made (it was vacuumed before its first row
-// came; it never shrinks): such a plan scans the table, once for each lane. So after a read longer than tookLong every
-// read is planned anew, for distrustFor.
+// PostgreSQL may keep the plan of a page, because planning takes longer than reading a few rows. A kept plan uses the
+// primary key, unless the table had no disk block when the server made the plan: the table was vacuumed before its first
+// row, and its file never shrinks. Such a plan scans the table once for each lane. After a page that took longer than
+// tookLong, the server therefore plans every page for distrustFor.
 const (
 	tookLong    = 100 * time.Millisecond
 	distrustFor = time.Minute
 )
 
-// planNow is a condition that is always true, and makes PostgreSQL plan the statement for each execution (a custom plan)
-// instead of once (a generic one); see "never" in postgres.sql.
+// planNow returns a condition that is always true. It makes PostgreSQL plan the statement for each execution (a custom
+// plan) instead of once (a generic plan); see "never" in postgres.sql.
 func (p *Postgres) planNow(a *args) string {
 	return "(" + a.add(true, "boolean") + " OR " + p.sql.Text("never") + ")"
 }
@@ -294,9 +293,9 @@ func (p *Postgres) Claim(ctx context.Context, request storage.ClaimRequest) ([]s
 	return backend.ReadRows(ctx, p.db, p.claim(request))
 }
 
-// claim materializes what it picked, as the planner might pick again for each row
-// otherwise, and exceed the limit. The order is that of one of the indexes for
-// claiming by rows.
+// claim returns the statement of a claim. It materializes picked, because otherwise the
+// server might run that SELECT again for each row, and so exceed the limit. The order of
+// picked is the order of one of the indexes for claiming by rows.
 func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 	var a args
 	all := p.sql.Text("every id")

@@ -1,58 +1,51 @@
--- What a relay asks of PostgreSQL 13 and later, as far as it has no moving parts. In
--- braces stand the tables' names (hot, held, done, lanes, relays, settings, epoch,
--- messages), and texts with a name above their use. What depends on what is asked for
--- is built in the Go files beside this one.
+-- The fixed statements of a relay on PostgreSQL 13 and later. The Go files in this directory build the statements that
+-- depend on the request. A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls,
+-- actions, epoch), for a text above with this name, or for the words of postgres.go.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
 
--- The number of this transaction, which then has one.
+-- The number of this transaction, which gets one if it has none.
 -- name: xid
 pg_current_xact_id()::text::bigint
 
--- The server's epoch: from a table that isn't logged. The server empties it whenever it
--- recovers from a crash or becomes the primary, and so whenever it may have lost what
--- it had committed. A clean restart leaves it. A standby can't read it.
+-- The server's epoch, from an unlogged table; '-' if none has begun. The server empties the table when it recovers from
+-- a crash or becomes the primary, the cases in which it may have lost commits. A clean restart keeps the table. A
+-- standby can't read it.
 -- name: server epoch
 COALESCE((SELECT epoch::text FROM {epoch}), '-')
 
--- The highest id that was given out, by the identity's sequence, whatever its name;
--- 0 before the first id.
+-- The highest assigned id, from the sequence of the identity column, whatever its name; 0 before the first id.
 -- name: given
 COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass), 0)
 
--- A condition that makes the server plan a statement for each execution (a custom plan),
--- where a parameter that is true stands before it: ($1::boolean OR {never}). A generic
--- plan would have to reckon with the count, which is dear; a custom plan, made for this
--- argument, leaves the condition out. Otherwise a plan that was made while the table was
--- empty would read the whole table when it is full. It works without a setting, and so
--- behind a pooler. Pages have it for a while after a read took long; see tookLong in
--- postgres.go.
+-- A part of ($1::boolean OR {never}), a condition whose parameter is true. It makes the server plan the statement for
+-- each execution (a custom plan), because a generic plan would include the count, which is expensive; a custom plan
+-- knows the parameter and leaves the count out. A generic plan that was made while the table was empty would read the
+-- whole table when it is full. The condition needs no setting, so it works behind a pooler. Reads of pages have it only
+-- for a while after a slow read; see tookLong in postgres.go.
 -- name: never
 (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
--- An expression that is dear to compute, and never is computed: it stands beside a bound
--- that isn't null, COALESCE(bound, {dear}). If the bound is a condition of an index, the
--- planner reckons with the price once; if it is a filter, or is checked again after a bitmap
--- of the index, once a row. So the planner takes the rows in the index's order, rather than
--- read and sort all of them. That is right even where its statistics say that there are no
--- rows, as they do after each vacuum of an empty table. The price must be about three times
--- that of a page which is read out of turn (random_page_cost 4). It is 12.5: of the 100
--- words that the text is compared with, the planner reckons with half, and for each with
--- 100 operations of 0.0025. The text must be one that the planner doesn't know, of a row or
--- of a SELECT. It would compare one that it knows, such as now(), with all the words each
--- time that it plans, which takes longer than the rest of planning.
+-- An expression that the planner considers expensive and that never runs, as in COALESCE(bound, {dear}) with a bound
+-- that isn't NULL. If the bound is a condition of an index, the planner counts the cost once; if it is a filter, or is
+-- rechecked after a bitmap scan, it counts the cost for each row. So the planner takes the rows in the order of the
+-- index, and doesn't read and sort all rows. This also works if its statistics show no rows, as they do after each
+-- vacuum of an empty table. The cost must be about three times the cost of a random page (random_page_cost 4). It is
+-- 12.5: the planner assumes that the text is compared with half of the 100 words, and 100 operations of 0.0025 for
+-- each. The text must be one that the planner doesn't know, from a row or a SELECT. The planner would compare a text
+-- that it knows, such as now(), with all words in each planning, which takes longer than the rest of planning.
 -- name: dear
 ((SELECT now()::text) @@ ANY ('{words}'::text[]))::int
 
--- The same beside a bound that is a time. A bound that is given beforehand has to stand
--- in a SELECT of its own: the planner would leave out all but a value.
+-- The same for a bound that is a time. If a bound is known before the statement runs, it must be a SELECT: of a
+-- COALESCE with a known value, the planner keeps only the value.
 -- name: dear time
 COALESCE(NULL, {dear}) * interval '1 s' + now()
 
--- Conditions of the indexes for claiming by rows that all rows meet; see dear. As
--- their bounds are not known beforehand, and are many, the planner expects few rows,
--- and so no reading of the whole index; which is what it gets, as there is a limit.
+-- Conditions of the indexes for claims by rows, which all rows meet; see "dear". The planner doesn't know the bounds,
+-- and there are many, so it expects few rows and doesn't plan to read the whole index. The limit of each statement
+-- makes this right.
 -- name: every id
 id >= COALESCE((SELECT -9223372036854775807), {dear}) AND id <= (SELECT 9223372036854775807)
         AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
@@ -71,32 +64,32 @@ claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), {dear time}) AND cl
         AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
         AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
 
--- When a held row is due: one without a time as one of the first of days.
+-- The time when a held row is due; the year 1 for a row without a time.
 -- name: due at
 COALESCE(available_at, '0001-01-01 00:00:00+00')
 
 -- name: is due
 state <> 'error' AND {due at} <= now() AND {due at} >= COALESCE((SELECT '-infinity'::timestamptz), {dear time})
 
--- Waiting: could be delivered now.
+-- The condition that a row of the hot or the held table could be delivered now.
 -- name: waiting
 COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
 
 -- name: held and waiting
 state = 'scheduled' AND COALESCE(available_at <= now(), true)
 
--- The columns of a row t. Where nearly all rows have the same value, a NULL is sent in its
--- place: it costs the server and the driver less.
 -- name: payload
 COALESCE(t.payload, convert_to(t.payload_text, 'UTF8'))
 
+-- The columns of a row t. NULL replaces a value that nearly all rows have, because it costs the server and the driver
+-- less.
 -- name: row
 t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     {payload}, t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
 
--- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt, and 16 for each of
--- the column holds.
+-- The flags are a sum: 1 has a payload, 2 is due later, 4 waits for its next attempt, and 16 times the column holds.
+-- NULL means 1.
 -- name: has payload
 CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 
@@ -108,7 +101,7 @@ CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 {row},
     {has payload} + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 
--- What a listing takes of each table, as the view has it.
+-- The columns of a list from each table, as the view of all messages has them.
 -- name: hot as listed
 h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
     h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
@@ -124,30 +117,30 @@ h.id, h.lane, 'done' AS state,
     h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
     0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at
 
--- The columns of a listing's row of the view.
+-- The columns of a row t of a list.
 -- name: listed row
 {row},
     {has payload} + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 
--- What stands in the place of a row.
+-- Placeholders for the columns of a row, for the first line of a page.
 -- name: no row
 0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 
--- The size of a payload is known without reading it, wherever it is kept.
+-- The size of a payload. The server finds it without reading the payload, wherever that is stored.
 -- name: size
 COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)
 
--- Rows that were locked are changed by their place. What is always true of g tells the
--- planner that they are few.
+-- Statements change the rows that they have locked by their ctid. The conditions on g below are always true, and make
+-- the planner expect few rows.
 -- name: place
 ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane
 
 -- name: is at place
 t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 
--- Leads statements that do nothing unless the table is claimed by rows, and locks the
--- way of claiming: who changes it at the same time either sees what they do, or they
--- see the change.
+-- The beginning of a statement that does nothing unless the table is claimed by rows. It locks the claim mode. So a
+-- concurrent change of the mode either waits and sees the statement's changes, or commits first, and the statement
+-- changes nothing.
 -- name: with claim
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
@@ -156,10 +149,10 @@ WITH claim AS MATERIALIZED (
 EXISTS (SELECT 1 FROM claim WHERE value = 'rows')
 
 -- ---------------------------------------------------------------------------------
--- Relays and the way of claiming.
+-- Relays and the claim mode.
 
--- Bounds the wait for locks: who changes the way of claiming may have to lock the
--- table, and whoever waits for that lock holds up all producers.
+-- Limits the wait for locks. A change of the claim mode may have to lock the table, and while it waits for that lock,
+-- all producers wait, too.
 -- name: bound waiting
 SELECT set_config('lock_timeout', '3s', true)
 
@@ -176,7 +169,7 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE until >= now() AND claim <> $1::text ORDER BY name
 
--- Waits for settles that are in flight.
+-- Waits for running settles, which hold locks on these rows.
 -- name: lock lanes
 SELECT lane FROM {lanes} ORDER BY lane FOR UPDATE
 
@@ -189,8 +182,8 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the way of claiming: who changes it at the same time sees either this relay, or
--- is seen. $1 name, $2 host, $3 version, $4 way of claiming, $5 microseconds to live, $6 setup.
+-- Locks the claim mode: a concurrent change either sees this relay, or commits first, and the relay isn't stored. $1
+-- name, $2 host, $3 version, $4 claim mode, $5 microseconds until the row expires, $6 setup.
 -- name: heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
@@ -207,15 +200,16 @@ INSERT INTO {epoch} DEFAULT VALUES ON CONFLICT DO NOTHING
 -- name: members
 SELECT name, setup, now() FROM {relays} WHERE until >= now() ORDER BY name
 
--- What a dead relay has ends now, as if its time were over. The fences grow: should it
--- live after all, it can't renew its leases before others have them.
+-- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
+-- relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET until = now() - interval '1 second', fence = fence + 1 WHERE owner = $1::text
 
 -- name: end claims
 UPDATE {hot} SET claimed_until = now() - interval '1 second' WHERE claimed_until >= now() AND claimed_by = $1::text
 
--- Leases that end with the relay's row get its end first, as what they were given for may still be sent.
+-- A lease whose until is NULL ends at leased_until of the relay's row. The statement deletes this row, so such a lease
+-- gets this time as its until: the relay may still be sending messages of the lane.
 -- name: deregister
 WITH gone AS (DELETE FROM {relays} WHERE name = $1::text RETURNING leased_until)
 UPDATE {lanes} SET until = COALESCE(gone.leased_until, now()) FROM gone WHERE owner = $1::text AND until IS NULL
@@ -226,23 +220,22 @@ DELETE FROM {relays} WHERE until < now() - interval '1 day'
 -- ---------------------------------------------------------------------------------
 -- Lanes.
 
--- When the lease of a lane l ends: at its own end, or where it has none with its owner's row. A lane without
--- an owner is free, and so is one whose owner's row is missing.
+-- The time when the lease of a lane l ends: until or, if it is NULL, leased_until of the owner's row. A lane without an
+-- owner is free, and so is a lane whose owner has no row.
 -- name: end of lease
 COALESCE(l.until, (SELECT r.leased_until FROM {relays} AS r WHERE r.name = l.owner), '-infinity')
 
--- Locks lanes that seem to be free. FOR UPDATE SKIP LOCKED passes over lanes that another relay is
--- taking or its owner is renewing, and over lanes in which a settle is in flight: a settle's lock
--- lasts until it has committed. $1 how many.
+-- Locks lanes that seem to be free. It skips lanes that another relay is taking or the owner is renewing, and lanes
+-- that are being settled, because a settle holds its locks until it has committed. $1 how many lanes.
 -- name: lock free lanes
 SELECT l.lane FROM {lanes} AS l WHERE {end of lease} < now()
 ORDER BY random() LIMIT $1::bigint FOR UPDATE OF l SKIP LOCKED
 
--- Takes those of the locked lanes that are still free. The statement before may have read the owner's row before
--- a renewal wrote it; this one sees each renewal that has committed, and whichever hasn't waits for these locks,
--- and then finds another fence. A new lease has an end of its own, as the relay may never hear of it: its first
--- renewal moves the end to the relay's row. $1 lanes, $2 relay, $3 microseconds of the lease, $4 by how
--- much the fences grow.
+-- Leases the locked lanes that are still free. "lock free lanes" may have read the owner's row before a renewal changed
+-- it. This statement sees all renewals that have committed; any other renewal waits for these locks, and then finds
+-- another fence. A new lease has its end in the lane's row, because the relay may never get this answer; the first
+-- renewal moves the end to the relay's row. $1 lanes, $2 relay, $3 microseconds of the lease, $4 by how much the fences
+-- grow.
 -- name: acquire
 UPDATE {lanes} AS l
 SET owner = $2::text, fence = l.fence + $4::bigint, until = now() + ($3::bigint * interval '1 microsecond'),
@@ -250,8 +243,8 @@ SET owner = $2::text, fence = l.fence + $4::bigint, until = now() + ($3::bigint 
 WHERE l.lane = ANY ($1::smallint[]) AND {end of lease} < now()
 RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), {xid}
 
--- The leases that hold of those that are given, one array a column: $1 lanes, $2
--- fences, $3 marks, $4 calm, $5 journals, $6 relay.
+-- The given leases, an array for each column: $1 lanes, $2 fences, $3 marks, $4 calm, $5 journals. "leases" selects
+-- those that are still valid for the relay $6.
 -- name: given leases
 unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
 
@@ -259,15 +252,16 @@ unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g
 FROM {given leases}
 WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
 
--- The marks that are given, if they were made in this epoch. $7 epoch; empty for any.
+-- The given marks if they were made in the current epoch, otherwise the stored ones. $7 their epoch; empty for any.
 -- name: given marks
 CASE WHEN $7::text = '' OR {server epoch} = $7::text THEN g.marks ELSE l.marks END
 
--- Locks the lanes whose leases hold, so that it waits for who takes them, and is waited for; moves the end of
--- the relay's leases in its own row; and writes lanes only where something changes: 64 rows in each renewal would leave
--- 115,000 dead versions in an hour, and no vacuum removes them under an old snapshot. Where the relay has no row, the lanes get
--- ends of their own. Other lanes of this relay's name are those of a relay before it, or are to run out: they keep the
--- end that they had. $8 microseconds of the lease; $9 lanes and $10 fences of all leases that the relay keeps.
+-- Locks the lanes whose leases are still valid: it waits for a takeover, and a takeover skips locked lanes. The end of
+-- the relay's leases is in the relay's row, and a lane's row is written only if something else changes: 64 rows in each
+-- renewal would leave 115,000 dead versions an hour, which no vacuum removes while an old snapshot is open. If the
+-- relay has no row, each lane gets its own end. Other lanes with this owner belong to an earlier relay of the same
+-- name, or their leases are to expire: they keep the end that they had. $8 microseconds of the lease; $9 lanes and $10
+-- fences of all leases that the relay keeps.
 -- name: renew
 WITH g AS MATERIALIZED (
     SELECT l.lane, l.fence, g.marks, g.calm,
@@ -304,12 +298,13 @@ SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
 SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 
 -- ---------------------------------------------------------------------------------
--- Reading. A page is built in read.go.
+-- Reading. postgres.go builds the reads of pages.
 
 -- name: last id
 SELECT {given}
 
--- Walks from lane to lane, as there is no index by ids alone. $1 an id.
+-- Selects the first hot or done row with at least the given id, and its created_at in milliseconds of Unix time. It
+-- visits each lane, because no index of the hot table has ids alone. $1 the id.
 -- name: written from
 SELECT id, (extract(epoch FROM created_at) * 1000)::bigint FROM (
     SELECT h.id, h.created_at FROM {lanes} AS l CROSS JOIN LATERAL
@@ -317,7 +312,7 @@ SELECT id, (extract(epoch FROM created_at) * 1000)::bigint FROM (
     UNION ALL (SELECT d.id, d.created_at FROM {done} AS d WHERE d.id >= $1 ORDER BY d.id LIMIT 1)
 ) AS w ORDER BY id LIMIT 1
 
--- What the first line of a page tells, by a transaction without a number.
+-- The first line of a page, by a transaction without a number: last id, 0, 0, snapshot, epoch.
 -- name: first line
 SELECT concat_ws(' ', {given}, 0, 0, pg_current_snapshot(), {server epoch})
 
@@ -332,49 +327,47 @@ SELECT {held row} FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
 WHERE ($3::boolean OR {never}) AND t.state <> 'error'
 
--- $1 lanes, $2 and $3 time and id after which to go on, $4 how many rows.
+-- $1 lanes, $2 and $3 time and id of the position after which rows are selected, $4 how many rows.
 -- name: due rows
 SELECT t.* FROM {held} AS t
 WHERE state <> 'error' AND {due at} <= now() AND lane = ANY ($1::smallint[])
     AND ({due at}, id) > (COALESCE((SELECT $2::timestamptz), {dear time}), $3::bigint)
 ORDER BY {due at}, id LIMIT $4::bigint
 
--- $5 bytes: cuts off what comes after the row that crosses the bound. $6 true.
+-- Selects due rows up to the row with which the payloads reach $5 bytes. $6 true.
 -- name: due
 SELECT {held row}
 FROM (SELECT t.*, sum({size}) OVER (ROWS UNBOUNDED PRECEDING) - ({size}) AS bytes_before
 FROM ({due rows}) AS t) AS t
 WHERE bytes_before < $5::bigint AND ($6::boolean OR {never})
 
--- Goes from lane to lane, and so stops at the limit, however many there are. $1 lanes,
--- $2 how many, $3 true.
+-- Visits one lane after the other, so that it stops at the limit, however many keys are blocked. $1 lanes, $2 how many
+-- keys, $3 true.
 -- name: blocked keys
 SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM unnest($1::smallint[]) AS l (lane)
 CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
 WHERE ($3::boolean OR {never}) LIMIT $2::bigint
 
--- Looks for each key by itself, so that no plan reads all that is held. $1 lanes, $2
--- keys, $3 true.
+-- Looks up each key separately, so that no plan reads the whole held table. $1 lanes, $2 keys, $3 true.
 -- name: blocked among
 SELECT k.lane, k.key, t.topic, t.sinks, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
 CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic, h.sinks) h.topic, h.sinks, h.id FROM {held} AS h
     WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.sinks, h.id) AS t
 WHERE ($3::boolean OR {never})
 
--- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later. $1 how many of
--- each table, $2 true.
+-- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
+-- neither claimed nor scheduled. $1 how many rows of each table, $2 true.
 -- name: remaining
 (SELECT id, lane, message_id::text, topic, message_key, sinks, 1 FROM {held} WHERE {is due} AND ($2::boolean OR {never}) LIMIT $1::bigint)
 UNION ALL (SELECT id, lane, message_id::text, topic, message_key, sinks, 0 FROM {hot} WHERE {waiting} LIMIT $1::bigint)
 
 -- ---------------------------------------------------------------------------------
--- Done rows. A settle is built in settle.go.
+-- Done rows. settle.go builds the settles.
 
--- Goes on from where the purge before ended: entries of deleted rows stay in the index
--- for as long as a transaction may still see them, and each purge from the index's
--- beginning would pass over all of them. It says how many it deleted, and where the
--- next one may begin. $1 microseconds that rows are kept, $2 since when, $3 how many,
--- $4 true.
+-- Continues where the previous purge ended. The index keeps the entries of deleted rows while a transaction may still
+-- see the rows, and a purge from the beginning of the index would read all of them. Returns the number of deleted rows,
+-- and the time from which the next purge may begin. $1 microseconds that rows are kept, $2 the time from which to
+-- begin, $3 how many rows, $4 true.
 -- name: purge
 WITH old AS MATERIALIZED (
     SELECT {place} FROM {done} WHERE finished_at < now() - ($1::bigint * interval '1 microsecond')
@@ -383,8 +376,8 @@ WITH old AS MATERIALIZED (
 gone AS (DELETE FROM {done} AS t USING old AS g WHERE {is at place} RETURNING t.finished_at)
 SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone
 
--- The lowest row of each lane is found by the key's index; see dear. $1 microseconds that
--- rows are kept, $2 how many, $3 true.
+-- The primary key's index finds the lowest row of each lane; see "dear". $1 microseconds that ids are kept, $2 how many
+-- ids, $3 true.
 -- name: purge ids
 WITH old AS MATERIALIZED (
     SELECT i.message_id FROM {ids} AS i
@@ -397,21 +390,20 @@ WITH old AS MATERIALIZED (
 DELETE FROM {ids} AS i USING old AS g WHERE i.message_id = g.message_id
 
 -- ---------------------------------------------------------------------------------
--- Claiming by rows. A claim is built in rows.go.
+-- Claiming by rows. postgres.go builds the claim.
 
 -- $1 true.
 -- name: a free row
 SELECT id FROM {hot} WHERE claimed_until IS NULL AND {every id} AND ($1::boolean OR {never}) ORDER BY id LIMIT 1
 
--- What reclaim would begin with. $1 true.
+-- A row that a reclaim would free or move. $1 true.
 -- name: an ended claim
 SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < now() AND ($1::boolean OR {never}) ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM {held} WHERE {is due} AND ($1::boolean OR {never}) ORDER BY {due at}, id LIMIT 1) AS h
 
--- Goes through all claims, of which there are as many as relays have in hand: there is
--- no index by id, and a row's lane isn't known. A row that is locked is being settled or
--- handled, and nobody else gets it meanwhile. $1 token, $2 ids, $3 microseconds of the
--- claim, $4 true.
+-- Reads all claimed rows, because there is no index by id and a row's lane isn't known; these are only the rows that
+-- relays have in memory. A locked row is being settled or handled, and no other relay can claim it meanwhile: it isn't
+-- extended, and counts as still claimed. $1 token, $2 ids, $3 microseconds of the claim, $4 true.
 -- name: extend
 {with claim},
 given AS MATERIALIZED (
@@ -426,7 +418,7 @@ extended AS (UPDATE {hot} AS t SET claimed_until = now() + ($3::bigint * interva
     RETURNING t.id)
 SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found)
 
--- $1 how many, $2 true.
+-- $1 how many rows, $2 true.
 -- name: free ended claims
 {with claim},
 ended AS MATERIALIZED (
@@ -436,9 +428,9 @@ UPDATE {hot} AS t
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(t.crashes, 2000000000) + 1
 FROM ended AS g WHERE {is at place} AND ($2::boolean OR {never})
 
--- Passes over rows whose lane and id a hot row has, as one may after ids began anew; of
--- several held rows with one id, one comes back at a time. A count is asked for each
--- row, whatever a planner makes of it. $1 how many, $2 true.
+-- Moves due rows to the hot table. Of several held rows with one lane and id, one moves at a time. A held row stays
+-- while a hot row has the same lane and id, which is possible after the id sequence was reset. A condition with COUNT
+-- makes every planner run the subquery for each row. $1 how many rows, $2 true.
 -- name: bring back
 {with claim},
 due AS MATERIALIZED (
@@ -453,10 +445,10 @@ INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, he
 SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks FROM back
 
 -- ---------------------------------------------------------------------------------
--- Operating. A listing, a requeue and a discard are built in operate.go.
+-- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Looks at so many rows of each place: what those of a large table are is reckoned by the
--- estimates. $1 how many.
+-- Counts up to $1 hot rows, held rows that aren't parked, parked rows and done rows. For more hot or done rows, the
+-- store uses "estimates".
 -- name: counts
 SELECT 'hot', state, count(*) FROM (
     SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT $1::bigint
@@ -470,13 +462,13 @@ UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT FROM {done} LIMIT $1::big
 -- name: count claimed
 SELECT count(*) FROM {hot} WHERE claimed_until > now()
 
--- As the planner does: the rows of a page by the statistics, and the pages that there are now.
+-- Estimates as the planner does: the rows of a page according to the statistics, times the current number of pages.
 -- name: estimates
 SELECT place, (GREATEST(reltuples, 0) / GREATEST(relpages, 1) * (pg_relation_size(c.oid) / current_setting('block_size')::bigint))::bigint
 FROM (VALUES ('hot', '{hot}'::regclass), ('done', '{done}'::regclass)) AS t (place, oid) JOIN pg_class AS c ON c.oid = t.oid
 
--- A row's age counts from when it could be delivered first. The oldest are looked for among
--- the first of each lane: so it takes no longer for a larger table. $1 how many of each.
+-- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. It
+-- examines the first $1 hot rows of each lane, so it takes no longer for a larger table.
 -- name: oldest
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
     SELECT GREATEST(created_at, available_at) AS since FROM {lanes} AS l CROSS JOIN LATERAL (
@@ -484,7 +476,7 @@ SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::
         ORDER BY h.lane, h.id LIMIT $1::bigint) AS first WHERE {waiting}
     UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {is due} AND state = 'scheduled') AS p
 
--- A retry's age counts from when its message was written.
+-- A retry's age counts from the time when its message was written.
 -- name: oldest retry
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(created_at)) * 1000, 0))::bigint FROM {held} WHERE state = 'retry'
 
@@ -503,7 +495,7 @@ SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >=
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND COALESCE(l.until, r.leased_until) >= now()), r.setup
 FROM {relays} AS r ORDER BY r.name
 
--- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- The database's time, the age in milliseconds of the oldest done row, and the time zone.
 -- name: clock
 SELECT clock_timestamp(), (extract(epoch FROM now() - (SELECT min(finished_at) FROM {done})) * 1000)::bigint, current_setting('TimeZone')
 
@@ -513,9 +505,9 @@ SELECT count(*) FROM {lanes} AS l WHERE {end of lease} >= now()
 -- ---------------------------------------------------------------------------------
 -- Checking.
 
--- Sessions that take ids ahead, by CACHE, write low ids after high ones were read, and
--- no snapshot tells. Without the right to see the sequence it looks as if ids began
--- anew all the time.
+-- Settings of the sequence with which ids are not assigned in order. With a CACHE, sessions reserve ids and write low
+-- ids after a relay has read higher ones, which no snapshot shows. A user without the right to see the sequence would
+-- see no last id, as if the sequence had been reset.
 -- name: ids out of order
 SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
     ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
@@ -535,27 +527,28 @@ SELECT name, value FROM (VALUES
 WHERE current_setting(name) = value
 UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery()
 
--- The rights that the user lacks. $1 tables, $2 what is needed of each.
+-- The rights that the user lacks. $1 tables, $2 the right that is needed on each; a table is listed once for each
+-- right.
 -- name: missing rights
 SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
 WHERE NOT has_table_privilege(name, need)
 UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('{hot}', 'id')
 WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT')
 
--- What turns autovacuum on again, if it is off for the server or for one of the tables $1.
+-- Statements that turn autovacuum on again, if it is off for the server or for one of the tables $1.
 -- name: autovacuum off
 SELECT 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()' WHERE NOT current_setting('autovacuum')::boolean
 UNION ALL SELECT 'ALTER TABLE ' || n.name || ' RESET (autovacuum_enabled)' FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
 WHERE EXISTS (SELECT 1 FROM unnest(c.reloptions) AS o WHERE o IN ('autovacuum_enabled=false', 'autovacuum_enabled=off'))
 
--- Of the tables $1 those that are mostly dead rows.
+-- Those of the tables $1 that have more than $2 dead rows, and more dead than living rows.
 -- name: dead rows
 SELECT n.name, 'has', pg_stat_get_dead_tuples(c.oid), 'dead rows beside', pg_stat_get_live_tuples(c.oid), 'living ones, and was vacuumed',
     COALESCE(to_char(GREATEST(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)), 'YYYY-MM-DD HH24:MI'), 'never')
 FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
 WHERE pg_stat_get_dead_tuples(c.oid) > $2::bigint AND pg_stat_get_dead_tuples(c.oid) > pg_stat_get_live_tuples(c.oid)
 
--- $1 a table, $2 the rows that a scan of it is to return, $3 the indexes that it has to have.
+-- True if a scan that returns $2 rows returns at least a tenth of the table $1, and the table has all indexes $3.
 -- name: reads most of a table
 SELECT $2::bigint >= c.reltuples / 10 AND NOT EXISTS (
     SELECT 1 FROM unnest($3::text[]) AS n (name) WHERE NOT EXISTS (SELECT 1 FROM pg_index AS i WHERE i.indexrelid = to_regclass(n.name) AND i.indisvalid))
@@ -565,7 +558,7 @@ FROM pg_class AS c WHERE c.oid = to_regclass($1::text)
 SELECT min(xact_start)::timestamp(0)::text FROM pg_stat_activity WHERE backend_type = 'client backend' HAVING min(xact_start) < now() - interval '10 minutes'
 
 -- ---------------------------------------------------------------------------------
--- Replays: what is known of each is a line of JSON among the settings.
+-- Replays. The setting replay.NAME has the state of a replay, as JSON.
 
 -- name: replays
 SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER BY name
@@ -573,16 +566,16 @@ SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER B
 -- name: last delivered
 SELECT COALESCE(max(id), 0) FROM {done}
 
--- Name, text.
+-- Arguments: name, text.
 -- name: begin replay
 INSERT INTO {settings} (name, value) VALUES ('replay.' || $1::text, $2::text) ON CONFLICT (name) DO NOTHING
 
--- New text, name, the text that it had.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
 -- name: change replay
 UPDATE {settings} SET value = $1::text WHERE name = 'replay.' || $2::text AND value = $3::text
 
 -- ---------------------------------------------------------------------------------
--- What operators have put in force, and what they have done.
+-- Controls that operators have set, and the log of their actions.
 
 -- name: controls in force
 SELECT kind, name, COALESCE(rate, 0), ends_at, made_by, made_at, reason FROM {controls} WHERE ends_at IS NULL OR ends_at > now() ORDER BY kind, name
@@ -593,17 +586,17 @@ DELETE FROM {controls} WHERE ends_at <= now()
 -- name: lift control
 DELETE FROM {controls} WHERE kind = $1::text AND name = $2::text
 
--- Kind, name, rate, for how many microseconds, by whom, why.
+-- Arguments: kind, name, rate, duration in microseconds (NULL: no end), author, reason.
 -- name: set control
 INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
 VALUES ($1::text, $2::text, $3::bigint, now() + ($4::bigint * interval '1 microsecond'), $5::text, now(), $6::text)
 
--- Id, by whom, what, of what, why.
+-- Arguments: id, author, action, target, reason.
 -- name: begin action
 INSERT INTO {actions} (id, made_by, action, target, reason, made_at)
 VALUES ($1::text::uuid, $2::text, $3::text, $4::text, $5::text, now())
 
--- How many were changed, id.
+-- Arguments: number of changed messages, id.
 -- name: end action
 UPDATE {actions} SET changed = $1::bigint WHERE id = $2::text::uuid
 

@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Delivered implements [backend.Backend]. It walks along the key.
+// Delivered implements [backend.Backend]. It reads the rows in the order of the primary key.
 func (p *Postgres) Delivered(ctx context.Context, filter backend.Filter, untilID int64) ([]backend.DeliveredRow, error) {
 	var a args
 	query := "SELECT t.id, t.lane, t.message_id::text, t.topic, t.headers::text, t.sinks\nFROM " + p.table.Done + " AS t\nWHERE " + a.filter(filter) + " AND t.id <= " + a.add(untilID, "bigint") +

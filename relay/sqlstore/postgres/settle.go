@@ -12,31 +12,31 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A settle is one statement, WITH one common table expression after the other:
+// A settle is one statement with common table expressions. It has only the ones that its settlements need:
 //
-//	held    the leases that hold, locked against a takeover (by lanes)
-//	given   what is to be settled, of lanes that are held; as lists of ids, or row by row
-//	found   the claimed rows of given, with their tokens (by rows)
-//	hot     rows that leave the hot table, deleted
-//	back    rows that leave the held table as they are done, deleted
-//	done    those of both that are done, inserted where done rows are kept
-//	moved   hot rows that wait for another time, inserted among the held ones
-//	stayed  held rows that stay there, changed
-//	freed   claimed rows that are given back, changed
+//	held     the leases that are still valid, locked against a takeover (by lanes)
+//	given    the settlements (by lanes, those whose leases are in held), as lists of ids or as rows
+//	found    the rows of the settlements, with their tokens (by rows)
+//	claimed  the found rows that still have the claim's token (by rows, if not all rows are done)
+//	hot      hot rows that are done or move to the held table, deleted
+//	back     held rows that are done, deleted
+//	done     the done rows of hot and back, inserted into the done table if done rows are kept
+//	moved    the other rows of hot, inserted into the held table
+//	stayed   held rows that stay in the held table, updated
+//	freed    claimed rows that are released, updated
 //
-// Its answer counts what was changed.
+// The statement returns the number of changed rows, the transaction's number, and the facts that statement.facts selects.
 
-// statement is a settle that is being built.
+// statement builds a statement that begins with common table expressions.
 type statement struct {
 	args
-	parts   []string // its expressions
-	changes []string // the names of those whose rows count as changed
-	facts   string   // what it tells beside these
+	parts   []string // the expressions
+	changes []string // the names of the parts whose rows count as changed
+	facts   string   // selects the valid leases, or the number of rows that belong to another relay
 }
 
-// Settle implements [backend.Backend]. In a transaction of its own it is that
-// statement alone, but for dead letters, which are written before it. Most batches have nothing
-// but hot rows that are done.
+// Settle implements [backend.Backend]. It runs one statement. If there are dead letters, it first
+// writes them in the same transaction. In most batches all rows are hot rows that are done.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	groups := backend.GroupsOf(settlements)
 	plain := len(groups.HotDone) == len(settlements) && !backend.NamesSinks(&settlements[0])
@@ -69,9 +69,9 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 	return p.run(ctx, p.db, with)
 }
 
-// leasesThatHold begins a statement with the leases, which it locks. A takeover locks a lane FOR
-// UPDATE, and so doesn't get one in which a settle is in flight; a settle that waited for a
-// takeover finds the new fence. Renewals change no key and pass.
+// leasesThatHold adds the expression held: the leases that are still valid. It locks their lanes FOR
+// KEY SHARE. A takeover locks a lane FOR UPDATE, so it skips a lane that is being settled. A settle
+// that waited for a takeover finds the new fence. A renewal changes no key, so it doesn't wait.
 func (p *Postgres) leasesThatHold(with *statement, relay string, settlements []storage.Settlement) {
 	leases := backend.LeasesOf(settlements)
 	with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
@@ -80,7 +80,7 @@ func (p *Postgres) leasesThatHold(with *statement, relay string, settlements []s
 		" ON l.lane = s.lane AND l.fence = s.fence AND l.owner = "+with.add(relay, "text")+" ORDER BY l.lane FOR KEY SHARE OF l)")
 }
 
-// run carries the statement out, and reads what it has changed.
+// run runs the statement and reads its result.
 func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) (backend.Settled, error) {
 	query := "WITH " + strings.Join(with.parts, ",\n") +
 		"\nSELECT 'changed', (SELECT count(*) FROM " + strings.Join(with.changes, ") + (SELECT count(*) FROM ") + "), 0::bigint" +
@@ -90,14 +90,14 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 	return backend.ReadSettled(ctx, q, backend.Query{SQL: query, Args: with.args})
 }
 
-// SettleParts implements [backend.Backend]. It is one statement, too, with these expressions
-// beside held and given; what they return has the sinks that the settlement is for:
+// SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one
+// statement with the expressions held and given, and these, which return rows with the settled sinks:
 //
-//	hot     rows of the hot table, changed
-//	back    rows of the held table, changed
-//	parted  rows of both, with what became of them
-//	done    those that are done, inserted where done rows are kept
-//	moved   those that wait or are parked, inserted among the held ones
+//	hot     rows of the hot table, updated to the other sinks
+//	back    rows of the held table, updated to the other sinks
+//	parted  the rows of hot and back, with the values of their settlements
+//	done    the done rows of parted, inserted into the done table if done rows are kept
+//	moved   the rows of parted that wait or are parked, inserted into the held table
 func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	if _, err := backend.Exec(ctx, tx, p.deadLetters(relay, settlements)...); err != nil {
 		return backend.Settled{}, err
@@ -131,8 +131,8 @@ func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, ke
 	return p.run(ctx, tx, with)
 }
 
-// deadLetters are written before their rows move: of the rows that the settle is about to change,
-// which are locked. Who settles the same rows at the same time waits, and then finds none.
+// deadLetters returns the statements that write dead letters. They run before the rows move, and
+// lock the rows: a concurrent settle of the same rows waits, and then finds none.
 func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (queries []backend.Query) {
 	hot, held := backend.DeadLettersOf(settlements)
 	for _, some := range [][]storage.Settlement{hot, held} {
@@ -157,9 +157,9 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 	return queries
 }
 
-// copies writes the messages that settlements have as their DeadLetter: of those rows of a table
-// that meet a condition, which are locked. Each is found by its key, as the planner is told by
-// LIMIT; claim is what given is joined with.
+// copies returns the statement that writes the DeadLetters of settlements, except those whose rows
+// don't meet the condition. It locks the rows that it copies. LIMIT makes the planner find each row by
+// its key. claim is appended to the expression given: a join with held, or nothing.
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
 	c.rows(settlements)
@@ -179,23 +179,22 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id", Args: with.args}
 }
 
-// settleDone finds the hot rows list by list. The rows of a lane that are done together
-// mostly lie together, so that a walk from the first to the last of a list finds
-// them for a third of what it takes to look up each by itself. To look up a list of
-// ids would cost the same; but the planner takes that for ten lookups, and reads all
-// of the table rather where it has few statistics.
+// settleDone adds the expressions for a batch in which all rows are hot rows that are done. It divides the ids into
+// lists, and the server reads all rows from the first to the last id of a list. Rows of a lane that are done together are
+// mostly neighbors, so this costs a third of looking up each row. A condition with a list of ids (= ANY) would cost the
+// same, but the planner assumes ten lookups for it, and with few statistics prefers to scan the whole table.
 //
-// A row is deleted only if it has the message that was settled. The ids of all messages are given as one string of
-// bytes, 16 for each, in the order of the lists: the place of a row's id among the ids tells which 16 are its own. As
-// bytes they cost the server a tenth of what it takes to read an array of ids.
+// The server deletes a row only if the row has the settled message. One argument has all message ids as bytes, 16 for
+// each, in the order of the lists. The position of a row's id in the lists determines the 16 bytes that the server
+// compares with the row's message id. Reading an array of message ids would cost the server ten times as much.
 //
-// By rows, the rows aren't locked first, which would cost as much as to delete them. A row that another transaction has
-// changed since the statement began stays as it is. A row that was found and not deleted is another's claim by now, and
-// counts as fenced. The condition on given that is always true (lane + 0 = lane) tells the planner that there are few.
+// By rows, the statement doesn't lock the rows first, because locking costs the same as deleting. A row that another transaction
+// has changed since the statement began stays as it is. A row that was found and not deleted belongs to another claim, and
+// counts as fenced. The condition lane + 0 = lane is always true, and makes the planner expect few rows in given.
 //
 // If done rows are kept, the deleted rows get their outcomes from g. If all outcomes are the same, g is a single row of
-// values, as a join costs more than the move itself. Else g is joined by the rows' ids; and by their messages, too, if an
-// id occurs twice, which costs the server as much again.
+// values, because a join costs more than the move itself. Otherwise the deleted rows are joined with g by id. If an id
+// occurs twice, they are joined by id and message, which costs the server twice as much.
 func (p *Postgres) settleDone(with *statement, relay string, keep bool, settlements []storage.Settlement) {
 	claim, where, columns, among := "", "JOIN held USING (lane, fence)", "h.ctid AS place", ""
 	if byRows := settlements[0].Token != ""; byRows {
@@ -251,21 +250,22 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 	ids := backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })
 	c.array("id", with.add(dialect.PostgresArray(ids), "bigint[]"))
 	using := "id"
-	if slices.Sort(ids); len(slices.Compact(ids)) < len(settlements) { // an id may be of two lanes or messages
+	if slices.Sort(ids); len(slices.Compact(ids)) < len(settlements) { // rows of two lanes or messages have the same id
 		c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
 		using = "id, message_id"
 	}
 	with.parts = append(with.parts, done+"JOIN ("+c.from()+") AS g USING ("+using+"))")
 }
 
-// settleEach is for all other batches. It finds each row by its lane, id and message, and
-// changes the rows t by their places, t.ctid = g.place, one row after the other: joined by
-// their keys they would be found by a scan of the table wherever the planner takes it for
-// small. It has an expression for each way that one of the rows goes.
+// settleEach adds the expressions for all other batches: one for each change that some rows need. It
+// finds each row by its lane, id and message, and held rows also by their sinks. It changes the rows t
+// by their places, t.ctid = g.place, because for a join by keys the planner would scan a table that it
+// assumes to be small.
 //
-// By rows, they are locked, so that their tokens are known; one that another transaction
-// has changed since the statement began is counted as it is then, and not changed. The
-// conditions of claimed that are always true tell the planner that there are few.
+// By rows, it locks the rows first, so that their tokens don't change. If another transaction has
+// changed a row since the statement began, the row's new token decides whether it counts as fenced,
+// and the row isn't changed. The conditions of claimed on lane and id are always true, and make the
+// planner expect few rows.
 func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, groups backend.Groups) {
 	var done []string
 	byRows := settlements[0].Token != ""
@@ -339,19 +339,19 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	}
 }
 
-// done inserts what is selected where done rows are kept.
+// done returns the expression that inserts the selected rows into the done table.
 func (p *Postgres) done(selected, relay string) string {
 	return "done AS (INSERT INTO " + p.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)" +
 		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", now(), NULLIF(receipt, ''), " + relay + " FROM (" + selected + ") AS d)"
 }
 
-// moved inserts rows among the held ones.
+// moved returns the expression that inserts rows into the held table.
 func (p *Postgres) moved(from string) string {
 	return "moved AS (INSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.Changing + ", state, holds)" +
 		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", state, holds FROM " + from + ")"
 }
 
-// Which row h a settlement g is about, and what it changes in a row t.
+// Conditions that h is the row of the settlement g, and the values that g gives a row t.
 const (
 	theRow        = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id"
 	theRowOfSinks = theRow + " AND h.sinks = g.sinks LIMIT 1"
@@ -359,9 +359,9 @@ const (
 	newError      = "COALESCE(NULLIF(g.error, ''), t.last_error)"
 )
 
-// given selects rows that are given as arrays. A column whose values are all the
-// same is given once: most batches are all done, at their first attempt, and an array
-// costs as much as the row's own change does.
+// given builds a SELECT of the settlements' values. A column is an array, or a single value if all
+// settlements share it: in most batches all rows are done at their first attempt, and an array costs
+// the same as the change of the rows.
 type given struct {
 	args                    *args
 	arrays, names, selected []string
@@ -375,7 +375,7 @@ func add[T comparable](c *given, name, as string, values []T) {
 	}
 }
 
-// rows adds the columns that say which rows are meant, and under which lease, unless they are claimed by a token.
+// rows adds the columns that identify the rows: id, lane and message, and by lanes the fence.
 func (c *given) rows(settlements []storage.Settlement) {
 	c.array("id", c.args.add(dialect.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
 	c.array("lane", c.args.add(dialect.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
@@ -385,7 +385,7 @@ func (c *given) rows(settlements []storage.Settlement) {
 	}
 }
 
-// outcomes adds the columns that say in which table the rows are (held), and what becomes of them.
+// outcomes adds the columns with the rows' new values, and held, which is true for rows of the held table.
 func (c *given) outcomes(settlements []storage.Settlement) {
 	add(c, "state", "text", backend.Column(settlements, func(s *storage.Settlement) string { return string(s.State) }))
 	add(c, "held", "boolean", backend.Column(settlements, func(s *storage.Settlement) bool { return s.Deferred }))
@@ -407,27 +407,27 @@ func (c *given) from() string {
 	return "SELECT " + strings.Join(c.selected, ", ") + " FROM unnest(" + strings.Join(c.arrays, ", ") + ") AS u (" + strings.Join(c.names, ", ") + ")"
 }
 
-// messageIDs is the text of an array. The ids need no quotes.
+// messageIDs returns the message ids as the text of an array. They need no quotes.
 func messageIDs(settlements []storage.Settlement) string {
 	return "{" + strings.Join(backend.Column(settlements, func(s *storage.Settlement) string { return s.MessageID }), ",") + "}"
 }
 
-// The rows that lie between the first and the last row of a list are looked at,
-// and compared with each id of it: a list is short, and what lies far from the
-// others has one of its own. A lane has about each 64th id.
+// The server reads all rows between the first and the last id of a list, and compares each
+// of them with the ids of the list. A list is therefore short, and has no wide gaps. A lane
+// has about every 64th id.
 const (
-	listLength = 32
-	listGap    = 512 // ids
+	listLength = 32  // maximum number of ids
+	listGap    = 512 // maximum difference of two successive ids
 )
 
-// idList are rows of one lane that were read under one lease, by their ids.
+// idList has ids of rows of one lane that were read with one lease.
 type idList struct {
 	storage.Lease
-	ids    []int64 // in their order, each once
-	before int     // how many are in the lists before it
+	ids    []int64 // ascending, without duplicates
+	before int     // the number of ids in the lists before this one
 }
 
-// listsOf has the settlements, which are in the order of lanes and ids, in lists.
+// listsOf divides the ids of the settlements, which are ordered by lane and id, into lists.
 func listsOf(settlements []storage.Settlement) (lists []idList) {
 	ids := backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })
 	for i := range settlements {

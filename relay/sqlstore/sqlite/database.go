@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Database returns what relays need of the database.
+// Database returns the [backend.Database] of SQLite.
 func Database() backend.Database {
 	return backend.Database{
 		Schema: schema(),
@@ -20,7 +20,8 @@ func Database() backend.Database {
 	}
 }
 
-// pathOf reads what follows the scheme: a path, or // and an absolute path. There are no escapes and no parameters.
+// pathOf returns the file's path from the part of a URL after the scheme, which is a path, or // and an absolute path. It has
+// no escapes and no parameters.
 func pathOf(path string) (string, error) {
 	if after, slashes := strings.CutPrefix(path, "//"); slashes {
 		if !strings.HasPrefix(after, "/") {

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// openAs is how both usual drivers open a file. Drivers pass over parameters
-// that they don't know without a word.
+// openAs describes how to open a file with both usual drivers. Drivers ignore
+// unknown parameters without an error.
 const openAs = "open the file as file:NAME?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL" +
 	" (modernc.org/sqlite before 1.55: &_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL))"
 
-// CheckPool implements [backend.PoolChecker]. It refuses a pool whose transactions fail as soon as two of them come
-// together. What one connection was told by a statement, the others don't know: so
-// two are asked, where the pool has more than one.
+// CheckPool implements [backend.PoolChecker]. It rejects a pool whose transactions fail when two of them run
+// concurrently. A PRAGMA statement sets only one connection of a pool, so CheckPool checks two connections,
+// unless the pool may have only one.
 func (s *SQLite) CheckPool(ctx context.Context) error {
 	db := s.db
 	first, err := db.Conn(ctx)
@@ -37,7 +37,7 @@ func (s *SQLite) CheckPool(ctx context.Context) error {
 	return checkBegin(ctx, first, second)
 }
 
-// leastBusyTimeout is in milliseconds.
+// leastBusyTimeout is the shortest busy_timeout that CheckPool accepts, in milliseconds.
 const leastBusyTimeout = 1000
 
 func checkPragmas(ctx context.Context, conn *sql.Conn) error {
@@ -58,7 +58,7 @@ func checkPragmas(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// checkBegin tries whether a transaction that has only begun keeps another one
+// checkBegin checks that a transaction that has only begun prevents another one
 // from writing, as BEGIN IMMEDIATE does.
 func checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
 	tx, err := first.BeginTx(ctx, nil)

@@ -15,9 +15,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend]. Each table that may have such messages is walked in the order of
-// ids, and the walks are merged: they end at the limit, or where as many rows were looked through as
-// are to be.
+// List implements [backend.Backend]. It reads each table that may have such messages in the order of
+// ids, and merges the rows up to the limit. If the filter limits the rows to examine, the read of each
+// table ends LookThrough rows after AfterID.
 func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var parts []string
 	var args []any
@@ -42,7 +42,7 @@ func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 		walk("hot as listed", s.table.Pending+" AS t NOT INDEXED", "hot state", "")
 	}
 	switch filter.State {
-	case storage.StateError: // which have an index by their ids
+	case storage.StateError: // parked rows have an index on ids
 		walk("held as listed", s.table.Held+" AS t INDEXED BY "+s.table.IndexName("held_error"), "", "t.state = 'error' AND ")
 	case "", storage.StatePending, storage.StateScheduled, storage.StateRetry:
 		walk("held as listed", s.table.Held+" AS t NOT INDEXED", "held state", "")
@@ -57,7 +57,7 @@ func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 	return backend.ReadInfos(ctx, s.db, query(strings.Join(parts, "\nUNION ALL ")+"\nORDER BY 1 LIMIT ?", append(args, int64(filter.Limit))...), filter.MaxBytes)
 }
 
-// conditions leave out what is empty.
+// conditions returns the filter's conditions on a row t and their arguments, without empty fields.
 func conditions(filter backend.Filter) (string, []any) {
 	where, args := []string{"t.id > ?"}, []any{filter.AfterID}
 	add := func(wanted bool, condition string, values ...any) {
@@ -101,7 +101,7 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		" ORDER BY t.id LIMIT ?) RETURNING id", args...))
 }
 
-// redirectPending moves hot rows, whose ids the query selects, to the held ones.
+// redirectPending moves the hot rows whose ids the query selects to the held table, for the sink to.
 func (s *SQLite) redirectPending(ctx context.Context, to string, pending backend.Query) (ids []int64, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		var id int64
@@ -143,11 +143,11 @@ func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	return append(findings, s.checkWAL(ctx))
 }
 
-// largeWAL is far above what is written between two checkpoints, of 1,000 pages by default.
+// largeWAL is a size in bytes, far above the 1,000 pages at which SQLite runs a checkpoint by default.
 const largeWAL = 64 << 20
 
-// checkWAL looks how large the write-ahead log is: it grows while somebody reads in a transaction that
-// never ends, and every read looks through it.
+// checkWAL checks the size of the write-ahead log, which every read searches. The log grows as long as a
+// reader keeps a transaction open.
 func (s *SQLite) checkWAL(ctx context.Context) storage.Finding {
 	finding := storage.Finding{Name: "write-ahead log", OK: true}
 	var number int
@@ -197,8 +197,8 @@ func atLeast(least int, wrong, hint string) func([]string) (string, string) {
 	}
 }
 
-// Explain implements [backend.Explainer]. By the name h a table is walked up to a limit: all of it, where statistics say
-// that this is less than to look into an index, and so it is.
+// Explain implements [backend.Explainer]. It ignores scans of a table with the alias h. Statements read such a table up to a
+// limit, and SQLite scans all of it only if the statistics show, correctly, that a scan costs less than an index.
 func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
 	plan, err := backend.Lines(ctx, s.db, backend.Query{SQL: "EXPLAIN QUERY PLAN " + query.SQL, Args: query.Args})
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *SQLite) Sample(query string) [][]driver.Value {
 	return nil
 }
 
-// judgePlan looks for a scan or sort of the whole table.
+// judgePlan reports a plan that scans or sorts the whole table.
 func (s *SQLite) judgePlan(answer []string) (wrong, hint string) {
 	for _, line := range answer {
 		if strings.Contains(line, "TEMP B-TREE FOR ORDER BY") || strings.HasSuffix(line, "SCAN t") || strings.HasSuffix(line, "SCAN "+s.table.Name) {

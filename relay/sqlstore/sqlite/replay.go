@@ -8,10 +8,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// byDoneID has rows found by their ids, as byID does in the other tables.
+// byDoneID makes SQLite find done rows t by the index on ids, as byID does in the other tables.
 func (s *SQLite) byDoneID() string { return " AS t INDEXED BY " + s.table.IndexName("done_id") }
 
-// Delivered implements [backend.Backend]. It walks along the index of ids.
+// Delivered implements [backend.Backend]. It reads the rows in the order of the index on ids.
 func (s *SQLite) Delivered(ctx context.Context, filter backend.Filter, untilID int64) ([]backend.DeliveredRow, error) {
 	where, args := conditions(filter)
 	return backend.ReadDelivered(ctx, s.db, query("SELECT t.id, t.lane, t.message_id, t.topic, t.headers, t.sinks\nFROM "+s.table.Done+s.byDoneID()+

@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settle implements [backend.Backend]. It has the database to itself once it has
-// begun, so that the fences that it sees stay what they are, and what is written needn't
-// look at them again. It groups the settlements by what becomes of their rows, and
-// writes nothing for a group that is empty.
+// Settle implements [backend.Backend]. It first takes the database's write lock. Fences
+// that it then reads don't change until the commit, so the statements that write don't
+// check them again. It groups the settlements by the change that their rows need. An
+// empty group has no statement.
 func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = backend.InTx(ctx, s.db, nil, nil, func(tx *sql.Tx) error {
@@ -93,17 +93,17 @@ type (
 
 func query(sql string, args ...any) backend.Query { return backend.Query{SQL: sql, Args: args} }
 
-// moving makes the statements that move rows: of lanes that are held, or those that
-// have the token.
+// moving builds the statements that move rows: by lanes the rows of settlements whose leases
+// are still valid, by rows the rows with the claim's token.
 type moving struct {
 	*SQLite
 	relay   string
 	keep    bool
-	claimed string // a condition of hot rows: that they are claimed, or have the sinks that are shown
-	args    []any  // of this condition
+	claimed string // a condition of hot rows: by rows the claim's token, by lanes the settlements' sinks, if they name any
+	args    []any  // the arguments of claimed
 }
 
-// deadLetters are written before their rows move.
+// deadLetters returns the statements that write dead letters. They run before the rows move.
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 {
@@ -115,8 +115,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copies writes the messages that settlements have as their DeadLetter: of those rows of a table,
-// by one of its indexes, that meet a condition.
+// copies returns the statement that writes the DeadLetters of settlements, except those whose rows
+// don't meet the condition. from has the table, as t, and its index.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		c := s.DeadLetter
@@ -158,9 +158,9 @@ FROM `+given+" WHERE "+theRow+m.claimed, append([]any{items(groups.Freed)}, m.ar
 	return writes
 }
 
-// finish copies rows where done ones are kept, and deletes them. The copy joins the
-// settlements, unless all have the same values: most batches are all done, at their
-// first attempt.
+// finish returns the statements for done rows: if done rows are kept, one that copies the
+// rows to the done table, and one that deletes them. The copy joins the settlements, unless
+// all have the same values: in most batches all rows are done at their first attempt.
 func (m moving) finish(from, key, selected string, settlements []storage.Settlement, where string, args []any) (writes []backend.Write) {
 	if m.keep {
 		insert := "INSERT INTO " + m.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
@@ -184,16 +184,16 @@ FROM `+given+" CROSS JOIN "+from+byID+" ON "+row+where, append([]any{m.relay, it
 	return append(writes, m.remove(from, key, selected, settlements, where, args))
 }
 
-// remove deletes rows by the key that a row of the table has alone.
+// remove returns a DELETE that finds rows by the columns in key, which identify a row of the table; selected has them of t.
 func (m moving) remove(from, key, selected string, settlements []storage.Settlement, where string, args []any) backend.Write {
 	rows, messages := m.found(from, settlements)
 	return backend.Write{Counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}
 }
 
-// found are rows t that are found by their ids and have the messages that stand beside
-// them; held rows have the sinks, too, which stand after the message. Those of other lanes than the settlements', whose leases hold, are none of them.
-// An object is a third of what a list of lists costs, which has to be taken apart for
-// each row, and half of what two lists do.
+// found returns a FROM clause of the settlements' rows, as t, and its argument: a JSON object that
+// maps each row's id to its message id, for held rows followed by the sinks. The clause leaves out
+// rows in lanes without a settlement. An object costs a third of a list of lists, whose items SQLite
+// would parse for each row, and half of two lists.
 func (s *SQLite) found(table string, settlements []storage.Settlement) (from string, arg any) {
 	lanes := slices.Compact(backend.Column(settlements, func(s *relayed) int { return s.Lane }))
 	text := make([]byte, 0, 2+51*len(settlements))
@@ -214,7 +214,7 @@ func (s *SQLite) found(table string, settlements []storage.Settlement) (from str
 	return "json_each(?) AS j CROSS JOIN " + table + byID + " ON t.id = j.key AND " + value + " = j.value AND t.lane IN " + backend.NumberList(lanes), string(append(text, '}'))
 }
 
-// given is the list of settlements with its columns, and givenParts of those for some sinks.
+// given is a FROM item with the values of settlements, as g; givenParts is given for settlements of some sinks.
 const (
 	given      = "(SELECT " + columns + " FROM json_each(?) AS j) AS g"
 	givenParts = "(SELECT " + columns + ", json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[13]') AS rest FROM json_each(?) AS j) AS g"
@@ -234,7 +234,7 @@ func items(settlements []storage.Settlement) string {
 	}))
 }
 
-// What a settlement g changes in a row t, and which row it is about.
+// The values that the settlement g gives a row t, and the conditions that t is the row of g.
 const (
 	newAvailable  = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
 	newError      = "coalesce(nullif(g.error, ''), t.last_error)"

@@ -1,6 +1,5 @@
-// Package sqlite is the [backend.Backend] of SQLite 3.35 and later. Its statements
-// stand in sqlite.sql; those that depend on what is asked for are built here, in settle.go and
-// in operate.go.
+// Package sqlite has the [backend.Backend] of SQLite 3.35 and later. Fixed statements are in
+// sqlite.sql; the Go files build the statements that depend on the request.
 package sqlite
 
 import (
@@ -21,7 +20,7 @@ import (
 //go:embed sqlite.sql
 var file string
 
-// SQLite is a table in SQLite.
+// SQLite is the backend of a table in SQLite.
 type SQLite struct {
 	db      *sql.DB
 	dialect dialect.Dialect
@@ -38,9 +37,9 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 	})}
 }
 
-// Capabilities implements [backend.Backend]. The table lies in the order of ids, and the rows
-// of one lane are far from each other: reading lane after lane would touch, and settling
-// would write, a page for every row.
+// Capabilities implements [backend.Backend]. A read covers all lanes together, because the table is
+// stored in the order of ids, and the rows of one lane are far apart: lane by lane, a read would
+// touch a page for every row, and a settle would write one.
 func (s *SQLite) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Claims: 1, Frontier: backend.OneWriter, Walk: backend.WalkByID,
@@ -61,16 +60,16 @@ func (s *SQLite) Capabilities() backend.Capabilities {
 	}
 }
 
-// inTx works in a transaction that has the lock for writing.
+// inTx runs work in a transaction that has the database's write lock.
 func (s *SQLite) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, s.db, nil, []backend.Query{s.sql.Query("begin writing")}, work)
 }
 
-// seconds is a time from now.
+// seconds formats a duration as a modifier of strftime, such as +1.500 seconds.
 func seconds(by time.Duration) string { return fmt.Sprintf("%+.3f seconds", by.Seconds()) }
 
-// timeFormat is the form of times in the tables; always in UTC, so that they compare as
-// text.
+// timeFormat is the layout of times in the tables. They are in UTC, so that SQLite can
+// compare them as text.
 const timeFormat = "2006-01-02 15:04:05.000"
 
 // SetClaimMode implements [backend.Backend].
@@ -93,7 +92,7 @@ func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.
 	return backend.Grants(ctx, s.db, s.sql.Query("acquire", relay, step, seconds(ttl), int64(count)))
 }
 
-// ChangeLeases implements [backend.Backend]. The statements have the names of the kinds.
+// ChangeLeases implements [backend.Backend]. Each kind of change has a statement with its name.
 func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	args := []any{
 		bind.JSON(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })),
@@ -111,8 +110,8 @@ func (s *SQLite) Read(ctx context.Context, page backend.Read, take func(storage.
 	return line, err
 }
 
-// page leaves the bytes to its caller, who stops taking rows: each is made when it is
-// asked for.
+// page returns the query of a read. It ignores MaxBytes: SQLite computes a row when the
+// caller fetches it, and the caller stops at MaxBytes.
 func (s *SQLite) page(page backend.Read) backend.Query {
 	first := s.sql.Query("first line")
 	if len(page.Positions) == 0 {
@@ -135,9 +134,9 @@ func (s *SQLite) Candidates(positions []storage.Position, except []string, limit
 	}
 }
 
-// walk is a FROM of the rows at positions, as t: along the ids, or, of keys, which are
-// rare, along one range of the index after the other. CROSS JOIN keeps the order of the
-// positions.
+// walk returns a FROM clause of the pending rows at the positions, as t. Without keys it reads
+// in the order of ids. With keys, which are rare, it reads one range of the index lane_id after
+// the other. CROSS JOIN keeps the order of the positions.
 func (s *SQLite) walk(positions []storage.Position, except ...string) (from string, args []any) {
 	if positions[0].Key != "" {
 		places := bind.JSON(backend.Column(positions, func(p *storage.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
@@ -153,8 +152,8 @@ func (s *SQLite) walk(positions []storage.Position, except ...string) (from stri
 	return "FROM " + s.table.Pending + byID + "\nWHERE " + where + "\nORDER BY t.id", args
 }
 
-// byID keeps off all indexes but that of ids: with statistics of a table that was empty
-// all of it would be read, along some index.
+// byID makes SQLite find rows t by the ids in whose order the table is stored, and use no other
+// index: with statistics from an empty table, SQLite would read the whole table along some index.
 const byID = " AS t NOT INDEXED"
 
 // Pick implements [backend.Backend].
@@ -220,7 +219,7 @@ WHERE id IN (
     WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM `+s.table.Pending+` AS h WHERE `+where+` ORDER BY `+backend.ClaimOrder(request.Pick)+` LIMIT ?),
     fitting AS (SELECT *, sum(size) OVER (ROWS UNBOUNDED PRECEDING) - size AS bytes_before FROM picked)
     SELECT id FROM fitting WHERE bytes_before < ?)
-RETURNING `+strings.ReplaceAll(s.sql.Text("hot row"), "t.", ""), // which knows no alias
+RETURNING `+strings.ReplaceAll(s.sql.Text("hot row"), "t.", ""), // RETURNING may not use an alias
 		append(args, int64(request.Limit), backend.MostBytes(request))...)
 }
 
@@ -242,7 +241,8 @@ func (s *SQLite) Reclaim(ctx context.Context, limit int) (freed int, err error) 
 	return freed + back, err
 }
 
-// bringBack returns how many rows are held no more, or parked. Where the constraints refuse one, it looks for that one by halves.
+// bringBack moves due held rows to the hot table, and returns the number of rows that it has moved or parked. If the table's
+// constraints reject a row, bringBack halves the limit. At a limit of 1 it parks the rejected row.
 func (s *SQLite) bringBack(ctx context.Context, limit int) (back int, err error) {
 	refused := false
 	err = s.inTx(ctx, func(tx *sql.Tx) error {

@@ -1,7 +1,6 @@
--- What a relay asks of SQLite 3.35 and later, as far as it has no moving parts. In
--- braces stand the tables' names (hot, held, done, lanes, relays, settings, messages),
--- and texts with a name above their use. What depends on what is asked for is built in
--- the Go files beside this one. Lists are JSON, one argument each.
+-- The fixed statements of a relay on SQLite 3.35 and later. The Go files in this directory build the statements that
+-- depend on the request. A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls,
+-- actions), for a text above with this name, or for a text of New in sqlite.go. A list is one argument, in JSON.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -9,42 +8,42 @@
 -- name: now
 strftime('%Y-%m-%d %H:%M:%f', 'now')
 
--- A time from now: so many seconds, as '+1.500 seconds'.
+-- The current time plus the argument, such as '+1.500 seconds'.
 -- name: from now
 strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
 
--- The highest id that was given out.
+-- The highest assigned id.
 -- name: given
 coalesce((SELECT seq FROM {sequences} WHERE name = '{name}'), 0)
 
--- When a held row is due, as it is compared: none is the first.
+-- The time when a held row is due, as a text to compare; the year 1 for a row without a time.
 -- name: due at
 coalesce(t.available_at, '0001-01-01 00:00:00.000')
 
 -- name: is due
 t.state <> 'error' AND {due at} <= {now}
 
--- Waiting: could be delivered now.
+-- The condition that a row of the hot or the held table could be delivered now.
 -- name: waiting
 coalesce(available_at <= {now}, 1) AND coalesce(claimed_until <= {now}, 1)
 
 -- name: held and waiting
 state = 'scheduled' AND coalesce(available_at <= {now}, 1)
 
--- The columns of a row t.
 -- name: payload
 CAST(coalesce(t.payload, t.payload_text) AS BLOB)
 
+-- The columns of a row t.
 -- name: row
 t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     {payload}, coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 
--- Flags: 1 has a payload, 2 is for later, 4 waits for its next attempt.
+-- The flags are a sum: 1 has a payload, 2 is due later, 4 waits for its next attempt, and 16 times the column holds.
 -- name: has payload
 (t.payload IS NOT NULL OR t.payload_text IS NOT NULL)
 
--- Asks for no time in vain.
+-- Computes the current time only if the row has a time.
 -- name: later
 CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > {now}) END
 
@@ -56,14 +55,14 @@ CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > {now}) END
 {row},
     {has payload} + 4 * (t.state = 'retry') + 16 * t.holds
 
--- A row's state as the view has it.
+-- The state of a row t, as the view of all messages shows it.
 -- name: hot state
 CASE WHEN t.claimed_until > {now} THEN 'claimed' WHEN t.available_at > {now} THEN 'scheduled' ELSE 'pending' END
 
 -- name: held state
 CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <= {now}) THEN 'pending' ELSE t.state END
 
--- The columns of a listing, of each table.
+-- The columns of a list from each table.
 -- name: hot as listed
 {row},
     {has payload} + {later}, {hot state}, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
@@ -76,27 +75,27 @@ CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <=
 {row},
     {has payload} + {later}, 'done', coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', t.finished_at
 
--- What stands in the place of a row.
+-- Placeholders for the columns of a row, for the first line of a page.
 -- name: no row
 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
--- Statements that do nothing unless the table is claimed by rows. They need no lock:
--- who writes is alone.
+-- The condition of statements that do nothing unless the table is claimed by rows. It needs no lock, because only one
+-- transaction at a time writes.
 -- name: by rows
 EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value = 'rows')
 
 -- ---------------------------------------------------------------------------------
--- Relays and the way of claiming.
+-- Relays and the claim mode.
 
--- Takes the one lock for writing at once: a transaction that reads first and then
--- writes fails if another one has written in between.
+-- Takes the write lock first: a transaction that reads before it writes fails if another transaction has written in
+-- between.
 -- name: begin writing
 DELETE FROM {lanes} WHERE lane < 0
 
 -- name: claim mode
 SELECT value FROM {settings} WHERE name = 'claim'
 
--- The same in a change of it, which nobody makes meanwhile: one transaction writes at a time.
+-- For a change of the claim mode: its transaction already has the write lock, so no other transaction changes the mode.
 -- name: lock claim mode
 {claim mode}
 
@@ -115,7 +114,7 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Name, host, version, way of claiming, seconds to live, setup, way of claiming.
+-- Arguments: name, host, version, claim mode, seconds until the row expires, setup, claim mode.
 -- name: heartbeat
 INSERT INTO {relays} AS r (name, host, version, claim, since, last_heartbeat, until, setup)
 SELECT ?, ?, ?, ?, {now}, {now}, {from now}, ?
@@ -127,8 +126,8 @@ RETURNING name, 0, ''
 -- name: members
 SELECT name, setup, {now} FROM {relays} WHERE until >= {now} ORDER BY name
 
--- What a dead relay has ends now, as if its time were over. The fences grow: should it
--- live after all, it can't renew its leases before others have them.
+-- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
+-- relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second'), fence = fence + 1 WHERE owner = ?
 
@@ -142,22 +141,22 @@ DELETE FROM {relays} WHERE name = ?
 DELETE FROM {relays} WHERE until < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day')
 
 -- ---------------------------------------------------------------------------------
--- Lanes. A statement that writes has the database to itself, so that a look at the
--- fence within it is enough.
+-- Lanes. Only one transaction at a time writes, so a statement that checks the fence and then writes needs no other
+-- lock.
 
--- Relay, by how much the fences grow, seconds of the lease, how many.
+-- Arguments: relay, by how much the fences grow, seconds of the lease, how many lanes.
 -- name: acquire
 UPDATE {lanes} SET owner = ?, fence = fence + ?, until = {from now},
     crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END
 WHERE lane IN (SELECT lane FROM {lanes} WHERE owner IS NULL OR until < {now} ORDER BY random() LIMIT ?)
 RETURNING lane, fence, coalesce(marks, ''), crashes, coalesce(journal, ''), 0
 
--- A list of lane, fence, marks, calm and journal; and the relay.
+-- Arguments: a list of lane, fence, marks, calm and journal; relay.
 -- name: leases
 FROM (SELECT json_extract(j.value, '$[0]') AS lane, json_extract(j.value, '$[1]') AS fence, json_extract(j.value, '$[2]') AS marks, json_extract(j.value, '$[3]') AS calm, json_extract(j.value, '$[4]') AS journal FROM json_each(?) AS j) AS g
 WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = ?
 
--- Seconds of the lease; leases.
+-- Arguments: seconds of the lease; then the arguments of "leases".
 -- name: renew
 UPDATE {lanes} AS l
 SET until = {from now}, marks = g.marks,
@@ -183,12 +182,13 @@ SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
 SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 
 -- ---------------------------------------------------------------------------------
--- Reading. A page is built in read.go.
+-- Reading. sqlite.go builds the reads of pages.
 
 -- name: last id
 SELECT {given}
 
--- An id, and the same once more.
+-- Selects the first hot or done row with at least the given id, and its created_at in milliseconds of Unix time.
+-- Arguments: the id, twice.
 -- name: written from
 SELECT id, CAST(round((julianday(created_at) - 2440587.5) * 86400000) AS INTEGER) FROM (
     SELECT id, created_at FROM (SELECT id, created_at FROM {hot} NOT INDEXED WHERE id >= ? ORDER BY id LIMIT 1)
@@ -198,7 +198,7 @@ SELECT id, CAST(round((julianday(created_at) - 2440587.5) * 86400000) AS INTEGER
 -- name: first line
 SELECT {given} || ' 0', {no row}
 
--- A list of lane and id.
+-- Argument: a list of lane and id.
 -- name: pick
 SELECT {hot row}
 FROM json_each(?) AS j CROSS JOIN {hot} AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]')
@@ -207,44 +207,44 @@ FROM json_each(?) AS j CROSS JOIN {hot} AS t NOT INDEXED ON t.id = json_extract(
 SELECT {held row}
 FROM json_each(?) AS j CROSS JOIN {held} AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.state <> 'error'
 
--- A list of lanes, time and id after which to go on, how many.
+-- Arguments: a list of lanes, time and id of the position after which rows are selected, how many rows.
 -- name: due
 SELECT {held row} FROM {held} AS t
 WHERE {is due} AND t.lane IN (SELECT value FROM json_each(?))
     AND ({due at}, t.id) > (?, ?)
 ORDER BY {due at}, t.id LIMIT ?
 
--- A list of lanes, how many.
+-- Arguments: a list of lanes, how many keys.
 -- name: blocked keys
 SELECT lane, message_key, topic, sinks, id FROM {held}
 WHERE (state = 'retry' OR holds > 0) AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
 LIMIT ?
 
--- A list of lane and key.
+-- Argument: a list of lane and key.
 -- name: blocked among
 SELECT t.lane, t.message_key, t.topic, t.sinks, min(t.id)
 FROM json_each(?) AS j CROSS JOIN {held} AS t INDEXED BY {held_retry}
 WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
 GROUP BY t.lane, t.message_key, t.topic, t.sinks
 
--- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later. How many of
--- each table, twice.
+-- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
+-- neither claimed nor scheduled. Arguments: how many held rows, how many hot rows.
 -- name: remaining
 SELECT * FROM (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} AS t WHERE {is due} LIMIT ?)
 UNION ALL SELECT * FROM (SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} WHERE {waiting} LIMIT ?)
 
 -- ---------------------------------------------------------------------------------
--- Settling. The changes of rows are built in settle.go.
+-- Settling. settle.go builds the statements that change rows.
 
--- Which leases hold, of a list of lane and fence, for a relay.
+-- The given leases that are still valid. Arguments: a list of lane and fence, relay.
 -- name: leases that hold
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN {lanes} AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?
 
--- Seconds that rows are kept, with a minus; how many.
+-- Arguments: seconds that rows are kept, negative; how many rows.
 -- name: purge
 DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE finished_at < {from now} ORDER BY finished_at LIMIT ?)
 
--- Seconds that rows are kept, how many.
+-- Arguments: seconds that ids are kept, negative; how many ids.
 -- name: purge ids
 DELETE FROM {ids} WHERE message_id IN (SELECT i.message_id FROM {ids} AS i
     WHERE i.written_at < {from now}
@@ -253,9 +253,9 @@ DELETE FROM {ids} WHERE message_id IN (SELECT i.message_id FROM {ids} AS i
     ORDER BY i.written_at LIMIT ?)
 
 -- ---------------------------------------------------------------------------------
--- Claiming by rows. A claim is built in rows.go.
+-- Claiming by rows. sqlite.go builds the claim.
 
--- A claim waits for the one that writes; this doesn't.
+-- A relay runs this statement before a claim, because a claim waits for a transaction that writes.
 -- name: a free row
 SELECT h.id FROM {hot} AS h WHERE h.claimed_until IS NULL ORDER BY h.id LIMIT 1
 
@@ -263,41 +263,45 @@ SELECT h.id FROM {hot} AS h WHERE h.claimed_until IS NULL ORDER BY h.id LIMIT 1
 SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < {now} ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT t.id FROM {held} AS t WHERE {is due} ORDER BY {due at}, t.id LIMIT 1) AS h
 
--- Seconds of the claim, token, a list of ids.
+-- Arguments: seconds of the claim, token, a list of ids.
 -- name: extend
 UPDATE {hot} SET claimed_until = {from now} WHERE {by rows} AND claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id
 
--- The counts may be anything that a session wrote past the constraints, which are looked at now. How many.
+-- Past the constraints, a session may have written any value as attempts or crashes. The UPDATE checks the constraints,
+-- so it brings both values into their range. Argument: how many rows.
 -- name: free ended claims
 UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,
     attempts = max(0, min(CAST(attempts AS INTEGER), 2000000000)), crashes = max(0, min(CAST(crashes AS INTEGER), 2000000000)) + 1
 WHERE id IN (SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} ORDER BY claimed_until LIMIT ?)
 
--- Of several held rows with one id one comes back at a time.
+-- The held rows that are due and move to the hot table. Of several held rows with one lane and id, one moves at a time.
+-- A held row stays while a hot row has the same lane and id, which is possible after the id sequence was reset. A
+-- condition with COUNT makes every planner run the subquery for each row.
 -- name: coming back
 FROM {held} AS t WHERE {by rows} AND {is due}
     AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id
 
--- Inserts and then deletes what has come: an id may have other rows. How many.
+-- Inserts rows; "remove what is back" then deletes those that were inserted, because other held rows may have the same
+-- id. Argument: how many rows.
 -- name: bring back
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks {coming back} LIMIT ?
 
--- The first is parked again where the constraints refuse it: a session wrote it past them. Why.
+-- Parks the first row if the constraints of the hot table refuse it: a session has written it past the constraints.
+-- Argument: the error.
 -- name: refuse the first
 UPDATE {held} SET state = 'error', last_error = ? WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks {coming back} LIMIT 1)
 
--- How many.
+-- Argument: how many rows.
 -- name: remove what is back
 DELETE FROM {held} WHERE (id, message_id, sinks) IN (
     SELECT t.id, t.message_id, t.sinks FROM {held} AS t WHERE {is due} AND EXISTS (SELECT 1 FROM {hot} AS h WHERE h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks) ORDER BY {due at}, t.id LIMIT ?)
 
 -- ---------------------------------------------------------------------------------
--- Operating. A listing, a requeue and a discard are built in operate.go.
+-- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Looks at so many rows of each place: what those of a large table are is reckoned by the
--- estimates. It is how many, four
--- times.
+-- Counts up to a number of rows: hot, held but not parked, parked, done. Arguments: this number, four times. For more
+-- hot or done rows, the store uses "estimates".
 -- name: counts
 SELECT 'hot', state, count(*) FROM (
     SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT ?
@@ -311,13 +315,13 @@ UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM {done} LIMIT ?)
 -- name: count claimed
 SELECT count(*) FROM {hot} WHERE claimed_until > {now}
 
--- Gaps between ids count as rows. Each bound is looked up in an index by itself.
+-- Gaps between ids count as rows. A subquery for each bound lets the server use an index.
 -- name: estimates
 SELECT 'hot', coalesce((SELECT max(id) FROM {hot}) - (SELECT min(id) FROM {hot}) + 1, 0)
 UNION ALL SELECT 'done', coalesce((SELECT max(id) FROM {done}) - (SELECT min(id) FROM {done}) + 1, 0)
 
--- A row's age counts from when it could be delivered first. The oldest are looked for among
--- the first: so it takes no longer for a larger table. How many.
+-- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. It
+-- examines only the first hot rows, so it takes no longer for a larger table. Argument: how many.
 -- name: oldest
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
     SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM (
@@ -326,15 +330,15 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
     UNION ALL SELECT max(t.created_at, coalesce(t.available_at, t.created_at)) FROM {held} AS t
     WHERE {is due} AND t.state = 'scheduled')
 
--- A retry's age counts from when its message was written.
+-- A retry's age counts from the time when its message was written.
 -- name: oldest retry
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM {held} WHERE state = 'retry'
 
--- By the index of rows that hold their keys: of very many parked ones few or none do.
+-- The index has only rows that block their keys, which few of many parked rows do.
 -- name: held parked
 SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} INDEXED BY {held_retry} WHERE (state = 'retry' OR holds > 0) AND state = 'error' AND holds = 1
 
--- How many rows.
+-- Argument: how many rows.
 -- name: topics
 SELECT topic, count(*) FROM (
     SELECT topic FROM {hot} WHERE {waiting}
@@ -346,7 +350,7 @@ SELECT r.name, r.host, r.version, r.claim, r.since, r.last_heartbeat, r.until >=
     (SELECT count(*) FROM {lanes} AS l WHERE l.owner = r.name AND l.until >= {now}), r.setup
 FROM {relays} AS r ORDER BY r.name
 
--- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- The database's time, the age in milliseconds of the oldest done row, and the time zone.
 -- name: clock
 SELECT {now}, CAST(round((julianday('now') - julianday((SELECT min(finished_at) FROM {done}))) * 86400000) AS INTEGER), ''
 
@@ -354,7 +358,7 @@ SELECT {now}, CAST(round((julianday('now') - julianday((SELECT min(finished_at) 
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 
 -- ---------------------------------------------------------------------------------
--- Replays: what is known of each is a line of JSON among the settings.
+-- Replays. The setting replay.NAME has the state of a replay, as JSON.
 
 -- name: replays
 SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER BY name
@@ -362,16 +366,16 @@ SELECT substr(name, 8), value FROM {settings} WHERE name LIKE 'replay.%' ORDER B
 -- name: last delivered
 SELECT coalesce(max(id), 0) FROM {done}
 
--- Name, text.
+-- Arguments: name, text.
 -- name: begin replay
 INSERT INTO {settings} (name, value) VALUES ('replay.' || ?, ?) ON CONFLICT (name) DO NOTHING
 
--- New text, name, the text that it had.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
 -- name: change replay
 UPDATE {settings} SET value = ? WHERE name = 'replay.' || ? AND value = ?
 
 -- ---------------------------------------------------------------------------------
--- What operators have put in force, and what they have done.
+-- Controls that operators have set, and the log of their actions.
 
 -- name: controls in force
 SELECT kind, name, coalesce(rate, 0), ends_at, made_by, made_at, reason FROM {controls} WHERE ends_at IS NULL OR ends_at > {now} ORDER BY kind, name
@@ -382,16 +386,16 @@ DELETE FROM {controls} WHERE ends_at <= {now}
 -- name: lift control
 DELETE FROM {controls} WHERE kind = ? AND name = ?
 
--- Kind, name, rate, for how many microseconds, by whom, why.
+-- Arguments: kind, name, rate, duration in microseconds (NULL: no end), author, reason.
 -- name: set control
 INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
 VALUES (?, ?, ?, strftime('%Y-%m-%d %H:%M:%f', 'now', (? / 1000000.0) || ' seconds'), ?, {now}, ?)
 
--- Id, by whom, what, of what, why.
+-- Arguments: id, author, action, target, reason.
 -- name: begin action
 INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (?, ?, ?, ?, ?, {now})
 
--- How many were changed, id.
+-- Arguments: number of changed messages, id.
 -- name: end action
 UPDATE {actions} SET changed = ? WHERE id = ?
 

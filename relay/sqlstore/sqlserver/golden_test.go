@@ -15,9 +15,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-var update = flag.Bool("update", false, "write the golden file anew")
+var update = flag.Bool("update", false, "rewrite the golden file")
 
-// answer lets each method come to its end.
+// answer returns rows with which each method runs all its statements.
 func answer(query string) [][]driver.Value {
 	switch {
 	case strings.HasPrefix(query, "SELECT value FROM") && strings.Contains(query, "XLOCK"):
@@ -30,7 +30,7 @@ func answer(query string) [][]driver.Value {
 	return nil
 }
 
-// The statements are those of testdata/statements.sql.
+// The statements equal the golden file.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	recorder := &backendtest.Recorder{Answer: answer}
@@ -39,7 +39,7 @@ func TestStatements(t *testing.T) {
 	})
 }
 
-// asked returns the last statement by which a backend does something.
+// asked returns the last statement that the backend runs when do calls it.
 func asked(t *testing.T, do func(*sqlserver.SQLServer)) backend.Query {
 	t.Helper()
 	recorder := &backendtest.Recorder{Answer: answer}
@@ -50,9 +50,9 @@ func asked(t *testing.T, do func(*sqlserver.SQLServer)) backend.Query {
 	return queries[len(queries)-1]
 }
 
-// A level of isolation that is set in a batch without parameters would stay with
-// the connection after an error.
-func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
+// Batches that set an isolation level have parameters. Without parameters the level would stay with the
+// connection after an error.
+func TestIsolationLevelsAreSetInBatchesWithParameters(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	recorder := &backendtest.Recorder{Answer: answer}
@@ -70,15 +70,15 @@ func TestLevelsAreSetInBatchesWithParameters(t *testing.T) {
 		}
 		levels++
 		if !strings.HasSuffix(query.SQL, ";\nSET TRANSACTION ISOLATION LEVEL READ COMMITTED") || len(query.Args) == 0 {
-			t.Errorf("%s with %d parameters", query.SQL, len(query.Args))
+			t.Errorf("%s with %d parameters, want a batch with parameters that resets the level", query.SQL, len(query.Args))
 		}
 	}
-	if want := 9; levels != want { // members, seven of a status, a page
+	if want := 9; levels != want { // the members, seven status queries, and a page
 		t.Errorf("%d statements set a level, want %d", levels, want)
 	}
 }
 
-// A list is nvarchar(500) or nvarchar(max), whatever is in it.
+// A list parameter is padded so that its type is nvarchar(500) or nvarchar(max), for few different plans.
 func TestListsArePadded(t *testing.T) {
 	t.Parallel()
 	for keys, want := range map[int]int{1: 500, 30: 500, 40: 4001, 200: 4001, 400: 0} {
@@ -93,19 +93,19 @@ func TestListsArePadded(t *testing.T) {
 			units += 1 + max(0, int(r)>>16)
 		}
 		if units != want && (want != 0 || units <= 4001 || strings.HasSuffix(list, " ")) {
-			t.Errorf("%d positions are %d units, want %d", keys, units, want)
+			t.Errorf("a list of %d positions has %d UTF-16 units, want %d", keys, units, want)
 		}
 	}
 }
 
-func TestTimesToComeAreInMilliseconds(t *testing.T) {
+func TestDurationsAreInMilliseconds(t *testing.T) {
 	t.Parallel()
 	for ttl, want := range map[time.Duration]int64{0: 0, time.Nanosecond: 1, time.Second: 1000, 1500 * time.Microsecond: 2} {
 		query := asked(t, func(d *sqlserver.SQLServer) {
 			_, _, _ = d.ChangeLeases(t.Context(), backend.LeaseChange{Kind: backend.Renew, Relay: "r", TTL: ttl}, nil)
 		})
 		if got := query.Args[3]; got != want {
-			t.Errorf("%v is %v, want %d", ttl, got, want)
+			t.Errorf("a TTL of %v is the parameter %v, want %d", ttl, got, want)
 		}
 	}
 	recorder := &backendtest.Recorder{}
@@ -115,6 +115,6 @@ func TestTimesToComeAreInMilliseconds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := recorder.Taken()[1].Args[1]; got != int64(-3_600_000) {
-		t.Errorf("an hour ago is %v", got)
+		t.Errorf("a retention of an hour is the parameter %v, want -3,600,000", got)
 	}
 }

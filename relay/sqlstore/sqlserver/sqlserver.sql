@@ -1,31 +1,30 @@
--- What a relay asks of SQL Server 2016 and later and of Azure SQL, as far as it has no moving
--- parts. In braces stand the tables' names (hot, held, done, lanes, relays, settings), texts
--- with a name above their use, and these (see New in sqlserver.go):
+-- The fixed statements of a relay on SQL Server 2016 and later and on Azure SQL. The Go files in this directory build
+-- the statements that depend on the request.
 --
---   reading       the isolation level at which a SELECT waits for no writer and sees one
---                 moment
---   object, …     the table's name, and that of what belongs to it, as OBJECT_ID takes it
---   index …       names of indexes
+-- A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls, actions), for a text
+-- above with this name, or for one of these (see New in sqlserver.go):
 --
--- What depends on what is asked for is built in the Go files beside this one.
+--   reading       the isolation level at which a SELECT waits for no writer and sees one snapshot
+--   object        the name of the hot table, as an argument of OBJECT_ID
+--   object …      the same of another table or of the sequence
+--   index …       the name of an index
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
 
--- A SELECT between these two sees one moment, and waits for no one. The level ends with the
--- batch, also if it fails, where the batch has parameters: without any the driver sends it in
--- a way that changes the session, which may be another's next. So each has one at least.
+-- A SELECT between this statement and the next SET sees one snapshot and waits for no writer. If the batch fails, the
+-- level still ends with the batch, but only in a batch with parameters: the driver sends one without parameters in a
+-- way that changes the session, which another caller may get next. So each such batch has at least one parameter.
 -- name: at one moment
 SET TRANSACTION ISOLATION LEVEL {reading};
 
--- At READ COMMITTED, whatever level a transaction before has left with the connection: only
--- there may a statement pass over locked rows.
+-- READ COMMITTED, whatever level an earlier transaction has left on the connection: READPAST isn't allowed at every
+-- level.
 -- name: read committed
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
--- Several statements that are one transaction: whatever fails, also the wait for
--- the answer, takes them all back. Within a handler's transaction they are a part
--- of it, and begin and end none.
+-- The beginning of a batch whose statements are one transaction: any failure rolls all of them back, also if the client
+-- gives up. Within a handler's transaction the batch begins and ends none.
 -- name: prepare
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
@@ -38,28 +37,27 @@ IF @own = 1 BEGIN TRANSACTION;
 -- name: commit
 IF @own = 1 COMMIT TRANSACTION;
 
--- Tells one run of a server, and one copy of the database, from
--- another, as far as every user can see it; tempdb is made at each start.
+-- Identifies the run of the server and the copy of the database, by values that every user can see. The server creates
+-- tempdb at each start.
 -- name: server
 REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
     N'/', CONVERT(nvarchar(20), SERVERPROPERTY(N'ProcessID')),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_')
 
--- What the sequence gave last. One that this user can't see counts as new, which a check
--- tells.
+-- The last id that the sequence has assigned; 0 if this user can't see the sequence, which a check reports.
 -- name: given
 COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID({object id})), 0)
 
--- The columns of a row t. A text is sent as it is kept: older servers can't make UTF-8 of it.
--- Times say that they are in UTC, as the driver may have been told to take them for those of
--- another zone.
+-- The columns of a row t. A text payload is sent in UTF-16, because older servers can't convert it to UTF-8. Times are
+-- selected with their offset, because the driver's settings may assume another zone for a time without one.
 -- name: row
 t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00')
 
--- Flags: 1 has a payload, 9 has one in UTF-16, 2 is for later, 4 waits for its next attempt.
+-- The flags are a sum: 1 has a payload, 8 the payload is text in UTF-16, 2 is due later, 4 waits for its next attempt,
+-- and 16 times the column holds.
 -- name: has payload
 CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END
 
@@ -77,25 +75,25 @@ CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
 {row},
     {has payload} + {retrying}
 
--- The columns of a listing's row of the view.
+-- The columns of a row t of the view of all messages, for a list.
 -- name: listed row
 {row},
     {has payload} + {later} + {retrying}, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
 
--- What stands in the place of a row, with the columns' names.
+-- Placeholders for the columns of a row, with their names, for the first line of a page.
 -- name: no row
 CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 
 -- name: size
 COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)
 
--- Locks the way of claiming until the end of the transaction, for
--- statements that do nothing unless it is by rows: who changes it at the same time
--- either sees what they do, or they see the change.
+-- The condition that the table is claimed by rows. It locks the claim mode until the transaction ends. So a concurrent
+-- change of the mode either waits and sees the statement's changes, or commits first, and the statement changes
+-- nothing.
 -- name: by rows
 EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows')
 
--- What of the hot and the held rows could be delivered now.
+-- The condition that a row of the hot or the held table could be delivered now.
 -- name: waiting
 (available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())
 
@@ -103,17 +101,17 @@ EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' 
 state = N'scheduled' AND due_at <= SYSUTCDATETIME()
 
 -- ---------------------------------------------------------------------------------
--- Relays and the way of claiming.
+-- Relays and the claim mode.
 
--- Who changes the way of claiming may have to lock the table, and whoever waits for that lock
--- holds up all producers. The bound is the connection's, until it goes back to its pool.
+-- Limits the wait for locks to 3 seconds, until the connection returns to its pool. A change of the claim mode may have
+-- to lock the table, and while it waits for that lock, all producers wait, too.
 -- name: bound waiting
 SET LOCK_TIMEOUT 3000
 
 -- name: claim mode
 SELECT value FROM {settings} WHERE name = N'claim'
 
--- Also locks the place of a row that isn't there yet.
+-- The range lock also covers a row that doesn't exist yet.
 -- name: lock claim mode
 SELECT value FROM {settings} WITH (XLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'claim'
 
@@ -124,11 +122,11 @@ IF @@ROWCOUNT = 0 INSERT INTO {settings} (name, value) VALUES (N'claim', @p1)
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE until >= SYSUTCDATETIME() AND claim <> @p1 ORDER BY name
 
--- Waits for settles that are under way, as it changes the fences.
+-- Waits for running settles, because it changes the fences, which they have locked.
 -- name: forget leases
 UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0
 
--- Rows that are locked are those of open writers, which nobody has claimed.
+-- A locked row belongs to an open transaction of a writer, so no relay has claimed it.
 -- name: forget claims
 UPDATE {hot} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
@@ -136,9 +134,9 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_un
 -- name: forget holds
 UPDATE {held} SET state = N'error', holds = 0 WHERE holds > 0
 
--- Locks the way of claiming: who changes it at the same time sees either
--- this relay, or is seen. @p1 name, @p2 host, @p3 version, @p4 way of claiming, @p5
--- milliseconds to live, @p6 setup. DATEADD takes no number above 31 bits.
+-- Locks the claim mode: a concurrent change either sees this relay, or commits first, and the relay isn't stored. @p1
+-- name, @p2 host, @p3 version, @p4 claim mode, @p5 milliseconds until the row expires, @p6 setup. DATEADD accepts only
+-- an int, so seconds and milliseconds are added separately.
 -- name: heartbeat
 {prepare}
 DECLARE @alive bit = 1;
@@ -159,8 +157,8 @@ SELECT @p1, CONVERT(bigint, 0), {server} WHERE @alive = 1
 SELECT name, setup, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- What a dead relay has ends now, as if its time were over. The fences grow: should it
--- live after all, it can't renew its leases before others have them.
+-- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
+-- relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET until = DATEADD(SECOND, -1, SYSUTCDATETIME()), fence = fence + 1 WHERE owner = @p1
 
@@ -170,7 +168,7 @@ UPDATE {hot} SET claimed_until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE cla
 -- name: deregister
 DELETE FROM {relays} WHERE name = @p1
 
--- @p1 milliseconds of a day, with a minus.
+-- @p1 milliseconds of a day, negative.
 -- name: purge relays
 {read committed}
 DELETE FROM {relays} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME()))
@@ -178,11 +176,10 @@ DELETE FROM {relays} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < D
 -- ---------------------------------------------------------------------------------
 -- Lanes.
 
--- Passes over lanes that another changes, or in which a settle is under way. A settle holds a
--- shared lock on the lane's entry in the index of fences, which a renewal doesn't touch, and
--- which is asked for exclusively here. The lanes are put in a random order before any is
--- locked: sorting rows that are locked would lock them all. @p1 how many, @p2 relay, @p3
--- milliseconds of the lease, @p4 by how much the fences grow.
+-- Skips lanes that another transaction changes or settles. A settle holds a shared lock on the lane's entry in the
+-- index of fences, which this statement locks exclusively and a renewal doesn't touch. The subquery puts the lanes in a
+-- random order before the join locks them, because a sort of locked rows would lock all of them. @p1 how many lanes,
+-- @p2 relay, @p3 milliseconds of the lease, @p4 by how much the fences grow.
 -- name: acquire
 {read committed}
 UPDATE TOP (@p1) l
@@ -195,8 +192,8 @@ INNER JOIN {lanes} AS l WITH (INDEX({index lanes_fence}), XLOCK, READPAST, ROWLO
     ON l.lane = free.lane AND (l.owner IS NULL OR l.until < SYSUTCDATETIME())
 OPTION (FORCE ORDER, LOOP JOIN)
 
--- Finds the lanes by their key, in its order, so that it doesn't meet the settles that are
--- under way. @p1 a list of lane, fence, marks, calm and journal, @p2 relay.
+-- Finds the lanes by the primary key and not by the index of fences, so that it doesn't wait for running settles. @p1 a
+-- list of lane, fence, marks, calm and journal, @p2 relay.
 -- name: leases
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
 FROM OPENJSON(@p1)
@@ -204,7 +201,7 @@ FROM OPENJSON(@p1)
 INNER JOIN {lanes} AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p2
 OPTION (FORCE ORDER, LOOP JOIN)
 
--- The marks that are given, if they were made in this epoch: @p3, empty for any.
+-- The given marks if they were made in the current epoch, otherwise the stored ones. @p3 their epoch; empty for any.
 -- name: given marks
 CASE WHEN COALESCE(@p3, N'') = N'' OR {server} = @p3 THEN g.marks ELSE l.marks END
 
@@ -235,13 +232,13 @@ SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
 SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 
 -- ---------------------------------------------------------------------------------
--- Reading. A page is built in read.go.
+-- Reading. sqlserver.go builds the reads of pages.
 
 -- name: last id
 SELECT {given}
 
--- A table of the positions, whose number n is known to be unique, so that their order and
--- that of the rows make up the page's. @p1 a list of them.
+-- A table variable with the positions of a read. Its primary key n lets the server return the rows in the order of n
+-- and id without a sort. @p1 a list of n, lane, after, until and key.
 -- name: positions
 SET NOCOUNT ON;
 DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
@@ -269,8 +266,8 @@ INNER JOIN {held} AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t
 OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- Cuts off what comes after the row that crosses the bound of bytes. @p1 and @p4 time and id
--- after which to go on, @p2 how many, @p3 a list of lanes, @p5 bytes.
+-- Selects due rows after the position, up to the row with which the payloads reach @p5 bytes. @p1 and @p4 time and id
+-- of the position, @p2 how many rows, @p3 a list of lanes.
 -- name: due
 {at one moment}
 SELECT {held row}
@@ -281,12 +278,12 @@ FROM (SELECT TOP (@p2) * FROM {held} AS h
     ORDER BY h.due_at, h.id) AS t) AS t WHERE t.bytes_before < @p5 ORDER BY t.due_at, t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- Rows that hold their keys, by two indexes: the condition of one may have no OR.
+-- Rows that block their keys, by two indexes, because the condition of a filtered index may have no OR.
 -- name: holding
 SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_retry})) WHERE state = N'retry'
     UNION ALL SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_holds})) WHERE holds > 0 AND state = N'error'
 
--- @p1 how many, @p2 a list of lanes.
+-- @p1 how many keys, @p2 a list of lanes.
 -- name: blocked keys
 {at one moment}
 SELECT TOP (@p1) lane, message_key, topic, sinks, id FROM ({holding}) AS t
@@ -296,8 +293,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- name: of the key
 h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(h.message_key) = DATALENGTH(g.message_key)
 
--- Numbers the keys, as blanks at the end of one don't count for = and GROUP BY. @p1 a list of
--- number, lane and key.
+-- The list numbers the keys, because = and GROUP BY ignore spaces at the end of a key. @p1 a list of number, lane and
+-- key.
 -- name: blocked among
 {at one moment}
 SELECT MIN(t.lane), MIN(t.message_key), t.topic, t.sinks, MIN(t.id)
@@ -307,8 +304,8 @@ CROSS APPLY (SELECT * FROM {held} AS h WITH (INDEX ({index held_retry}), FORCESE
 GROUP BY g.n, t.topic, t.sinks OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- What is due: held rows by their index, and of the pending rows all but those that are claimed or for later. @p1 how many of
--- each table.
+-- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
+-- neither claimed nor scheduled. @p1 how many rows of each table.
 -- name: remaining
 {at one moment}
 SELECT * FROM (SELECT TOP (@p1) id, lane, LOWER(CONVERT(nvarchar(36), message_id)) AS message_id, topic, message_key, sinks, 1 AS is_held FROM {held} WHERE state <> N'error' AND due_at <= SYSUTCDATETIME()) AS h
@@ -316,9 +313,9 @@ UNION ALL SELECT * FROM (SELECT TOP (@p1) id, lane, LOWER(CONVERT(nvarchar(36), 
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- ---------------------------------------------------------------------------------
--- Done rows. A settle is built in settle.go.
+-- Done rows. settle.go builds the settles.
 
--- @p1 how many, @p2 milliseconds that rows are kept, with a minus.
+-- @p1 how many rows, @p2 milliseconds that rows are kept, negative.
 -- name: purge
 {read committed}
 WITH old AS (
@@ -326,8 +323,8 @@ WITH old AS (
     WHERE finished_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME())) ORDER BY finished_at)
 DELETE FROM old
 
--- Sees one moment: a row that moves meanwhile is hot or held. @p1 how many, @p2 milliseconds
--- that ids are kept, less than none.
+-- One statement sees one snapshot, so it finds a row that moves concurrently either in the hot or in the held table.
+-- @p1 how many ids, @p2 milliseconds that ids are kept, negative.
 -- name: old ids
 {at one moment}
 SELECT TOP (@p1) LOWER(CONVERT(nvarchar(36), i.message_id)) FROM {ids} AS i
@@ -338,7 +335,7 @@ WHERE i.written_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000
 ORDER BY i.written_at;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- @p1 a list of ids, @p2 milliseconds that ids are kept, less than none.
+-- @p1 a list of ids, @p2 milliseconds that ids are kept, negative.
 -- name: delete ids
 {read committed}
 DELETE FROM i FROM {ids} AS i WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
@@ -346,11 +343,11 @@ INNER JOIN OPENJSON(@p1) AS g ON i.message_id = CONVERT(uniqueidentifier, g.valu
 WHERE i.written_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME()))
 
 -- ---------------------------------------------------------------------------------
--- Claiming by rows. A claim is built in rows.go.
+-- Claiming by rows. sqlserver.go builds the claim.
 
--- Goes through all claims, of which there are as many as relays have in hand. A row that is
--- locked is being settled or handled, and nobody else gets it meanwhile: it isn't extended,
--- and is still claimed. @p1 token, @p2 a list of ids, @p3 milliseconds of the claim.
+-- Reads all claimed rows, which are only the rows that relays have in memory. A locked row is being settled or handled,
+-- and no other relay can claim it meanwhile: it isn't extended, and counts as still claimed. @p1 token, @p2 a list of
+-- ids, @p3 milliseconds of the claim.
 -- name: extend
 SET NOCOUNT ON;
 {read committed}
@@ -362,7 +359,7 @@ SELECT t.id FROM {hot} AS t WITH (INDEX({index claim_until}))
 WHERE t.claimed_until IS NOT NULL AND t.claim_token = @p1 AND t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- @p1 how many.
+-- @p1 how many rows.
 -- name: free ended claims
 {read committed}
 WITH ended AS (
@@ -370,9 +367,10 @@ WITH ended AS (
     WHERE {by rows} AND claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
 UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = CASE WHEN crashes < 2000000000 THEN crashes + 1 ELSE crashes END
 
--- One statement: what it deletes is what it inserts. Of several held rows with one id, one
--- comes back at a time, and none where a hot row has its lane and id, as one may after ids
--- began anew. @p1 how many.
+-- Moves due rows to the hot table, in one statement: it inserts the rows that it deletes. Of several held rows with one
+-- lane and id, one moves at a time. A held row stays while a hot row has the same lane and id, which is possible after
+-- the id sequence was reset. A condition with COUNT makes every planner run the subquery for each row. @p1 how many
+-- rows.
 -- name: bring back
 {read committed}
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
@@ -386,10 +384,10 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 ) AS back
 
 -- ---------------------------------------------------------------------------------
--- Operating. A listing, a requeue and a discard are built in operate.go.
+-- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Looks at so many rows of each place: what those of a large table are is reckoned by the
--- estimates. @p1 how many.
+-- Counts up to @p1 hot rows, held rows that aren't parked, parked rows and done rows. For more hot or done rows, the
+-- store uses "estimates".
 -- name: counts
 {at one moment}
 SELECT N'hot', state, COUNT_BIG(*) FROM (
@@ -411,7 +409,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT N'hot', COALESCE(SUM(rows), 0) FROM sys.partitions WHERE object_id = OBJECT_ID({object}) AND index_id = 1
 UNION ALL SELECT N'done', COALESCE(SUM(rows), 0) FROM sys.partitions WHERE object_id = OBJECT_ID({object done}) AND index_id = 1
 
--- A row's age counts from when it could be delivered first.
+-- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered.
 -- name: oldest
 {at one moment}
 SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(since), SYSUTCDATETIME()) ELSE 0 END FROM (
@@ -419,7 +417,7 @@ SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MI
     UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM {held} WHERE {held and waiting}) AS p;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- A retry's age counts from when its message was written.
+-- A retry's age counts from the time when its message was written.
 -- name: oldest retry
 {at one moment}
 SELECT CASE WHEN MIN(created_at) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(created_at), SYSUTCDATETIME()) ELSE 0 END FROM {held} WHERE state = N'retry';
@@ -445,7 +443,7 @@ SELECT r.name, r.host, r.version, r.claim, TODATETIMEOFFSET(r.since, '+00:00'), 
 FROM {relays} AS r ORDER BY r.name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- The time, for how many milliseconds the first of the done rows has been there, and the time zone.
+-- The database's time, the age in milliseconds of the oldest done row, and the time zone.
 -- name: clock
 SELECT TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00'), (SELECT DATEDIFF_BIG(MILLISECOND, MIN(finished_at), SYSUTCDATETIME()) FROM {done}), N''
 
@@ -455,9 +453,9 @@ SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- ---------------------------------------------------------------------------------
--- Open transactions, by rowversions, which one counter of the database gives out: each
--- inserted row takes one, as its table has such a column. outbox/dialect/SQLSERVER.md has the
--- argument. The lowest that is open is one above the counter if none is.
+-- Open transactions, by rowversions. Each inserted row gets one from a counter of the database, because the hot table
+-- has such a column; outbox/dialect/SQLSERVER.md explains why this suffices. If no transaction is open, the lowest one
+-- is the counter plus one.
 -- name: open transactions
 DECLARE @number bigint = CONVERT(bigint, @@DBTS);
 DECLARE @server nvarchar(400) = {server};
@@ -466,7 +464,7 @@ UNION ALL SELECT N'open', CONVERT(nvarchar(20), CONVERT(bigint, MIN_ACTIVE_ROWVE
 UNION ALL SELECT N'server', @server
 
 -- ---------------------------------------------------------------------------------
--- Checking. That of rights is built in operate.go.
+-- Checking. operate.go builds the check of rights.
 
 -- name: unfit settings
 SELECT N'the database is', N'read-only' WHERE DATABASEPROPERTYEX(DB_NAME(), N'Updateability') <> N'READ_WRITE'
@@ -478,7 +476,7 @@ SELECT N'pages of', name FROM sys.indexes WHERE object_id IN (OBJECT_ID({object}
 UNION ALL SELECT N'all of', name FROM sys.tables WHERE object_id IN (OBJECT_ID({object}), OBJECT_ID({object held}), OBJECT_ID({object lanes})) AND lock_escalation_desc <> N'DISABLE'
 
 -- ---------------------------------------------------------------------------------
--- Replays: what is known of each is a line of JSON among the settings.
+-- Replays. The setting replay.NAME has the state of a replay, as JSON.
 
 -- name: replays
 SELECT SUBSTRING(name, 8, 64), value FROM {settings} WHERE name LIKE N'replay.%' ORDER BY name
@@ -486,18 +484,18 @@ SELECT SUBSTRING(name, 8, 64), value FROM {settings} WHERE name LIKE N'replay.%'
 -- name: last delivered
 SELECT COALESCE(MAX(id), 0) FROM {done}
 
--- Name, text.
+-- Arguments: name, text.
 -- name: begin replay
 INSERT INTO {settings} (name, value)
 SELECT N'replay.' + @p1, @p2
 WHERE NOT EXISTS (SELECT 1 FROM {settings} WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'replay.' + @p1)
 
--- New text, name, the text that it had.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
 -- name: change replay
 UPDATE {settings} SET value = @p1 WHERE name = N'replay.' + @p2 AND value = @p3
 
 -- ---------------------------------------------------------------------------------
--- What operators have put in force, and what they have done.
+-- Controls that operators have set, and the log of their actions.
 
 -- name: controls in force
 SELECT kind, name, COALESCE(rate, 0), TODATETIMEOFFSET(ends_at, '+00:00'), made_by, TODATETIMEOFFSET(made_at, '+00:00'), reason FROM {controls} WHERE ends_at IS NULL OR ends_at > SYSUTCDATETIME() ORDER BY kind, name
@@ -508,16 +506,16 @@ DELETE FROM {controls} WHERE ends_at <= SYSUTCDATETIME()
 -- name: lift control
 DELETE FROM {controls} WHERE kind = @p1 AND name = @p2
 
--- Kind, name, rate, for how many microseconds, by whom, why.
+-- Arguments: kind, name, rate, duration in microseconds (NULL: no end), author, reason.
 -- name: set control
 INSERT INTO {controls} (kind, name, rate, ends_at, made_by, made_at, reason)
 VALUES (@p1, @p2, @p3, DATEADD(MILLISECOND, CONVERT(bigint, @p4) / 1000 % 1000, DATEADD(SECOND, CONVERT(bigint, @p4) / 1000000, SYSUTCDATETIME())), @p5, SYSUTCDATETIME(), @p6)
 
--- Id, by whom, what, of what, why.
+-- Arguments: id, author, action, target, reason.
 -- name: begin action
 INSERT INTO {actions} (id, made_by, action, target, reason, made_at) VALUES (@p1, @p2, @p3, @p4, @p5, SYSUTCDATETIME())
 
--- How many were changed, id.
+-- Arguments: number of changed messages, id.
 -- name: end action
 UPDATE {actions} SET changed = @p1 WHERE id = @p2
 
