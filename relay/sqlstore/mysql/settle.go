@@ -411,12 +411,10 @@ func (g *given) table() text {
 	var parts []any
 	for i := range g.settlements {
 		s, begin, end := &g.settlements[i], ",(", ")"
-		switch {
-		case i == 0:
+		switch i {
+		case 0:
 			begin, end = "(SELECT ", ""
-		case g.server != mariaDB:
-			begin, end = " UNION ALL SELECT ", ""
-		case i == 1:
+		case 1:
 			begin = " UNION ALL VALUES ("
 		}
 		as := func(name string) string {
