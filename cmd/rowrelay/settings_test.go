@@ -337,7 +337,7 @@ func TestPostgresSettingsWithHints(t *testing.T) {
 	}
 }
 
-// writersOnly has the settings that a relay refuses (TestMySQLUnfitSession), but with which an application may write.
+// writersOnly has the settings that a relay refuses (TestMySQLUnfitSessionIsRefused), but with which an application may write.
 const writersOnly = "limits"
 
 // mysqlSettingsThatWork are groups of session settings with which a relay and a Writer must work. Settings that a server

@@ -173,8 +173,8 @@ func parkMalformed(t *testing.T, store *sqlstore.Store, claim storage.Claim) (se
 	return settlements
 }
 
-// Delivered messages with malformed values are listed, exported, replayed and purged like others, and don't prevent that for others.
-// On SQLite a replay refuses the one whose priority is no number.
+// Delivered messages with malformed values are listed, exported, replayed and purged like others. On SQLite a replay refuses the
+// message whose priority is no number, and copies the others.
 func TestDeliveredRowThatCannotBeReadAffectsNoOthers(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)

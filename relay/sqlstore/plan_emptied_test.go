@@ -39,7 +39,7 @@ func checkEmptied(t *testing.T, table table, rows bool) {
 	kept.wantIndexes(t, "no row left, then 50,000 new rows")
 }
 
-// Statements on outbox_held use their indexes after a vacuum of the emptied table, which usually is empty.
+// Statements on outbox_held, which usually is empty, use their indexes after a vacuum of the emptied table.
 func TestPlansOfEmptiedHeldRows(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		plans := preparedOn(t, table, "outbox_held", heldStatements(t, table))

@@ -81,11 +81,9 @@ func (s *slowServer) wait(ctx context.Context) error {
 
 type slowConn struct{ *slowServer }
 
-func (c slowConn) Prepare(string) (driver.Stmt, error) {
-	return nil, errors.New("the driver prepares no statements")
-}
-func (c slowConn) Close() error              { return nil }
-func (c slowConn) Begin() (driver.Tx, error) { return slowTx{}, nil }
+func (c slowConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("Prepare: unused") }
+func (c slowConn) Close() error                        { return nil }
+func (c slowConn) Begin() (driver.Tx, error)           { return slowTx{}, nil }
 
 func (c slowConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return slowTx{}, nil }
 

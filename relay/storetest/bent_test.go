@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// These stores make one call in another way. A mutant is such a store with a function that makes
-// the call wrongly.
+// Each of these stores replaces one method by a function. A mutant is such a store with a function
+// that has a mistake.
 
 type onAcquire struct {
 	Store

@@ -48,7 +48,7 @@ func (w *worker) release(renewals ...storage.Renewal) {
 	w.do("release", func(ctx context.Context) error { return w.store.Release(ctx, w.name, renewals) })
 }
 
-// lease returns the worker's right to the lane, as far as the worker knows.
+// lease returns the lane's lease with the fence that the worker was last granted.
 func (w *worker) lease(lane int) storage.Lease {
 	return storage.Lease{Lane: lane, Fence: w.fences[lane]}
 }
@@ -108,12 +108,12 @@ func (w *worker) list(filter storage.Filter) (infos []storage.Info) {
 	return infos
 }
 
-// info returns what Find reports about one row.
+// info returns the only row that List finds for the id.
 func (w *worker) info(id int64) storage.Info {
 	w.Helper()
 	infos := w.list(storage.Filter{IDs: []string{strconv.FormatInt(id, 10)}})
 	if len(infos) != 1 || infos[0].ID != id {
-		w.Fatalf("the list has %d rows for id %d, want it alone", len(infos), id)
+		w.Fatalf("the list has %d rows for id %d, want 1", len(infos), id)
 	}
 	return infos[0]
 }

@@ -12,7 +12,7 @@ import (
 
 // Reclaim frees the rows of an expired claim and no others, and counts a crash for each. The rows
 // can then be claimed again, and only the new claim can settle them.
-func reclaimFreesEndedClaims(t testing.TB, table Table) {
+func reclaimFreesExpiredClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	written := write(t, table, plain(5)...)
 	start := time.Now()
@@ -23,7 +23,7 @@ func reclaimFreesEndedClaims(t testing.TB, table Table) {
 		t.Errorf("claims of %v were freed after %v", short, waited)
 	}
 	if got, want := a.settle(allClaimed("ended", storage.StateDone, ended)...), (storage.Settled{Fenced: 2}); got != want {
-		t.Errorf("settled with a claim that was freed: %+v, want %+v", got, want)
+		t.Errorf("settled with a claim that had expired: %+v, want %+v", got, want)
 	}
 	again := b.claim(storage.ClaimRequest{Token: "again", Limit: 5, Unprompted: true})
 	wantIDs(t, "claimed again", ids(again), slices.Concat(ids(ended), written[4:]))
@@ -33,7 +33,7 @@ func reclaimFreesEndedClaims(t testing.TB, table Table) {
 		}
 	}
 	if got, want := a.settle(allClaimed("ended", storage.StateError, ended)...), (storage.Settled{Fenced: 2}); got != want {
-		t.Errorf("settled what another has claimed: %+v, want %+v", got, want)
+		t.Errorf("settled rows that another relay has claimed: %+v, want %+v", got, want)
 	}
 	a.mustSettle(allClaimed("lasting", storage.StateDone, lasting)...)
 	b.mustSettle(allClaimed("again", storage.StateDone, again)...)
@@ -71,7 +71,7 @@ func reclaimConcurrently(t testing.TB, table Table) {
 	rows := a.claim(storage.ClaimRequest{Token: "again", Limit: plenty})
 	crashed := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Crashes != 1 })
 	if total != count || len(rows) != count || crashed >= 0 {
-		t.Errorf("freed %d rows and claimed %d again, want %d; with other than one crash: %d", total, len(rows), count, crashed)
+		t.Errorf("freed %d rows and claimed %d again, want %d; index of a row without exactly one crash: %d", total, len(rows), count, crashed)
 	}
 }
 
@@ -85,8 +85,8 @@ func extendKeepsTheClaim(t testing.TB, table Table) {
 	wantIDs(t, "extended", a.extend("one", rows[:2]), rows[:2])
 	b.freed(2)
 	freed := ids(b.claim(storage.ClaimRequest{Token: "two", Limit: 4}))
-	wantIDs(t, "freed", freed, rows[2:])
-	wantIDs(t, "extended when some had been lost", a.extend("one", rows), rows[:2])
+	wantIDs(t, "claimed after the expiry", freed, rows[2:])
+	wantIDs(t, "extended by the old holder, which has lost some", a.extend("one", rows), rows[:2])
 	wantIDs(t, "extended by the new holder", b.extend("two", rows), rows[2:])
 }
 
@@ -102,7 +102,7 @@ func (w *worker) extend(token string, ids []int64) (still []int64) {
 
 // Reclaim moves deferred rows back when they are due, and keeps their attempts. It moves no row
 // that isn't due and no parked row.
-func reclaimBringsBackDueRows(t testing.TB, table Table) {
+func reclaimMovesDueRowsBack(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)
 	rows := a.claim(storage.ClaimRequest{Token: "one", Limit: 5})
@@ -114,26 +114,26 @@ func reclaimBringsBackDueRows(t testing.TB, table Table) {
 	settlements[4].State = storage.StateDone
 	a.mustSettle(settlements...)
 	if rest := a.claim(storage.ClaimRequest{Token: "rest", Limit: 5}); len(rest) != 0 {
-		t.Errorf("claimed held rows: %v", inOrder(rest))
+		t.Errorf("claimed deferred rows: %v", inOrder(rest))
 	}
 	a.freed(2)
 	back := a.claim(storage.ClaimRequest{Token: "two", Limit: 5})
-	wantIDs(t, "brought back", inOrder(back), []int64{rows[0].ID, rows[3].ID})
+	wantIDs(t, "moved back", inOrder(back), []int64{rows[0].ID, rows[3].ID})
 	for _, row := range back[:min(1, len(back))] {
 		if row.Attempts != 3 || row.Deferred {
-			t.Errorf("a row that was brought back has %d attempts, want 3, and is held: %t", row.Attempts, row.Deferred)
+			t.Errorf("a row that was moved back has %d attempts, want 3, and is deferred: %t", row.Attempts, row.Deferred)
 		}
 	}
 	a.wantState(storage.StateRetry, rows[1].ID)
 	a.wantState(storage.StateError, rows[2].ID)
 	a.wantState(storage.StateDone, rows[4].ID)
 	if info := a.info(rows[0].ID); info.LastError != "boom" || info.State != storage.StateClaimed {
-		t.Errorf("a row that was brought back and claimed: %+v", info)
+		t.Errorf("a row that was moved back and claimed: %+v", info)
 	}
 }
 
-// A row can be settled to each state with the token of its claim, and with no other token. Settled
-// once more, the row is missing.
+// A row can be settled to each state with the token of its claim, and with no other token. A
+// repeated settlement counts the row as missing.
 func settleByToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {
@@ -149,15 +149,15 @@ func settleByToken(t testing.TB, table Table) {
 			want = storage.Settled{Fenced: 1} // the row exists and is not claimed
 		}
 		if got := a.settle(claimed("right", state, row)); got != want {
-			t.Errorf("settled as %s for the second time: %+v, want %+v", state, got, want)
+			t.Errorf("settled as %s again: %+v, want %+v", state, got, want)
 		}
 		a.claim(storage.ClaimRequest{Token: newToken(), Limit: 1})
 	}
 }
 
-// A row that was given back can be claimed again immediately, with the attempts that the settlement
-// charged.
-func pendingGivesBack(t testing.TB, table Table) {
+// A row that is settled as pending can be claimed again immediately, and keeps the attempts and
+// crashes that the settlement wrote.
+func settleAsPendingFreesTheRow(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	id := write(t, table, plain(1)...)[0]
 	rows := a.claim(storage.ClaimRequest{Token: "one", Limit: 1})
@@ -167,6 +167,6 @@ func pendingGivesBack(t testing.TB, table Table) {
 	a.wantState(storage.StatePending, id)
 	rows = b.claim(storage.ClaimRequest{Token: "two", Limit: 1})
 	if len(rows) != 1 || rows[0].ID != id || rows[0].Attempts != 2 || rows[0].Crashes != 1 {
-		t.Errorf("given back with 2 attempts and 1 crash, and claimed again: %+v", rows)
+		t.Errorf("settled as pending with 2 attempts and 1 crash, and claimed again: %+v", rows)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// calls returns all calls of a store. Each call has work to do.
+// calls returns a call of each of the store's methods. Without an error each call would change or
+// return something.
 func (w *worker) calls(row storage.Row) map[string]func(context.Context) error {
 	calls := w.storeCalls(row)
 	journaler, able := w.store.(storage.Journaler)
@@ -98,7 +99,7 @@ func (w *worker) storeCalls(row storage.Row) map[string]func(context.Context) er
 }
 
 // A call whose context has ended returns immediately with an error and changes nothing.
-func endedContext(t testing.TB, table Table) {
+func endedContextChangesNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
 	a.beat(storage.ByLanes, long)
@@ -108,10 +109,10 @@ func endedContext(t testing.TB, table Table) {
 	for name, call := range a.calls(a.row(found[storage.StatePending])) {
 		start := time.Now()
 		if err := call(ended); err == nil {
-			t.Errorf("%s in a context that has ended returned no error", name)
+			t.Errorf("%s with an ended context returned no error", name)
 		}
 		if took := time.Since(start); took > patience/6 {
-			t.Errorf("%s in a context that has ended took %v", name, took)
+			t.Errorf("%s with an ended context took %v", name, took)
 		}
 	}
 	for state, id := range found {
@@ -119,9 +120,9 @@ func endedContext(t testing.TB, table Table) {
 	}
 	s := a.status()
 	if s.Claim != storage.ByLanes || s.LanesLeased != storage.Lanes || len(s.Relays) != 1 {
-		t.Errorf("calls in a context that has ended changed something: %+v", s)
+		t.Errorf("calls with an ended context changed something: %+v", s)
 	}
 	if free := hire(t, table, "b").acquire(1, long); len(free) != 0 {
-		t.Errorf("calls in a context that has ended released %+v", free)
+		t.Errorf("calls with an ended context released %+v", free)
 	}
 }

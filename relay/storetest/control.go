@@ -72,7 +72,7 @@ func controlsAreKept(t testing.TB, table Table) {
 		}
 		for i, c := range got {
 			if c.Since.Before(before.Add(-time.Minute)) || c.Since.After(before.Add(time.Minute)) || !c.Ends.IsZero() {
-				t.Errorf("%v is from %v, and ends at %v; want one from about %v that doesn't end", &c, c.Since, c.Ends, before)
+				t.Errorf("%v was set at %v and ends at %v; want one set at about %v that doesn't end", &c, c.Since, c.Ends, before)
 			}
 			if c.Since = want[i].Since; c != want[i] {
 				t.Errorf("control %d is %+v, want %+v", i, c, want[i])
@@ -110,7 +110,7 @@ func controlsEnd(t testing.TB, table Table) {
 	})
 	for _, wrong := range []storage.Control{{Kind: "tpoic", Name: "a"}, {Kind: storage.PauseSink}, {Kind: storage.LimitSink, Name: "a"}} {
 		if err := a.store.SetControl(t.Context(), wrong, 0); err == nil {
-			t.Errorf("the control %+v was put in force", wrong)
+			t.Errorf("the invalid control %+v was set", wrong)
 		}
 	}
 	if got := a.controls(); len(got) != 1 {
@@ -118,8 +118,8 @@ func controlsEnd(t testing.TB, table Table) {
 	}
 }
 
-// The log has a line for each change of a control, and for each change of messages that an operator
-// makes and that is logged. The latest line comes first.
+// The log has a line for each change of a control, and for each logged operator's change of
+// messages. The latest line is the first.
 func actionsAreLogged(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.control(storage.Control{Kind: storage.PauseSink, Name: "s", By: "ann", Reason: "why"}, 90*time.Minute)
@@ -166,7 +166,7 @@ func actionsAreLogged(t testing.TB, table Table) {
 	}
 	for i, action := range got {
 		if action.ID == "" || action.At.IsZero() || i > 0 && action.At.After(got[i-1].At) {
-			t.Errorf("line %d has the id %q and the time %v, after %v", i, action.ID, action.At, got[max(0, i-1)].At)
+			t.Errorf("line %d has the id %q and the time %v; the line before it has the time %v", i, action.ID, action.At, got[max(0, i-1)].At)
 		}
 		if action.ID, action.At = "", (time.Time{}); action != want[i] {
 			t.Errorf("line %d is %+v, want %+v", i, action, want[i])

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// dying returns the settlement that parks a row, with the dead letter of this number.
+// dying returns a settlement that parks a row and writes the dead letter with this number.
 func dying(parked storage.Settlement, number int) storage.Settlement {
 	parked.State = storage.StateError
 	parked.DeadLetter = &storage.Copy{
@@ -36,8 +36,8 @@ func (w *worker) deadLetters() (rows []storage.Row) {
 }
 
 // A dead letter is a new message that is due immediately and has the content of the parked message,
-// in whichever table that was. It expires when the parked message does, unless that time has
-// passed. The message is parked as without a dead letter.
+// whether that was pending or deferred. The dead letter has the same time of expiry, unless that
+// time has passed. The message is parked as without a dead letter.
 func deadLettersAreWritten(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for i, message := range append(variants(), expired) {
@@ -70,7 +70,7 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 		}
 		if letter.ID <= before || message.Key != "" && letter.Lane != row.Lane || letter.Attempts != 0 || letter.Crashes != 0 || letter.Deferred || letter.Later ||
 			letter.Malformed != "" || letter.NeverExpires || !letter.Message.AvailableAt.IsZero() || letter.CreatedAt.Before(row.CreatedAt) {
-			t.Errorf("of row %d, created at %v, in lane %d: the dead letter %+v", before, row.CreatedAt, row.Lane, letter)
+			t.Errorf("row %d, created at %v, in lane %d, has the dead letter %+v", before, row.CreatedAt, row.Lane, letter)
 		}
 		wantTime(t, "expires_at of the dead letter", letter.Message.ExpiresAt, unlessExpired(message.ExpiresAt))
 		info := a.info(before)
@@ -84,7 +84,8 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 // expired is a message that expired long ago.
 var expired = outbox.Message{ID: "0197a3b4-0e0e-7abc-8def-0123456789ab", Topic: "expired", ExpiresAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 
-// unlessExpired returns the time when a copy expires.
+// unlessExpired returns the time when a copy of a message expires: the message's time of expiry, or
+// none if that has passed.
 func unlessExpired(at time.Time) time.Time {
 	if at.Before(time.Now()) {
 		return time.Time{}
@@ -92,9 +93,9 @@ func unlessExpired(at time.Time) time.Time {
 	return at
 }
 
-// A settlement that changes nothing writes no dead letter. That is, one that is repeated or fenced,
-// by another relay, of another message, or one that comes after an operator's decision.
-func deadLettersOnce(t testing.TB, table Table) {
+// A settlement that changes no row writes no dead letter: one with an old fence, by another relay or
+// for another message, a repeated one, or one that follows an operator's decision.
+func deadLettersAreWrittenOnce(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, keyed("k", 3)...)
 	hot, again := dying(a.as(storage.StateError, a.row(written[0])), 1), a.as(storage.StateRetry, a.row(written[1]))
@@ -124,15 +125,15 @@ func deadLettersOnce(t testing.TB, table Table) {
 		return err
 	})
 	if got, want := a.settle(held), (storage.Settled{Missing: 1}); got != want {
-		t.Errorf("over a decision: %+v, want %+v", got, want)
+		t.Errorf("repeated after an operator's decision: %+v, want %+v", got, want)
 	}
 	if letters := a.deadLetters(); len(letters) != 2 || letters[0].Message.ID != hot.DeadLetter.MessageID || letters[1].Message.ID != held.DeadLetter.MessageID {
-		t.Errorf("of two parks the dead letters are %+v", letters)
+		t.Errorf("two messages were parked; the dead letters are %+v", letters)
 	}
 }
 
-// The dead letters of one batch have ids in the order of their messages, whatever else is in the
-// batch.
+// The dead letters of one batch have ids in the order of the parked messages, even if the batch
+// lists them in another order and has other settlements.
 func deadLettersInOrder(t testing.TB, table Table) {
 	const count = 60
 	a := holder(t, table, "a")
@@ -172,7 +173,7 @@ func deadLettersInOrder(t testing.TB, table Table) {
 }
 
 // By rows a dead letter is written only with the token of the row's claim.
-func deadLettersByToken(t testing.TB, table Table) {
+func deadLettersRequireTheToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	fill(t, table, plain(3)...)
 	rows := a.claim(storage.ClaimRequest{Token: "one", Limit: 3})
@@ -180,7 +181,7 @@ func deadLettersByToken(t testing.TB, table Table) {
 		t.Fatalf("claimed %d rows, want 3", len(rows))
 	}
 	if got, want := a.settle(dying(claimed("another", storage.StateError, rows[0]), 1)), (storage.Settled{Fenced: 1}); got != want {
-		t.Errorf("with another's token: %+v, want %+v", got, want)
+		t.Errorf("with another token: %+v, want %+v", got, want)
 	}
 	batch := []storage.Settlement{dying(claimed("one", storage.StateError, rows[0]), 2), claimed("one", storage.StateError, rows[1]), claimed("one", storage.StateDone, rows[2])}
 	a.mustSettle(batch...)
@@ -210,14 +211,14 @@ func deadLettersConcurrently(t testing.TB, table Table) {
 	}
 	all.Wait()
 	if letters := a.deadLetters(); len(letters) != len(batch) {
-		t.Errorf("%d settles of %d rows wrote %d dead letters", settles, len(batch), len(letters))
+		t.Errorf("%d concurrent settlements of %d rows wrote %d dead letters, want one for each row", settles, len(batch), len(letters))
 	}
 }
 
 // A settlement for one of a row's sinks writes a dead letter, and the settlement for the other sink
 // writes another one. This holds for pending and deferred rows, and each dead letter is written
 // once even if settlements are repeated.
-func deadLettersOfSinks(t testing.TB, table Table) {
+func deadLettersOfEachSink(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, keyed("k", 2)...)
 	a.mustSettle(a.as(storage.StateRetry, a.row(written[1])))

@@ -6,9 +6,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A page has the same epoch as the heartbeat. Its last id covers its own rows and all ids up to
-// which another relay has read.
-func pageTellsTheEpoch(t testing.TB, table Table) {
+// A page has the same epoch as the heartbeat. Its last id is at least the id of each existing row,
+// also in a page that begins above all rows.
+func pageHasTheEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(3)...)
 	epoch := a.beat(storage.ByLanes, long).Epoch
@@ -27,11 +27,11 @@ func pageTellsTheEpoch(t testing.TB, table Table) {
 		above[i].After = last
 	}
 	if page := b.read(above, plenty, plentyBytes); page.LastID < last {
-		t.Errorf("a page that was read above %d has the last id %d", last, page.LastID)
+		t.Errorf("a page that begins above row %d has the last id %d", last, page.LastID)
 	}
 }
 
-// Marks of another epoch are not stored. The lease is renewed or released all the same.
+// Marks of another epoch are not stored, but the lease is renewed or released.
 func marksOfAnotherEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	epoch := a.beat(storage.ByLanes, long).Epoch

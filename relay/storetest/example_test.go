@@ -12,15 +12,14 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-// table is a memstore table in the form that the suite requires: its stores share nothing else, and
-// producers have transactions.
+// table is a memstore table with the methods that the suite requires.
 type table struct{ *memstore.DB }
 
 func (t table) Store(testing.TB) storetest.Store { return t.DB.Store() }
 func (t table) Begin(testing.TB) storetest.Tx    { return t.DB.Begin() }
 
-// The example shows what the suite gets, and outlines what it does with it. A test passes the
-// harness to Run.
+// A test passes a harness to Run. The example opens a table as a check does, writes a message and
+// reads the status.
 func ExampleHarness() {
 	harness := storetest.Harness{Open: func(testing.TB) storetest.Table { return table{memstore.New()} }}
 

@@ -12,19 +12,19 @@ import (
 
 // A heartbeat returns the database's time: messages written earlier have earlier times, and
 // messages written later have later ones.
-func beatTellsTheTime(t testing.TB, table Table) {
+func heartbeatReturnsTheTime(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	before := a.row(write(t, table, plain(1)...)[0]).CreatedAt
 	now := a.beat(storage.ByLanes, long).Now
 	after := a.row(write(t, table, plain(1)...)[0]).CreatedAt
 	if now.Before(before.Add(-slack)) || now.After(after.Add(slack)) {
-		t.Errorf("the database's time is %v between a row written at %v and one at %v", now, before, after)
+		t.Errorf("the heartbeat returned %v, want a time between the creation of two rows at %v and %v", now, before, after)
 	}
 }
 
-// Discarding deletes a row even if delivered rows are kept, in whichever table the row was and
-// whatever else is in its batch.
-func discardedRowsAreGone(t testing.TB, table Table) {
+// Discarding deletes a pending or deferred row even if delivered rows are kept, alone or in a batch
+// with other settlements.
+func discardedRowsAreDeleted(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(6)...)
 	a.mustSettle(a.as(storage.StateRetry, a.row(written[0])), a.as(storage.StateRetry, a.row(written[1])))
@@ -33,7 +33,7 @@ func discardedRowsAreGone(t testing.TB, table Table) {
 	batch = append(batch, a.as(storage.StateDone, due[1]), a.as(storage.StateDone, a.row(written[3])), a.as(storage.StateError, a.row(written[4])))
 	a.mustSettle(batch...)
 	if got, want := a.settle(batch...), (storage.Settled{Missing: len(batch)}); got != want {
-		t.Errorf("settled once more: %+v, want %+v", got, want)
+		t.Errorf("settled again: %+v, want %+v", got, want)
 	}
 	a.mustSettle(a.as(storage.StateDiscarded, a.row(written[5]))) // a batch of one
 	a.wantState(storage.StateDone, due[1].ID, written[3])
@@ -54,13 +54,13 @@ func discardByToken(t testing.TB, table Table) {
 	a.do("settle", func(ctx context.Context) error {
 		counts, err := a.store.Settle(ctx, a.name, true, []storage.Settlement{claimed("another", storage.StateDiscarded, rows[0]), claimed("one", storage.StateDone, rows[1])})
 		if want := (storage.Settled{Changed: 1, Fenced: 1}); err == nil && counts != want {
-			t.Errorf("settled with another's token: %+v, want %+v", counts, want)
+			t.Errorf("settled with another token: %+v, want %+v", counts, want)
 		}
 		return err
 	})
 	a.mustSettle(claimed("one", storage.StateDiscarded, rows[0]), claimed("one", storage.StateError, rows[2]))
 	if left := a.list(storage.Filter{}); len(left) != 2 || left[0].ID == rows[0].ID || left[1].ID == rows[0].ID {
-		t.Errorf("of %v are left %+v, want all but %d", written, left, rows[0].ID)
+		t.Errorf("rows %v were written, and %+v are left; want all except %d", written, left, rows[0].ID)
 	}
 }
 
@@ -83,8 +83,8 @@ func wantExpiry(t testing.TB, what string, row storage.Row, message outbox.Messa
 	wantTime(t, what+": expires_at", row.Message.ExpiresAt, message.ExpiresAt)
 }
 
-// A message that was parked because it had expired never expires again once it is requeued,
-// whatever attempts follow. A message that was parked for another reason expires as before.
+// A message that was parked because it had expired, and is requeued, never expires again, not even
+// after more attempts. A message that was parked for another reason keeps its time of expiry.
 func requeuedNeverExpires(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	messages, errors := expiring()
@@ -113,7 +113,7 @@ func requeuedNeverExpires(t testing.TB, table Table) {
 	}
 }
 
-// By rows a requeued row keeps this when it is moved back to the table where it is claimed.
+// By rows a requeued expired message also never expires after it was moved back to the hot table.
 func requeuedByRowsNeverExpires(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages, errors := expiring()

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// facts has what a mutant knows about its table in addition to what it asks the store.
+// facts records the table's leases, claims and locks, which a mutant can't query from the store.
 type facts struct {
 	mu     sync.Mutex
 	owners map[int]string
@@ -18,9 +18,9 @@ type facts struct {
 	marks  map[int]storage.Marks
 	tokens map[int64]string // of claimed rows
 
-	table   memory // the table behind it
-	reader  Store  // one handle for all calls
-	memory  []storage.Row
+	table   memory           // the table of the correct store
+	reader  Store            // one handle for all calls
+	memory  []storage.Row    // the rows of the last page, for the mutant whose reads lag
 	locks   map[int64]func() // the rows that the table's LockRow has locked
 	waiting bool
 }
@@ -78,7 +78,7 @@ func (f *facts) unlock() {
 	}
 }
 
-// mutantTable is a table whose stores have a mistake. It records row locks for them.
+// mutantTable is a table whose stores have a mistake. It records row locks in the facts.
 type mutantTable struct {
 	memory
 	facts *facts

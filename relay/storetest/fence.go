@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A relay that has lost a lane can't change the lane's rows, whatever state it settles. Each such
-// settlement is counted as fenced.
+// A relay that has lost a lane can't settle the lane's rows to any state. Each such settlement is
+// counted as fenced.
 func oldFenceChangesNothing(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)
@@ -43,13 +43,13 @@ func (w *worker) renewAll(ttl time.Duration) {
 		renewals = append(renewals, storage.Renewal{Lease: w.lease(lane)})
 	}
 	if held := w.renew(ttl, renewals...); len(held) != len(renewals) {
-		w.Fatalf("%s renewed %d leases, %d held", w.name, len(renewals), len(held))
+		w.Fatalf("%s tried to renew %d leases and still has %d", w.name, len(renewals), len(held))
 	}
 }
 
 // A relay that has leased a lane again may settle outcomes of the old lease together with new ones,
 // even of the same row. Only outcomes of the new lease change rows.
-func oneRowUnderTwoFences(t testing.TB, table Table) {
+func batchWithOldAndCurrentLease(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	write(t, table, plain(8)...)
 	a.acquire(storage.Lanes, short)
@@ -85,9 +85,9 @@ func wrongFenceChangesNothing(t testing.TB, table Table) {
 	a.wantState(storage.StatePending, id)
 }
 
-// A batch may have rows of current leases, rows of lost leases, and rows that no longer exist. Each
-// is counted as what it is.
-func someFenced(t testing.TB, table Table) {
+// A batch may have rows of current leases, rows of lost leases, and rows that no longer exist. They
+// are counted as changed, fenced and missing.
+func batchWithCurrentAndLostLeases(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes/2, long)
 	kept := len(a.fences)
@@ -109,7 +109,7 @@ func someFenced(t testing.TB, table Table) {
 		}
 	}
 	if got := a.settle(a.allAs(storage.StateDone, rows)...); got != want {
-		t.Errorf("settled %d rows, of which 1 gone, in %d lost lanes: %+v, want %+v", len(rows), len(lost), got, want)
+		t.Errorf("settled %d rows, 1 of them gone, with %d lost lanes: %+v, want %+v", len(rows), len(lost), got, want)
 	}
 	for _, row := range b.pending() {
 		if !lost[row.Lane] {
@@ -118,10 +118,10 @@ func someFenced(t testing.TB, table Table) {
 	}
 }
 
-// A settlement begins before a takeover and commits after it. Then the takeover waits for the
-// settlement, or skips the lane, or the settlement changes nothing. The old holder no longer
-// changes what the new holder has read.
-func settleAcrossTakeover(t testing.TB, table Table) {
+// A settlement begins before a takeover and waits for a row meanwhile. Then the takeover waits for
+// the settlement, or skips the lane, or the settlement is fenced. In no case does the old holder
+// change a row that the new holder has read.
+func settleDuringTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)
 	id := write(t, table, keyed("k", 1)...)[0]
@@ -133,21 +133,21 @@ func settleAcrossTakeover(t testing.TB, table Table) {
 		defer close(settled)
 		settled <- settleOrReport(t, a, a.as(storage.StateDone, row))
 	}()
-	eventually(t, "the settle waits for the row", waiting)
+	eventually(t, "the settlement waits for the row", waiting)
 	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits for the settlement
 	b.takeOverPassing(row.Lane, unlock)
 	read := slices.Contains(ids(b.pending()), id)
 	unlock()
 	counts := <-settled
 	if counts.Changed+counts.Fenced != 1 {
-		t.Fatalf("the settle that was held open: %+v", counts)
+		t.Fatalf("the settlement that waited: %+v, want one row changed or fenced", counts)
 	}
 	if changed := counts.Changed == 1; changed == read {
-		t.Errorf("the old holder changed the row: %t; the new one read it: %t", changed, read)
+		t.Errorf("the old holder changed the row: %t; the new holder read the row: %t; want one of them", changed, read)
 	}
 }
 
-// takeOverPassing takes over all lanes, and calls allOthers when it has all except this one.
+// takeOverPassing takes over all lanes, and calls allOthers when only this lane is left.
 func (w *worker) takeOverPassing(lane int, allOthers func()) {
 	w.Helper()
 	eventually(w, w.name+" takes over all lanes", func() bool {
@@ -170,7 +170,8 @@ func settleOrReport(t testing.TB, w *worker, settlements ...storage.Settlement) 
 	return counts
 }
 
-// Settlements race takeovers at random, for many rounds, with the same requirement.
+// Settlements race takeovers at random times. In each round the new holder reads exactly the rows
+// that the old holder hasn't changed.
 func settleRacesTakeover(t testing.TB, table Table) {
 	const rounds, ttl = 20, 15 * time.Millisecond
 	a, b := hire(t, table, "a"), hire(t, table, "b")
@@ -188,7 +189,7 @@ func settleRacesTakeover(t testing.TB, table Table) {
 		read := len(b.pending())
 		counts := <-settled
 		if counts.Changed+counts.Fenced != len(rows) || read != counts.Fenced {
-			t.Fatalf("of %d rows the new holder has read %d; the old one's settle: %+v", len(rows), read, counts)
+			t.Fatalf("the new holder read %[2]d of %[1]d rows; the old holder's settlement: %+[3]v", len(rows), read, counts)
 		}
 		b.mustSettle(b.allAs(storage.StateDone, b.pending())...)
 		b.releaseAll()

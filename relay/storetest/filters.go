@@ -81,7 +81,7 @@ func (w *worker) wantFound(filter storage.Filter, want []int64) {
 		return err
 	})
 	if !found.All() {
-		w.Errorf("find %+v: looked up to %d of %d", filter, found.Until, found.Last)
+		w.Errorf("find %+v: searched up to id %d of %d", filter, found.Until, found.Last)
 	}
 	var ids []int64
 	for _, info := range found.Infos {
@@ -98,7 +98,7 @@ func (w *worker) parkAgain() {
 	w.mustSettle(w.allAs(storage.StateError, w.due())...)
 }
 
-// discardEach discards one row, then the rest, and requires the rows that are left.
+// discardEach discards one row, then the others, and requires that exactly these rows stay parked.
 func (w *worker) discardEach(filter storage.Filter, count int, left []int64) {
 	w.Helper()
 	one := filter
@@ -150,7 +150,7 @@ func infoIDs(infos []storage.Info) []int64 {
 }
 
 // Requeue and discard of many rows change all of them.
-func changesHaveNoLimit(t testing.TB, table Table) {
+func requeueAndDiscardChangeAllRows(t testing.TB, table Table) {
 	const count = 1100
 	a := holder(t, table, "a")
 	fill(t, table, plain(count)...)
@@ -163,6 +163,6 @@ func changesHaveNoLimit(t testing.TB, table Table) {
 		t.Errorf("discarded %d rows, want %d", n, count)
 	}
 	if left := a.list(storage.Filter{}); !slices.Equal(infoIDs(left), nil) {
-		t.Errorf("left are %v", infoIDs(left))
+		t.Errorf("rows %v are left after the discard", infoIDs(left))
 	}
 }

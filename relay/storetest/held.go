@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Due returns deferred rows in the order of their times, page by page, each row once. It returns
-// only due rows of the requested lanes.
+// Due returns deferred rows in the order of their times, in pages, each row once. It returns only
+// due rows of the requested lanes.
 func dueInOrder(t testing.TB, table Table) {
 	const count = 25
 	a := holder(t, table, "a")
@@ -30,7 +30,7 @@ func dueInOrder(t testing.TB, table Table) {
 	a.mustSettle(a.allAs(storage.StateError, a.due()[:2])...)
 	want := a.due()
 	if len(want) != count-4 {
-		t.Fatalf("%d rows are due, want %d: two are not, and two are parked", len(want), count-4)
+		t.Fatalf("%d rows are due, want %d: two are not due yet, and two are parked", len(want), count-4)
 	}
 	if !slices.IsSortedFunc(want, byTime) {
 		t.Errorf("due rows out of order: %v", inOrder(want))
@@ -50,7 +50,7 @@ func byTime(a, b storage.Row) int {
 	return int(a.ID - b.ID)
 }
 
-// duePages reads all due rows, page by page.
+// duePages reads all due rows in pages of at most limit rows.
 func (w *worker) duePages(lanes []int, limit int) (rows []storage.Row) {
 	w.Helper()
 	var cursor storage.DueCursor
@@ -70,7 +70,7 @@ func (w *worker) duePages(lanes []int, limit int) (rows []storage.Row) {
 }
 
 // A due row shows whether it is a retry, which blocks its key, or a scheduled message.
-func dueTellsRetriesFromScheduled(t testing.TB, table Table) {
+func dueDistinguishesRetries(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, slices.Concat(keyed("a", 1), keyed("b", 1))...)
 	a.mustSettle(a.as(storage.StateRetry, a.row(written[0])), a.as(storage.StateScheduled, a.row(written[1])))
@@ -78,14 +78,14 @@ func dueTellsRetriesFromScheduled(t testing.TB, table Table) {
 	wantIDs(t, "due", ids(rows), written)
 	for _, row := range rows {
 		if retry := row.ID == written[0]; !row.Deferred || row.Retrying != retry || row.Later {
-			t.Errorf("a due row, retry: %t, is held: %t, retrying: %t, later: %t", retry, row.Deferred, row.Retrying, row.Later)
+			t.Errorf("a due row whose last state is retry: %t; it has Deferred %t, Retrying %t, Later %t", retry, row.Deferred, row.Retrying, row.Later)
 		}
 	}
 }
 
 // A retry blocks its key, whether it is due or not. Scheduled, parked, requeued and finished rows
 // block no key, and neither does a row without a key.
-func retriesHoldTheirKeys(t testing.TB, table Table) {
+func retriesBlockTheirKeys(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
 	for _, key := range []string{"later", "due", "scheduled", "error", "requeued", "done", ""} {
@@ -93,7 +93,7 @@ func retriesHoldTheirKeys(t testing.TB, table Table) {
 	}
 	a.mustSettle(a.allAs(storage.StateRetry, rows)...)
 	if got := len(a.heldKeys()); got != 6 {
-		t.Errorf("6 keys have a retry, %d are held", got)
+		t.Errorf("6 keys have a retry, %d are blocked", got)
 	}
 	for i := range rows {
 		rows[i].Deferred = true
@@ -110,23 +110,23 @@ func retriesHoldTheirKeys(t testing.TB, table Table) {
 	}
 	got := a.heldKeys()
 	if !slices.Equal(got, want) {
-		t.Errorf("held keys are %+v, want %+v", got, want)
+		t.Errorf("blocked keys are %+v, want %+v", got, want)
 	}
 	a.wantHeldKeys(want)
 }
 
-// wantHeldKeys queries some of the blocked keys.
+// wantHeldKeys queries the blocked keys of single lanes, and with a limit.
 func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	w.Helper()
 	for _, want := range all {
 		w.do("blocked keys", func(ctx context.Context) error {
 			got, err := w.store.BlockedKeys(ctx, []int{want.Lane}, 10)
 			if !slices.Contains(got, want) {
-				w.Errorf("held keys of lane %d are %+v, want %+v among them", want.Lane, got, want)
+				w.Errorf("blocked keys of lane %d are %+v, want %+v among them", want.Lane, got, want)
 			}
 			for _, key := range got {
 				if key.Lane != want.Lane {
-					w.Errorf("asked for the held keys of lane %d and got %+v", want.Lane, key)
+					w.Errorf("requested the blocked keys of lane %d and got %+v", want.Lane, key)
 				}
 			}
 			return err
@@ -134,16 +134,16 @@ func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 		w.do("blocked keys", func(ctx context.Context) error {
 			got, err := w.store.BlockedKeys(ctx, lanes(), 1)
 			if len(got) != 1 {
-				w.Errorf("asked for 1 held key and got %d", len(got))
+				w.Errorf("requested 1 blocked key and got %d", len(got))
 			}
 			return err
 		})
 	}
 }
 
-// BlockedAmong finds the keys of a page that a retry blocks, each with its first row of each topic.
-// Other deferred rows, and keys that differ by a blank or by case, make no difference.
-func heldAmongOthers(t testing.TB, table Table) {
+// BlockedAmong finds which of the given keys a retry blocks, each with its first row of each topic.
+// Other deferred rows block no key, and keys that differ by a blank or by case are different.
+func blockedAmongOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
 	for _, m := range []outbox.Message{
@@ -199,14 +199,14 @@ func (w *worker) wantHeldAmong(asked []storage.LaneKey, want []storage.BlockedKe
 		got, err := w.store.BlockedAmong(ctx, asked)
 		slices.SortFunc(got, func(a, b storage.BlockedKey) int { return int(a.ID - b.ID) })
 		if err == nil && !slices.Equal(got, want) {
-			w.Errorf("of %d keys are held %+v, want %+v", len(asked), got, want)
+			w.Errorf("of %d keys %+v are blocked, want %+v", len(asked), got, want)
 		}
 		return err
 	})
 }
 
 // A relay that takes a lane over finds its blocked keys and deferred rows.
-func heldAcrossTakeover(t testing.TB, table Table) {
+func deferredAcrossTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)
 	written := write(t, table, keyed("k", 2)...)
@@ -217,14 +217,14 @@ func heldAcrossTakeover(t testing.TB, table Table) {
 	a.renewAll(short)
 	b.takeOver(storage.Lanes, long)
 	if got, want := b.heldKeys(), []storage.BlockedKey{{Lane: row.Lane, Key: "k", Topic: "plain", ID: row.ID}}; !slices.Equal(got, want) {
-		t.Errorf("held keys after a takeover are %+v, want %+v", got, want)
+		t.Errorf("blocked keys after a takeover are %+v, want %+v", got, want)
 	}
 	due := b.due()
 	if len(due) != 1 || due[0].ID != row.ID || due[0].Attempts != 4 || !due[0].Retrying {
 		t.Fatalf("due after a takeover: %+v", due)
 	}
 	if got, want := a.settle(a.allAs(storage.StateDone, due)...), (storage.Settled{Fenced: 1}); got != want {
-		t.Errorf("the old holder settled a held row: %+v, want %+v", got, want)
+		t.Errorf("the old holder settled a deferred row: %+v, want %+v", got, want)
 	}
 	b.mustSettle(b.allAs(storage.StateDone, due)...)
 	wantIDs(t, "pending", ids(b.pending()), written[1:])

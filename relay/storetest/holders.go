@@ -8,13 +8,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A renewed lease lasts as long as the renewal requests, even beyond its first end.
+// A renewed lease lasts until the end that the renewal sets, and not only until its first end.
 func renewExtends(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, short)
 	kept := storage.Renewal{Lease: a.lease(5)}
 	if held := a.renew(long, kept); !slices.Equal(held, []storage.Lease{kept.Lease}) {
-		t.Fatalf("renewed %+v, held are %+v", kept.Lease, held)
+		t.Fatalf("renewed %+v, and the relay still has %+v", kept.Lease, held)
 	}
 	for _, grant := range b.takeOver(storage.Lanes-1, long) {
 		if grant.Lane == 5 {
@@ -27,7 +27,7 @@ func renewExtends(t testing.TB, table Table) {
 }
 
 // An expired lease that no relay has taken over is renewed like any other.
-func renewAfterTheEnd(t testing.TB, table Table) {
+func renewAfterExpiry(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, short)
 	taken := b.takeOver(1, long)[0] // so all leases of a have ended
@@ -37,7 +37,7 @@ func renewAfterTheEnd(t testing.TB, table Table) {
 	}
 	held := a.renew(long, renewals...)
 	if len(held) != storage.Lanes-1 || slices.Contains(held, a.lease(taken.Lane)) {
-		t.Errorf("renewed %d leases that had ended, of which 1 was taken over; %d held", len(renewals), len(held))
+		t.Errorf("renewed %d expired leases, 1 of which was taken over; the relay still has %d", len(renewals), len(held))
 	}
 	if late := b.acquire(storage.Lanes, long); len(late) != 0 {
 		t.Errorf("took over %d lanes after they had been renewed", len(late))
@@ -46,7 +46,7 @@ func renewAfterTheEnd(t testing.TB, table Table) {
 
 // Only the holder can renew a lane. A former holder, a wrong fence and a wrong name are refused,
 // and their marks are not stored.
-func renewIsForTheHolder(t testing.TB, table Table) {
+func onlyTheHolderRenews(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.acquire(storage.Lanes, short)
 	b.takeOver(storage.Lanes, short)
@@ -59,7 +59,7 @@ func renewIsForTheHolder(t testing.TB, table Table) {
 	}
 	own := storage.Renewal{Lease: b.lease(5), Marks: right}
 	if held := b.renew(short, stale, own, ahead); !slices.Equal(held, []storage.Lease{own.Lease}) {
-		t.Errorf("renewed one own lease and two others; held are %+v", held)
+		t.Errorf("renewed one lease of the relay and two others; the relay still has %+v", held)
 	}
 	for _, grant := range c.takeOver(storage.Lanes, long) {
 		wantMarks(t, grant, map[int]storage.Marks{5: right}[grant.Lane])
@@ -67,7 +67,7 @@ func renewIsForTheHolder(t testing.TB, table Table) {
 }
 
 // Only the holder can release a lane.
-func releaseIsForTheHolder(t testing.TB, table Table) {
+func onlyTheHolderReleases(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.acquire(storage.Lanes, short)
 	b.takeOver(storage.Lanes, short)
@@ -98,7 +98,7 @@ func marksAreKept(t testing.TB, table Table) {
 	b.release(storage.Renewal{Lease: b.lease(1), Marks: released}, storage.Renewal{Lease: b.lease(2), Marks: renewed})
 	grants := c.acquire(storage.Lanes, long)
 	if len(grants) != 2 {
-		t.Fatalf("2 lanes were released, %d granted", len(grants))
+		t.Fatalf("2 lanes were released, but %d were granted", len(grants))
 	}
 	for _, grant := range grants {
 		wantMarks(t, grant, map[int]storage.Marks{1: released, 2: renewed}[grant.Lane])

@@ -28,7 +28,7 @@ func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	w.Helper()
 	infos := w.list(storage.Filter{IDs: []string{message.ID}})
 	if len(infos) != min(1, len(want)) || len(infos) == 1 && (infos[0].Message.ID != message.ID || infos[0].State != want) {
-		w.Errorf("message %s is to be %q, and the list has %+v", message.ID, want, infos)
+		w.Errorf("the list has %+[3]v for message %[1]s, want the state %[2]q", message.ID, want, infos)
 	}
 }
 
@@ -42,8 +42,8 @@ func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row 
 	return rows[at]
 }
 
-// ofAnother returns the settlements, with every third one changed to be about a message whose row
-// id was assigned again.
+// ofAnother returns the settlements, and gives every third one another message id, as if the row's
+// id had been assigned again.
 func ofAnother(settlements []storage.Settlement) (changed []storage.Settlement, others int) {
 	changed = slices.Clone(settlements)
 	for i := range changed {
@@ -55,9 +55,9 @@ func ofAnother(settlements []storage.Settlement) (changed []storage.Settlement, 
 	return changed, others
 }
 
-// A settlement changes the row only if the row has its message. If another message has the id, the
-// settled one is missing. This holds in both tables, alone and in a batch, for every new state.
-func settleKeepsToTheMessage(t testing.TB, table Table) {
+// A settlement changes the row with its id only if the row also has its message id. Otherwise it
+// counts as missing. This holds in both tables, alone and in a batch, for every new state.
+func settleChangesOnlyItsMessage(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	write(t, table, slices.Concat(keyed("k", 40), plain(20))...)
 	pending := a.pending()
@@ -104,8 +104,9 @@ func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 	w.settle(w.allAs(storage.StateDone, rows)...)
 }
 
-// The same holds for settlements with a token: one token may have claimed both messages.
-func tokenKeepsToTheMessage(t testing.TB, table Table) {
+// A settlement by token, too, changes the row only if it has the message id, since one token may have
+// claimed both messages.
+func tokenChangesOnlyItsMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {
 		write(t, table, plain(9)...)
@@ -117,14 +118,14 @@ func tokenKeepsToTheMessage(t testing.TB, table Table) {
 		}
 		for i, row := range rows {
 			if is := a.info(row.ID).State == storage.StateClaimed; is != (settlements[i].MessageID != row.Message.ID) {
-				t.Errorf("row %d, settled as %s for its own message or another, is claimed: %t", row.ID, state, is)
+				t.Errorf("row %d was settled as %s; it is still claimed: %t, want this only if the settlement had another message id", row.ID, state, is)
 			}
 		}
 	}
 }
 
 // A settlement needs the owner's name, because a fence may be granted again to another relay.
-func settleIsForTheOwner(t testing.TB, table Table) {
+func onlyTheOwnerSettles(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	b.fences = a.fences
 	written := write(t, table, plain(6)...)
@@ -132,15 +133,15 @@ func settleIsForTheOwner(t testing.TB, table Table) {
 	rows := slices.Concat(a.pending(), a.due())
 	for _, state := range states() {
 		if got, want := b.settle(b.allAs(state, rows)...), (storage.Settled{Fenced: len(written)}); got != want {
-			t.Errorf("settled as %s with another's fence: %+v, want %+v", state, got, want)
+			t.Errorf("settled as %s with the fence of another relay: %+v, want %+v", state, got, want)
 		}
 	}
 	a.mustSettle(a.allAs(storage.StateDone, rows)...)
 }
 
-// A delivered row doesn't prevent settling another message with its id, and stays unchanged when
-// that one is delivered, too.
-func doneMeetsItsIDAgain(t testing.TB, table Table) {
+// A delivered row doesn't prevent the settlement of another message with the same id, and stays
+// unchanged when that message is delivered, too.
+func doneRowWhoseIDIsReused(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	first, second, third := named("k"), named("k"), named("k")
 	id := write(t, table, first)[0]
@@ -153,13 +154,12 @@ func doneMeetsItsIDAgain(t testing.TB, table Table) {
 		a.wantStateOf(message, storage.StateDone)
 	}
 	if n := len(a.list(storage.Filter{State: storage.StateDone})); n != 3 {
-		t.Errorf("%d messages of one id are done, want 3", n)
+		t.Errorf("%d messages with the same id are done, want 3", n)
 	}
 }
 
-// A deferred row doesn't prevent it either: each message is settled, requeued and discarded
-// separately.
-func heldMeetsItsIDAgain(t testing.TB, table Table) {
+// Messages with the same id can all be deferred. Each is settled, requeued and discarded separately.
+func deferredRowWhoseIDIsReused(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k"), named("k"), named("k")}
 	id := write(t, table, messages[0])[0]
@@ -184,9 +184,9 @@ func heldMeetsItsIDAgain(t testing.TB, table Table) {
 	a.wantStateOf(messages[3], storage.StateRetry)
 }
 
-// By rows a deferred row whose id belongs to another pending row now stays deferred until that row
-// is gone. Meanwhile other rows are moved back.
-func returnMeetsItsIDAgain(t testing.TB, table Table) {
+// By rows a deferred row stays deferred while another message with its id is pending. Meanwhile
+// Reclaim moves other rows back.
+func reclaimWaitsForAPendingID(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	first, second, other := named("k"), named("k"), named("k")
 	id := write(t, table, first)[0]
@@ -206,8 +206,9 @@ func returnMeetsItsIDAgain(t testing.TB, table Table) {
 	a.mustSettle(claimed("3", storage.StateDone, only(t, rows, first)))
 }
 
-// Of several deferred rows with one id, one is moved back, and the next one later.
-func returnsOneOfAnID(t testing.TB, table Table) {
+// Of several deferred rows with one id, Reclaim moves one back, and the next one after that was
+// settled.
+func reclaimMovesOneRowOfAnID(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k")}
 	id := write(t, table, messages[0])[0]
@@ -218,7 +219,7 @@ func returnsOneOfAnID(t testing.TB, table Table) {
 		a.freed(1)
 		rows := a.claim(storage.ClaimRequest{Token: token, Limit: 2})
 		if len(rows) != 1 {
-			t.Fatalf("claimed %d rows of one id, want 1", len(rows))
+			t.Fatalf("claimed %d rows with the same id, want 1", len(rows))
 		}
 		a.mustSettle(claimed(token, storage.StateDone, rows[0]))
 	}
@@ -227,8 +228,8 @@ func returnsOneOfAnID(t testing.TB, table Table) {
 	}
 }
 
-// A search by id returns all rows that have the id, each with its message.
-func picksAllOfAnID(t testing.TB, table Table) {
+// Pick returns all rows that have the id, each with its message.
+func picksAllRowsOfAnID(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	first, second := named("k"), named("k")
 	id := write(t, table, first)[0]
@@ -243,6 +244,6 @@ func picksAllOfAnID(t testing.TB, table Table) {
 		return err
 	})
 	if len(rows) != 2 || !only(t, rows, first).Deferred || only(t, rows, second).Deferred {
-		t.Errorf("picked by one id: %+v, want the held row and the pending one", rows)
+		t.Errorf("picked by one id: %+v, want the deferred row and the pending row", rows)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // Several relays that acquire concurrently share the lanes: each lane has one owner, and no relay
 // gets more lanes than it requested.
-func acquireSharesOut(t testing.TB, table Table) {
+func acquireGivesEachLaneToOneRelay(t testing.TB, table Table) {
 	const relays, count = 8, 5
 	var mu sync.Mutex
 	owners := map[int]string{}
@@ -29,7 +29,7 @@ func acquireSharesOut(t testing.TB, table Table) {
 					t.Errorf("acquire: %v", err)
 				}
 				if got = len(grants); got > count {
-					t.Errorf("asked for %d lanes and got %d", count, got)
+					t.Errorf("requested %d lanes and got %d", count, got)
 				}
 				mu.Lock()
 				for _, grant := range grants {
@@ -51,21 +51,21 @@ func acquireSharesOut(t testing.TB, table Table) {
 		owners[grant.Lane] = last.name
 	}
 	if len(owners) != storage.Lanes {
-		t.Errorf("%d lanes were given out, want %d", len(owners), storage.Lanes)
+		t.Errorf("%d lanes were granted, want %d", len(owners), storage.Lanes)
 	}
 }
 
 // No relay gets more lanes than it requested, or a lane twice.
-func acquireKeepsToTheCount(t testing.TB, table Table) {
+func acquireGrantsAtMostTheRequest(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	if got := a.acquire(0, long); len(got) != 0 {
-		t.Errorf("asked for no lane and got %d", len(got))
+		t.Errorf("requested no lane and got %d", len(got))
 	}
 	if got := a.acquire(3, long); len(got) != 3 {
-		t.Errorf("asked for 3 lanes and got %d", len(got))
+		t.Errorf("requested 3 lanes and got %d", len(got))
 	}
 	if got := a.acquire(storage.Lanes, long); len(got) != storage.Lanes-3 {
-		t.Errorf("asked for the rest and got %d lanes, want %d", len(got), storage.Lanes-3)
+		t.Errorf("requested the other lanes and got %d, want %d", len(got), storage.Lanes-3)
 	}
 	if len(a.fences) != storage.Lanes {
 		t.Errorf("holds %d different lanes, want %d", len(a.fences), storage.Lanes)
@@ -88,7 +88,7 @@ func takeoverAfterExpiry(t testing.TB, table Table) {
 	}
 	for lane := range storage.Lanes {
 		if !(a.fences[lane] < b.fences[lane] && b.fences[lane] < c.fences[lane]) {
-			t.Errorf("lane %d had the fences %d, %d, %d in turn", lane, a.fences[lane], b.fences[lane], c.fences[lane])
+			t.Errorf("lane %d had the fences %d, %d and %d, want them to grow", lane, a.fences[lane], b.fences[lane], c.fences[lane])
 		}
 	}
 	c.release(storage.Renewal{Lease: c.lease(7)})
@@ -117,7 +117,7 @@ func calmRenewal(t testing.TB, table Table) {
 	calm := storage.Renewal{Lease: grants[0].Lease, Calm: true}
 	tense := storage.Renewal{Lease: grants[1].Lease}
 	if held := b.renew(short, calm, tense); len(held) != 2 {
-		t.Fatalf("renewed 2 leases, %d held", len(held))
+		t.Fatalf("renewed 2 leases, the relay still has %d", len(held))
 	}
 	for _, grant := range c.takeOverThese(calm.Lane, tense.Lane) {
 		if want := map[int]int{calm.Lane: 1, tense.Lane: 2}[grant.Lane]; grant.Crashes != want {
@@ -136,7 +136,7 @@ func (w *worker) anyLane(n int) int {
 	return held[n]
 }
 
-// takeOverThese acquires free lanes until it has these.
+// takeOverThese acquires free lanes until it has the given ones.
 func (w *worker) takeOverThese(lanes ...int) []storage.Grant {
 	w.Helper()
 	got := map[int]storage.Grant{}
@@ -153,16 +153,16 @@ func (w *worker) takeOverThese(lanes ...int) []storage.Grant {
 	return grants
 }
 
-// A fence grows by a different number each time, so a fence that a server has lost is not granted
-// again.
-func fencesGrowAtRandom(t testing.TB, table Table) {
+// A fence grows by a different number each time. So if a server has lost its last writes, a fence
+// that it granted before is not granted again.
+func fencesGrowByRandomSteps(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	var steps []int64
 	for last := int64(0); len(steps) < 3; {
 		a.acquire(storage.Lanes, long)
 		fence := a.fences[7]
 		if step := fence - last; step <= 0 || step > storage.MostFenceStep || slices.Contains(steps, step) {
-			t.Fatalf("a lane had the fence %d, and then %d, after steps of %v", last, fence, steps)
+			t.Fatalf("a lane had the fence %d, and then %d; the steps before were %v", last, fence, steps)
 		} else {
 			steps = append(steps, step)
 		}

@@ -9,12 +9,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// reader reads all lanes repeatedly, and checks what each page promises about the rows that earlier
-// pages did not have.
+// reader reads all lanes repeatedly, and checks each row that earlier pages did not have against the
+// earlier safe ids and the LateAfter of its page.
 type reader struct {
 	*worker
 	seen    map[int64]bool // rows of earlier pages
-	highest int64          // the highest of those
+	highest int64          // the highest id of these rows
 	safeID  int64          // the highest safe id of earlier pages
 }
 
@@ -22,7 +22,7 @@ func newReader(t testing.TB, table Table, name string) *reader {
 	return &reader{worker: hire(t, table, name), seen: map[int64]bool{}}
 }
 
-// look reads a page and compares it with the earlier pages.
+// look reads a page of all lanes and compares it with the earlier pages.
 func (r *reader) look() storage.Page {
 	r.Helper()
 	page := r.read(everything(), plenty, plentyBytes)
@@ -46,7 +46,7 @@ func (r *reader) met(id, lateAfter int64) {
 		r.Errorf("row %d appeared at or below the safe id %d of an earlier page", id, r.safeID)
 	}
 	if id <= r.highest && (lateAfter < 0 || lateAfter >= id) {
-		r.Errorf("row %d appeared below row %d, which had been read; the page says late after %d", id, r.highest, lateAfter)
+		r.Errorf("row %d appeared below row %d, which had been read; the page's LateAfter is %d", id, r.highest, lateAfter)
 	}
 }
 
@@ -78,7 +78,7 @@ func lateCommit(t testing.TB, table Table) {
 // wantSafeID waits until the safe id has reached the id.
 func (r *reader) wantSafeID(id int64) {
 	r.Helper()
-	eventually(r, "the safe id passes the last row", func() bool {
+	eventually(r, "the safe id reaches the last row", func() bool {
 		page := r.look()
 		return page.SafeID >= id && (page.LateAfter < 0 || page.LateAfter >= id)
 	})
@@ -92,11 +92,11 @@ func after(id int64) []storage.Position {
 	return positions
 }
 
-// In this order of events a mark that is computed too simply from snapshots loses a key's order: T2
-// begins; T1 begins, inserts a row of key A and stays open; T2 inserts and commits; the relay
-// reads; T1 commits; A writes again. A reader that gets A's second row must have a report of the
-// first.
-func lateWithinAKey(t testing.TB, table Table) {
+// T2 begins; T1 begins, inserts a row of key A and stays open; T2 inserts and commits; the relay
+// reads; T1 commits; another row of key A is committed. A safe id that compares snapshots only by
+// xmax would be above T1's row here, and the key's order would be lost. The page with A's second row
+// must also report the first one as late.
+func lateCommitWithinAKey(t testing.TB, table Table) {
 	for range 3 { // repeated, because other transactions on the server matter, too
 		for _, first := range []string{"T1", "T2", "a row of T2's own"} {
 			for looks := 1; looks <= 2; looks++ {
@@ -106,25 +106,25 @@ func lateWithinAKey(t testing.TB, table Table) {
 	}
 }
 
-// A read without positions returns no rows, but still reports whether rows have appeared. A store
-// that has found nothing may not assume that it will find nothing again.
-func lateToldWithoutRows(t testing.TB, table Table) {
+// A read without positions returns no rows, but still reports late rows, even after pages without
+// rows. The next read returns new rows.
+func lateRowsWithoutPositions(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")
 	slow := table.Begin(t)
 	late := slow.Insert(outbox.Message{Topic: "late"})
 	write(t, table, plain(3)...)
 	last := highestOf(r.look().Rows)
 	for range 2 {
-		r.read(after(last), plenty, plentyBytes) // finds nothing
+		r.read(after(last), plenty, plentyBytes) // an empty page
 	}
 	slow.Commit()
 	page := r.read(nil, plenty, plentyBytes)
 	if len(page.Rows) > 0 || page.LateAfter < 0 || page.LateAfter >= late {
-		t.Errorf("read %d rows at no positions, late after %d, and row %d has appeared", len(page.Rows), page.LateAfter, late)
+		t.Errorf("a read without positions returned %d rows and LateAfter %d, but row %d has appeared", len(page.Rows), page.LateAfter, late)
 	}
 	wantIDs(t, "scanned", ids(r.scan(after(page.LateAfter), func(c storage.Candidate) bool { return c.ID == late })), []int64{late})
 	next := write(t, table, outbox.Message{Topic: "next"})
-	wantIDs(t, "read on to", ids(r.read(after(last), plenty, plentyBytes).Rows), next)
+	wantIDs(t, "read after the last row", ids(r.read(after(last), plenty, plentyBytes).Rows), next)
 }
 
 func highestOf(rows []storage.Row) (id int64) {
@@ -134,7 +134,7 @@ func highestOf(rows []storage.Row) (id int64) {
 	return id
 }
 
-// lateWithin reads looks pages before T1 commits.
+// lateWithin runs the events once, and reads `looks` pages before T1 commits.
 func lateWithin(t testing.TB, table Table, first string, looks int) {
 	r := newReader(t, table, "reader")
 	t1, t2 := beginBoth(t, table, first)
@@ -154,11 +154,11 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	// The engine continues to read after its position, and then scans.
 	page := r.read(after(two), plenty, plentyBytes)
 	if !slices.Equal(ids(page.Rows), []int64{three}) || page.LateAfter < 0 || page.LateAfter >= one {
-		t.Errorf("%s first: read on to %v, late after %d, and row %d has appeared", first, ids(page.Rows), page.LateAfter, one)
+		t.Errorf("%s first: read rows %v with LateAfter %d, but row %d has appeared", first, ids(page.Rows), page.LateAfter, one)
 	}
 }
 
-// beginBoth begins two transactions. The database knows the named one first.
+// beginBoth begins two transactions. The named one gets its transaction id first.
 func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	if first == "T1" {
 		return table.Begin(t), table.Begin(t)
@@ -170,9 +170,10 @@ func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	return table.Begin(t), t2
 }
 
-// A slow settlement is no measure for later transactions: what a store learns about transactions
-// from it is as old as its beginning.
-func lateBesideASlowSettle(t testing.TB, table Table) {
+// A transaction begins while a settlement waits for a lock. What the store learns about open
+// transactions from the settlement is as old as the settlement's beginning, so the safe id must stay
+// below the transaction's row.
+func lateCommitDuringASlowSettle(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}
 	first := write(t, table, plain(1)...)[0]
@@ -183,7 +184,7 @@ func lateBesideASlowSettle(t testing.TB, table Table) {
 		defer close(settled)
 		settled <- settleOrReport(t, a, a.as(storage.StateDone, row))
 	}()
-	eventually(t, "the settle waits for the row", waiting)
+	eventually(t, "the settlement waits for the row", waiting)
 	slow := table.Begin(t)
 	late := slow.Insert(outbox.Message{Topic: "late"})
 	write(t, table, plain(3)...)
@@ -201,7 +202,7 @@ func lateBesideASlowSettle(t testing.TB, table Table) {
 	r.wantSafeID(r.highest)
 }
 
-// Gaps in the ids hold nothing up, and rows of rolled-back transactions never appear.
+// The safe id rises over the ids of rolled-back transactions, and their rows never appear.
 func gapsByRollbacks(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")
 	var want []int64
@@ -217,9 +218,9 @@ func gapsByRollbacks(t testing.TB, table Table) {
 	r.wantSafeID(want[len(want)-1])
 }
 
-// A read that fails must not use up the report of late rows: the next read still reports what has
-// appeared since the read before.
-func failedReadTellsNothing(t testing.TB, table Table) {
+// A read that fails must not use up the report of late rows: the next read reports rows that have
+// appeared since the last successful read.
+func failedReadKeepsTheReport(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")
 	slow := table.Begin(t)
 	slow.Insert(outbox.Message{Topic: "late"})
@@ -229,13 +230,13 @@ func failedReadTellsNothing(t testing.TB, table Table) {
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if _, err := r.store.Read(ended, storage.ReadRequest{Positions: everything(), Limit: plenty, MaxBytes: plentyBytes}); err == nil {
-		t.Error("a read in a context that had ended returned no error")
+		t.Error("a read with an ended context returned no error")
 	}
 	r.look()
 }
 
 // Two readers of one table, in one process or in two, both get the report of a late row.
-func everyReaderHears(t testing.TB, table Table) {
+func everyReaderGetsTheReport(t testing.TB, table Table) {
 	one, two := newReader(t, table, "one"), newReader(t, table, "two")
 	slow := table.Begin(t)
 	slow.Insert(outbox.Message{Topic: "late"})

@@ -10,17 +10,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A lease that isn't renewed ends, even if its relay is alive, beats, and renews another lease.
-func leaseEndsThoughItsRelayLives(t testing.TB, table Table) {
+// A lease that isn't renewed expires, even if its relay sends heartbeats and renews another lease.
+func leaseExpiresWhileItsRelayIsAlive(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.beat(storage.ByLanes, long)
 	a.acquire(2, short)
 	kept, left := storage.Renewal{Lease: a.lease(a.anyLane(0))}, storage.Renewal{Lease: a.lease(a.anyLane(1))}
 	if held := a.renew(short, kept, left); len(held) != 2 {
-		t.Fatalf("renewed 2 leases, held are %+v", held)
+		t.Fatalf("renewed 2 leases, and the relay still has %+v", held)
 	}
 	if held := a.renew(long, kept); !slices.Equal(held, []storage.Lease{kept.Lease}) {
-		t.Fatalf("renewed %+v, held are %+v", kept.Lease, held)
+		t.Fatalf("renewed %+v, and the relay still has %+v", kept.Lease, held)
 	}
 	a.beat(storage.ByLanes, long)
 	for _, grant := range b.takeOver(storage.Lanes-1, long) {
@@ -29,13 +29,13 @@ func leaseEndsThoughItsRelayLives(t testing.TB, table Table) {
 		}
 	}
 	if held := a.renew(long, kept, left); !slices.Equal(held, []storage.Lease{kept.Lease}) {
-		t.Errorf("after a takeover of lane %d, held are %+v", left.Lane, held)
+		t.Errorf("lane %d was taken over, and the relay still has %+v", left.Lane, held)
 	}
 }
 
 // A relay that restarts under its name has none of its predecessor's leases and doesn't renew them.
-// They end at their time, and the predecessor, if it is alive, can neither renew nor settle.
-func namesakeHasNoLeases(t testing.TB, table Table) {
+// The old leases expire. If the predecessor is alive, it can neither renew them nor settle.
+func restartedRelayHasNoLeases(t testing.TB, table Table) {
 	before, after, b := hire(t, table, "a"), hire(t, table, "a"), hire(t, table, "b")
 	before.beat(storage.ByLanes, long)
 	before.takeOver(storage.Lanes, short)
@@ -47,7 +47,7 @@ func namesakeHasNoLeases(t testing.TB, table Table) {
 	after.beat(storage.ByLanes, long)
 	own := after.takeOver(1, long)[0] // the other leases have ended, too, because they were renewed together with this one
 	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
-		t.Fatalf("renewed %+v, held are %+v", own.Lease, held)
+		t.Fatalf("renewed %+v, and the relay still has %+v", own.Lease, held)
 	}
 	for _, grant := range b.takeOver(storage.Lanes-1, long) {
 		if grant.Lane == own.Lane {
@@ -56,20 +56,20 @@ func namesakeHasNoLeases(t testing.TB, table Table) {
 	}
 	for l := range storage.Lanes {
 		if held := before.renew(long, storage.Renewal{Lease: before.lease(l)}); len(held) != 0 {
-			t.Errorf("a relay renewed its lease of lane %d, which its namesake or another relay has", l)
+			t.Errorf("the predecessor renewed its lease of lane %d, which the restarted relay or another one has", l)
 		}
 	}
 	if got, want := before.settle(before.as(storage.StateDone, old)), (storage.Settled{Fenced: 1}); got != want {
-		t.Errorf("settled in lane %d under the lease of a namesake: %+v, want %+v", lane, got, want)
+		t.Errorf("the predecessor settled in lane %d under its old lease: %+v, want %+v", lane, got, want)
 	}
 	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
-		t.Errorf("a relay lost its lease when its namesake acquired lanes")
+		t.Errorf("the restarted relay lost its lease")
 	}
 }
 
-// Leases that a relay still has when it deregisters end at their time, because it may still be
-// sending.
-func leavingKeepsLeases(t testing.TB, table Table) {
+// Leases that a relay still has when it deregisters expire at their time and not earlier, because
+// the relay may still be sending.
+func deregisteringKeepsLeases(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.beat(storage.ByLanes, long)
 	a.acquire(2, long)
@@ -87,7 +87,7 @@ func leavingKeepsLeases(t testing.TB, table Table) {
 	}
 }
 
-// If a renewal of expired leases races a takeover, each lane has exactly one owner afterwards.
+// If a renewal of expired leases races a takeover, no lane is both renewed and taken over.
 func renewalRacesTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.beat(storage.ByLanes, long)
@@ -108,7 +108,7 @@ func renewalRacesTakeover(t testing.TB, table Table) {
 				}
 			})
 		}
-		race("renew beside a takeover", func(ctx context.Context) (err error) {
+		race("renew during a takeover", func(ctx context.Context) (err error) {
 			held, err = a.store.Renew(ctx, a.name, renewals, long)
 			return err
 		})
@@ -123,7 +123,7 @@ func renewalRacesTakeover(t testing.TB, table Table) {
 		}
 		for _, lease := range held {
 			if taken[lease.Lane] {
-				t.Fatalf("lane %d was renewed by one relay and given to another", lease.Lane)
+				t.Fatalf("lane %d was renewed by one relay and granted to another", lease.Lane)
 			}
 		}
 		a.releaseAll()

@@ -10,18 +10,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The table is a ledger: a settlement decides about a row once, and every read respects that. A
-// relay relies on this when it returns to an earlier position of a lane, because it dropped a page
-// or starts from an old mark.
+// Each row is settled once, and no read returns a settled row. A relay relies on this when it
+// returns to an earlier position of a lane, because it dropped a page or starts from an old mark.
 
 // byID returns rows in the order of their ids.
 func byID(rows []storage.Row) []storage.Row {
 	return slices.SortedFunc(slices.Values(rows), func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// Read, Scan, Due and Pick return only unsettled rows, wherever they begin, also after the same
-// settlements were repeated.
-func readersLeaveOutSettledRows(t testing.TB, table Table) {
+// Read, Scan, Due and Pick return only unsettled rows from any position, also after the settlements
+// were repeated.
+func readsLeaveOutSettledRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(24)...)
 	var settlements []storage.Settlement
@@ -73,15 +72,15 @@ func readersLeaveOutSettledRows(t testing.TB, table Table) {
 	}
 	compare("after the settlements")
 	if got, want := a.settle(settlements...), (storage.Settled{Missing: len(settlements)}); got != want {
-		t.Errorf("the same settlements once more: %+v, want %+v", got, want)
+		t.Errorf("the same settlements again: %+v, want %+v", got, want)
 	}
-	compare("after the same settlements once more")
+	compare("after the repeated settlements")
 }
 
-// A lane's next holder finds all unsettled rows above the mark of its grant and no others. Rows
-// that the last holder settled above the mark are not among them. What the last holder settles
-// after the takeover changes nothing.
-func grantsAreTrueAboveTheirMarks(t testing.TB, table Table) {
+// A lane's next holder finds all unsettled rows above the mark of its grant, and no rows that the
+// last holder settled above the mark. Settlements by the last holder after the takeover change
+// nothing.
+func nextHolderFindsUnsettledRows(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(6*storage.Lanes)...)
 	var settlements []storage.Settlement
@@ -115,7 +114,7 @@ func grantsAreTrueAboveTheirMarks(t testing.TB, table Table) {
 	wantIDs(t, "read above the marks", ids(found), pending)
 	wantIDs(t, "scanned above the marks", ids(b.scan(positions, nil)), pending)
 	if got, want := a.settle(a.allAs(storage.StateDone, found)...), (storage.Settled{Fenced: len(found)}); got != want {
-		t.Errorf("settled under a lease that was given back: %+v, want %+v", got, want)
+		t.Errorf("settled under a released lease: %+v, want %+v", got, want)
 	}
 	wantIDs(t, "read again", ids(b.read(positions, plenty, plentyBytes).Rows), pending)
 }

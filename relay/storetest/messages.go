@@ -94,7 +94,7 @@ func inOrder(rows []storage.Row) []int64 {
 	return found
 }
 
-// wantIDs requires that the ids are these.
+// wantIDs requires exactly these ids, in this order.
 func wantIDs(t testing.TB, what string, got, want []int64) {
 	t.Helper()
 	if !slices.Equal(got, want) {

@@ -47,7 +47,7 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 		w.Errorf("a new row: %+v", row)
 	}
 	if age := time.Since(row.CreatedAt).Abs(); age > 15*time.Minute {
-		w.Errorf("row %d was created at %v, by the test's clock %v from now", id, row.CreatedAt, age)
+		w.Errorf("row %d was created at %v, which is %v from the test's present time", id, row.CreatedAt, age)
 	}
 	step := w.stepper(row)
 	step(storage.Settlement{State: storage.StateRetry, Attempts: 1, Crashes: 2, Error: `boom "1"`}, storage.Info{State: storage.StateRetry, LastError: `boom "1"`})
@@ -59,8 +59,8 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 	step(storage.Settlement{State: storage.StateDone, Attempts: 4, Receipt: "receipt ✓"}, storage.Info{State: storage.StateDone, LastError: "boom 2", Receipt: "receipt ✓"})
 }
 
-// stepper returns a function that settles the row, in whichever table it is, and compares the
-// result.
+// stepper returns a function that settles the row, pending or deferred, and compares the row
+// afterwards.
 func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info) {
 	return func(settlement storage.Settlement, want storage.Info) {
 		w.Helper()
@@ -69,7 +69,7 @@ func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info)
 		w.mustSettle(settlement)
 		info := w.info(row.ID)
 		if info.State != want.State || info.LastError != want.LastError || info.Receipt != want.Receipt {
-			w.Errorf("settled as %+v, and found as %+v", settlement, info)
+			w.Errorf("settled with %+v, and the list has %+v", settlement, info)
 		}
 		if done := info.State == storage.StateDone; done == info.FinishedAt.IsZero() {
 			w.Errorf("a row that is %s finished at %v", info.State, info.FinishedAt)
@@ -82,7 +82,8 @@ func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info)
 	}
 }
 
-// wantSame requires that only what the settlement names has changed.
+// wantSame requires that the row has the settlement's attempts and crashes, and is otherwise as
+// before.
 func wantSame(t testing.TB, got, before storage.Row, s storage.Settlement) {
 	t.Helper()
 	wantMessage(t, string(s.State), got.Message, before.Message)
@@ -114,7 +115,7 @@ func wantTime(t testing.TB, what string, got, want time.Time) {
 }
 
 // A retry is due after its delay, by the database's clock, and not earlier.
-func retryWaitsItsDelay(t testing.TB, table Table) {
+func retryIsDueAfterItsDelay(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
 	settlement := a.as(storage.StateRetry, a.row(id))
@@ -124,7 +125,7 @@ func retryWaitsItsDelay(t testing.TB, table Table) {
 	wantIDs(t, "pending after a retry", ids(a.pending()), []int64{})
 	eventually(t, "the retry is due", func() bool { return len(a.due()) == 1 })
 	if waited := time.Since(start); waited < short-slack {
-		t.Errorf("a retry in %v was due after %v", short, waited)
+		t.Errorf("a retry with a delay of %v was due after %v", short, waited)
 	}
 }
 
@@ -135,7 +136,7 @@ func scheduledKeepsItsTime(t testing.TB, table Table) {
 	ids := write(t, table, outbox.Message{Topic: "t", AvailableAt: later}, outbox.Message{Topic: "t"})
 	for _, row := range a.pending() {
 		if want := row.ID == ids[0]; row.Later != want {
-			t.Errorf("row %d, available at %v, was read as later: %t", row.ID, row.Message.AvailableAt, row.Later)
+			t.Errorf("row %d, available at %v, was read with Later %t", row.ID, row.Message.AvailableAt, row.Later)
 		}
 		a.mustSettle(a.as(storage.StateScheduled, row))
 	}
@@ -159,9 +160,9 @@ func doneRowsAreDeleted(t testing.TB, table Table) {
 		return err
 	})
 	if want := (storage.Settled{Changed: 2}); counts != want {
-		t.Fatalf("settled a held and a pending row: %+v, want %+v", counts, want)
+		t.Fatalf("settled a deferred and a pending row: %+v, want %+v", counts, want)
 	}
 	if left := a.list(storage.Filter{}); len(left) != 1 || left[0].ID != written[2] {
-		t.Errorf("left are %+v, want row %d alone", left, written[2])
+		t.Errorf("the list has %+v, want only row %d", left, written[2])
 	}
 }

@@ -25,7 +25,7 @@ func (s onRedirect) Redirect(ctx context.Context, filter storage.Filter, sink st
 	return s.redirect(ctx, filter, sink)
 }
 
-// Each of the bulkMutants breaks a rule of the list of parked messages.
+// bulkMutants returns mutants of the list of parked messages and of Redirect.
 func bulkMutants() []mutant {
 	listing := func(mistake string, found string, ask func(*storage.Filter, *int64), change func(*storage.Parked)) mutant {
 		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {
@@ -40,18 +40,18 @@ func bulkMutants() []mutant {
 	}
 	asked, told := func(*storage.Filter, *int64) {}, func(*storage.Parked) {}
 	return []mutant{
-		listing("all parked rows are listed", "parked are listed", func(f *storage.Filter, _ *int64) { *f = storage.Filter{} }, told),
-		listing("no parked row holds its key", "parked are listed", asked, func(p *storage.Parked) { p.HoldsKey = false }),
-		listing("parked rows have no error", "parked are listed", asked, func(p *storage.Parked) { p.Error = "" }),
-		listing("all parked rows are returned as holding their keys", "parked are listed", func(f *storage.Filter, _ *int64) { f.Holds = false }, told),
-		listing("a claim of the newest rows returns the oldest", "parked are listed", func(f *storage.Filter, _ *int64) { f.NewestFirst = false }, told),
-		listing("no row is reported as overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = false }),
-		listing("all rows with keys are reported as overtaken", "overtaken are told", asked, func(p *storage.Parked) { p.Overtaken = p.Key != "" }),
-		listing("overtaking rows are searched for without a limit", "overtaken are told", func(_ *storage.Filter, within *int64) { *within = math.MaxInt32 }, told),
-		{"redirect only requeues", []string{"redirect requeues to a sink", "redirect keeps to whole messages"}, func(s Store, _ *facts) Store {
+		listing("all parked rows are listed", "parked messages are listed", func(f *storage.Filter, _ *int64) { *f = storage.Filter{} }, told),
+		listing("no parked row holds its key", "parked messages are listed", asked, func(p *storage.Parked) { p.HoldsKey = false }),
+		listing("parked rows have no error", "parked messages are listed", asked, func(p *storage.Parked) { p.Error = "" }),
+		listing("all parked rows are returned as holding their keys", "parked messages are listed", func(f *storage.Filter, _ *int64) { f.Holds = false }, told),
+		listing("the list with the newest first begins with the oldest", "parked messages are listed", func(f *storage.Filter, _ *int64) { f.NewestFirst = false }, told),
+		listing("no row is reported as overtaken", "overtaken messages are marked in the list", asked, func(p *storage.Parked) { p.Overtaken = false }),
+		listing("all rows with keys are reported as overtaken", "overtaken messages are marked in the list", asked, func(p *storage.Parked) { p.Overtaken = p.Key != "" }),
+		listing("overtaking rows are searched for without a limit", "overtaken messages are marked in the list", func(_ *storage.Filter, within *int64) { *within = math.MaxInt32 }, told),
+		{"redirect only requeues", []string{"redirect requeues to a sink", "redirect leaves out messages with a pending part"}, func(s Store, _ *facts) Store {
 			return onRedirect{s, func(ctx context.Context, filter storage.Filter, _ string) (int, error) { return s.Requeue(ctx, filter) }}
 		}},
-		{"only parked rows are redirected", []string{"redirect of what waits", "redirect of what waits by rows"}, func(s Store, _ *facts) Store {
+		{"only parked rows are redirected", []string{"redirect of waiting rows", "redirect of waiting rows by rows"}, func(s Store, _ *facts) Store {
 			return onRedirect{s, func(ctx context.Context, filter storage.Filter, sink string) (int, error) {
 				if filter.State == storage.StatePending {
 					return 0, nil
@@ -59,7 +59,7 @@ func bulkMutants() []mutant {
 				return s.Redirect(ctx, filter, sink)
 			}}
 		}},
-		{"the list of parked rows ends early", []string{"parked are listed"}, func(s Store, _ *facts) Store {
+		{"the list of parked rows ends early", []string{"parked messages are listed"}, func(s Store, _ *facts) Store {
 			return onParked{s, func(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {
 				given := 0
 				return s.Parked(ctx, filter, within, func(row storage.Parked) {

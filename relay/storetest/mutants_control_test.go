@@ -45,7 +45,7 @@ func (s onControl) Actions(ctx context.Context, limit int) ([]storage.Action, er
 	return s.actions(ctx, limit)
 }
 
-// Each of the controlMutants breaks a rule of controls or of the log.
+// controlMutants returns mutants of controls and of the log.
 func controlMutants() []mutant {
 	sets := func(mistake, found string, change func(c *storage.Control, lasts *time.Duration)) mutant {
 		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {
@@ -62,7 +62,7 @@ func controlMutants() []mutant {
 		sets("controls have no reason", "controls are kept", func(c *storage.Control, _ *time.Duration) { c.Reason = "" }),
 		sets("controls have no author", "controls are kept", func(c *storage.Control, _ *time.Duration) { c.By = "" }),
 		sets("names of controls are in lower case", "controls are kept", func(c *storage.Control, _ *time.Duration) { c.Name = strings.ToLower(c.Name) }),
-		sets("controls last for ever", "controls end", func(_ *storage.Control, lasts *time.Duration) { *lasts = 0 }),
+		sets("controls never end", "controls end", func(_ *storage.Control, lasts *time.Duration) { *lasts = 0 }),
 		{"a control doesn't replace another", []string{"controls are kept", "controls end"}, func(s Store, _ *facts) Store {
 			return onControl{Store: s, set: func(ctx context.Context, c storage.Control, lasts time.Duration) error {
 				there, err := s.Controls(ctx)

@@ -20,14 +20,14 @@ func eachDue(s Store, change func(*storage.Row)) Store {
 
 func heldMutants() []mutant {
 	return []mutant{
-		{"due rows by id", []string{"due in order"}, func(s Store, _ *facts) Store {
+		{"due rows are in the order of ids", []string{"due in order"}, func(s Store, _ *facts) Store {
 			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				rows, next, err := s.Due(ctx, lanes, after, limit, maxBytes)
 				slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 				return rows, next, err
 			}}
 		}},
-		{"the cursor is a time alone", []string{"due in order"}, func(s Store, _ *facts) Store {
+		{"the cursor of due rows is only a time", []string{"due in order"}, func(s Store, _ *facts) Store {
 			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				if after.ID != 0 {
 					after.ID = 1 << 60
@@ -35,27 +35,27 @@ func heldMutants() []mutant {
 				return s.Due(ctx, lanes, after, limit, maxBytes)
 			}}
 		}},
-		{"the cursor is ignored", []string{"due in order"}, func(s Store, _ *facts) Store {
+		{"the cursor of due rows is ignored", []string{"due in order"}, func(s Store, _ *facts) Store {
 			return onDue{s, func(ctx context.Context, lanes []int, _ storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				return s.Due(ctx, lanes, storage.DueCursor{}, limit, maxBytes)
 			}}
 		}},
-		{"due rows of all lanes", []string{"due in order"}, func(s Store, _ *facts) Store {
+		{"due rows of all lanes are returned", []string{"due in order"}, func(s Store, _ *facts) Store {
 			return onDue{s, func(ctx context.Context, _ []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				return s.Due(ctx, lanes(), after, limit, maxBytes)
 			}}
 		}},
-		{"due goes over the limit", []string{"due in order"}, func(s Store, _ *facts) Store {
+		{"Due exceeds its limit", []string{"due in order"}, func(s Store, _ *facts) Store {
 			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
 				return s.Due(ctx, lanes, after, limit+1, maxBytes)
 			}}
 		}},
-		{"due ignores bytes", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
+		{"Due ignores the byte limit", []string{"read obeys the byte limit"}, func(s Store, _ *facts) Store {
 			return onDue{s, func(ctx context.Context, lanes []int, after storage.DueCursor, limit, _ int) ([]storage.Row, storage.DueCursor, error) {
 				return s.Due(ctx, lanes, after, limit, plentyBytes)
 			}}
 		}},
-		{"due returns early rows", []string{"due in order", "retry waits its delay", "scheduled keeps its time"}, func(s Store, f *facts) Store {
+		{"Due returns rows that are due tomorrow", []string{"due in order", "retry is due after its delay", "scheduled keeps its time"}, func(s Store, f *facts) Store {
 			return onDue{s, f.dueTomorrow}
 		}},
 		{"rows without a time are never due", []string{"due in order", "scheduled keeps its time"}, func(s Store, _ *facts) Store {
@@ -64,34 +64,34 @@ func heldMutants() []mutant {
 				return slices.DeleteFunc(rows, func(row storage.Row) bool { return row.Message.AvailableAt.IsZero() }), next, err
 			}}
 		}},
-		{"every due row is a retry", []string{"due tells retries from scheduled", "requeue parked"}, func(s Store, _ *facts) Store {
+		{"every due row is a retry", []string{"due distinguishes retries from scheduled rows", "requeue parked"}, func(s Store, _ *facts) Store {
 			return eachDue(s, func(row *storage.Row) { row.Retrying = true })
 		}},
-		{"no due row is a retry", []string{"due tells retries from scheduled", "held across a takeover"}, func(s Store, _ *facts) Store {
+		{"no due row is a retry", []string{"due distinguishes retries from scheduled rows", "next holder finds deferred rows and blocked keys"}, func(s Store, _ *facts) Store {
 			return eachDue(s, func(row *storage.Row) { row.Retrying = false })
 		}},
-		{"blocked keys of all lanes are returned", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
+		{"blocked keys of all lanes are returned", []string{"retries block their keys"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(ctx context.Context, _ []int, limit int) ([]storage.BlockedKey, error) {
 				return s.BlockedKeys(ctx, lanes(), limit)
 			}}
 		}},
-		{"blocked keys exceed the limit", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
+		{"blocked keys exceed the limit", []string{"retries block their keys"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 				return s.BlockedKeys(ctx, lanes, limit+1)
 			}}
 		}},
-		{"only due retries hold their keys", []string{"retries hold their keys"}, func(s Store, _ *facts) Store {
+		{"only due retries hold their keys", []string{"retries block their keys"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 				keys, err := s.BlockedKeys(ctx, lanes, limit)
 				due, _, _ := s.Due(ctx, lanes, storage.DueCursor{}, plenty, plentyBytes)
 				return slices.DeleteFunc(keys, func(key storage.BlockedKey) bool { return !slices.Contains(ids(due), key.ID) }), err
 			}}
 		}},
-		{"a lane's next holder doesn't find its blocked keys", []string{"held across a takeover"}, func(s Store, _ *facts) Store {
+		{"a lane's next holder doesn't find its blocked keys", []string{"next holder finds deferred rows and blocked keys"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(context.Context, []int, int) ([]storage.BlockedKey, error) { return nil, nil }}
 		}},
-		among("no key is blocked among others", func(context.Context, Store, []storage.LaneKey) ([]storage.BlockedKey, error) { return nil, nil }),
-		among("all blocked keys are returned among others", func(ctx context.Context, s Store, _ []storage.LaneKey) ([]storage.BlockedKey, error) {
+		among("BlockedAmong finds no key", func(context.Context, Store, []storage.LaneKey) ([]storage.BlockedKey, error) { return nil, nil }),
+		among("BlockedAmong returns all blocked keys", func(ctx context.Context, s Store, _ []storage.LaneKey) ([]storage.BlockedKey, error) {
 			return s.BlockedKeys(ctx, lanes(), plenty)
 		}),
 		among("blocked keys of other lanes are found", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
@@ -139,7 +139,7 @@ func heldMutants() []mutant {
 }
 
 func among(mistake string, heldAmong func(context.Context, Store, []storage.LaneKey) ([]storage.BlockedKey, error)) mutant {
-	return mutant{mistake, []string{"held keys are found among others"}, func(s Store, _ *facts) Store {
+	return mutant{mistake, []string{"blocked keys are found among others"}, func(s Store, _ *facts) Store {
 		return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			return heldAmong(ctx, s, keys)
 		}}

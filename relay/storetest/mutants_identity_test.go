@@ -8,10 +8,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Each of the identityMutants somewhere identifies a row by its id alone.
+// identityMutants returns mutants that identify a row only by its id, or a lane's owner only by the
+// fence.
 func identityMutants() []mutant {
 	return []mutant{
-		{"a row is settled by its id", []string{"settle keeps to the message", "token keeps to the message"}, func(s Store, _ *facts) Store {
+		{"a row is settled by its id", []string{"settle changes only its message", "settle by token changes only its message"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				settlements = slices.Clone(settlements)
 				for i := range settlements {
@@ -22,15 +23,15 @@ func identityMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"another message is an error", []string{"settle keeps to the message", "token keeps to the message"}, func(s Store, _ *facts) Store {
+		{"another message with the row's id counts as fenced", []string{"settle changes only its message", "settle by token changes only its message"}, func(s Store, _ *facts) Store {
 			return counted(s, func(_ int, c storage.Settled) storage.Settled {
 				return storage.Settled{Changed: c.Changed, Fenced: c.Fenced + c.Missing}
 			})
 		}},
-		{"the owner is not compared", []string{"settle is for the owner"}, func(s Store, f *facts) Store {
+		{"the owner is not compared", []string{"only the owner settles"}, func(s Store, f *facts) Store {
 			return f.asOwner(s)
 		}},
-		{"a done row replaces the one of its id", []string{"done meets its id again"}, func(s Store, f *facts) Store {
+		{"a done row replaces the done row with the same id", []string{"done row whose id is reused"}, func(s Store, f *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				if _, err := s.Purge(ctx, -pause, plenty); err != nil {
 					return storage.Settled{}, err
@@ -38,13 +39,13 @@ func identityMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"an id of a done row is refused", []string{"done meets its id again"}, func(s Store, _ *facts) Store {
+		{"a second done row with an id is refused", []string{"done row whose id is reused"}, func(s Store, _ *facts) Store {
 			return refusing(s, storage.StateDone)
 		}},
-		{"an id of a deferred row is refused", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
+		{"a second deferred row with an id is refused", []string{"deferred row whose id is reused"}, func(s Store, _ *facts) Store {
 			return refusing(s, storage.StateRetry)
 		}},
-		{"a message is requeued by its row's id", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
+		{"a message is requeued by its row's id", []string{"deferred row whose id is reused"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				rows, err := s.List(ctx, filter)
 				if err != nil || len(rows) == 0 {
@@ -54,7 +55,7 @@ func identityMutants() []mutant {
 				return 1, err
 			}}
 		}},
-		{"a message is discarded by its row's id", []string{"held meets its id again"}, func(s Store, _ *facts) Store {
+		{"a message is discarded by its row's id", []string{"deferred row whose id is reused"}, func(s Store, _ *facts) Store {
 			return onDiscard{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				rows, err := s.List(ctx, filter)
 				if err != nil || len(rows) == 0 {
@@ -64,7 +65,7 @@ func identityMutants() []mutant {
 				return 1, err
 			}}
 		}},
-		{"no row is moved back while an id is taken", []string{"return meets its id again", "return brings one of an id"}, func(s Store, _ *facts) Store {
+		{"no row is moved back while the id of one is pending", []string{"reclaim leaves a row deferred while its id is pending", "reclaim moves one row of an id at a time"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				held, err := s.List(ctx, storage.Filter{State: storage.StateRetry})
 				if err != nil {
@@ -80,7 +81,7 @@ func identityMutants() []mutant {
 				return s.Reclaim(ctx, limit)
 			}}
 		}},
-		{"one row is picked for each id", []string{"pick brings all of an id"}, func(s Store, _ *facts) Store {
+		{"one row is picked for each id", []string{"pick returns all rows of an id"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				return slices.CompactFunc(rows, func(a, b storage.Row) bool { return a.ID == b.ID })
 			}}
@@ -88,7 +89,7 @@ func identityMutants() []mutant {
 	}
 }
 
-// takeTheRows replaces a settlement's message by the message that has its id now.
+// takeTheRows replaces a settlement's message id by that of the message that has the row's id now.
 func takeTheRows(ctx context.Context, s Store, settlement *storage.Settlement) error {
 	rows, err := s.List(ctx, storage.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}})
 	if len(rows) > 0 {
@@ -97,7 +98,7 @@ func takeTheRows(ctx context.Context, s Store, settlement *storage.Settlement) e
 	return err
 }
 
-// refusing returns a store that refuses two rows with the same id in one state's table.
+// refusing returns a store that refuses a second row of the state with the same id.
 func refusing(s Store, state storage.State) Store {
 	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		for _, settlement := range settlements {

@@ -45,7 +45,7 @@ func eachRenewal(s Store, change func(*storage.Renewal)) Store {
 
 func laneMutants() []mutant {
 	return []mutant{
-		{"two relays get one lane", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
+		{"two relays get one lane", []string{"acquire gives each lane to one relay"}, func(s Store, _ *facts) Store {
 			return granted(s, func(grants []storage.Grant) []storage.Grant {
 				if len(grants) == 0 {
 					grants = append(grants, storage.Grant{Lease: storage.Lease{Lane: 7, Fence: 2}})
@@ -53,12 +53,12 @@ func laneMutants() []mutant {
 				return grants
 			})
 		}},
-		{"a lane is never granted", []string{"acquire shares the lanes out"}, func(s Store, _ *facts) Store {
+		{"a lane is never granted", []string{"acquire gives each lane to one relay"}, func(s Store, _ *facts) Store {
 			return granted(s, func(grants []storage.Grant) []storage.Grant {
 				return slices.DeleteFunc(grants, func(g storage.Grant) bool { return g.Lane == 63 })
 			})
 		}},
-		{"acquire goes over the count", []string{"acquire keeps to the count", "acquire shares the lanes out"}, func(s Store, _ *facts) Store {
+		{"Acquire exceeds its count", []string{"acquire grants at most the requested lanes", "acquire gives each lane to one relay"}, func(s Store, _ *facts) Store {
 			return onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 				return s.Acquire(ctx, name, count+1, ttl)
 			}}
@@ -73,10 +73,10 @@ func laneMutants() []mutant {
 				return s.Acquire(ctx, name, count, time.Hour)
 			}}
 		}},
-		{"fences stay", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
+		{"fences don't grow", []string{"takeover only after expiry"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *storage.Grant) { g.Fence = 1 })
 		}},
-		{"fences grow by one", []string{"fences grow at random"}, func(s Store, f *facts) Store {
+		{"fences grow by one", []string{"fences grow by random steps"}, func(s Store, f *facts) Store {
 			var leases atomic.Int64
 			counting := onAcquire{s, func(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
 				grants, err := s.Acquire(ctx, name, count, ttl)
@@ -102,7 +102,7 @@ func laneMutants() []mutant {
 				return err
 			}}
 		}},
-		{"a renewal renews all lanes of the relay's name", []string{"a lease ends though its relay lives", "a namesake has no leases", "leaving keeps leases"}, func(s Store, f *facts) Store {
+		{"a renewal renews all lanes of the relay's name", []string{"a lease expires while its relay is alive", "a restarted relay has no leases of its predecessor", "deregistering keeps leases"}, func(s Store, f *facts) Store {
 			return onRenew{s, func(ctx context.Context, name string, given []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 				all := slices.Clone(given)
 				for lane := range storage.Lanes {
@@ -113,7 +113,7 @@ func laneMutants() []mutant {
 				return s.Renew(ctx, name, all, ttl)
 			}}
 		}},
-		{"Deregister ends leases", []string{"leaving keeps leases"}, func(s Store, _ *facts) Store {
+		{"Deregister ends leases", []string{"deregistering keeps leases"}, func(s Store, _ *facts) Store {
 			return onDeregister{s, func(ctx context.Context, name string) error { return s.FenceRelay(ctx, name, storage.ByLanes) }}
 		}},
 		{"a renewal doesn't wait for a takeover", []string{"renewal races a takeover"}, func(s Store, _ *facts) Store {
@@ -125,7 +125,7 @@ func laneMutants() []mutant {
 				return held, err
 			}}
 		}},
-		{"calm is ignored", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
+		{"Calm is ignored", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
 			return eachRenewal(s, func(r *storage.Renewal) { r.Calm = false })
 		}},
 		{"every renewal is calm", []string{"calm renewal clears crashes"}, func(s Store, _ *facts) Store {
@@ -139,14 +139,14 @@ func laneMutants() []mutant {
 				return held, nil
 			}}
 		}},
-		{"a lease that has ended is not renewed", []string{"renew after the end"}, func(s Store, f *facts) Store {
+		{"a lease that has ended is not renewed", []string{"renew after expiry"}, func(s Store, f *facts) Store {
 			return renewals(s, func(renewals []storage.Renewal) []storage.Renewal {
 				f.mu.Lock()
 				defer f.mu.Unlock()
 				return slices.DeleteFunc(renewals, func(r storage.Renewal) bool { return time.Now().After(f.until[r.Lane]) })
 			})
 		}},
-		{"anyone renews", []string{"renew is for the holder", "renew after the end"}, func(s Store, f *facts) Store {
+		{"any relay renews any lane", []string{"only the holder renews", "renew after expiry"}, func(s Store, f *facts) Store {
 			return onRenew{s, func(ctx context.Context, _ string, renewals []storage.Renewal, ttl time.Duration) (held []storage.Lease, err error) {
 				for _, r := range renewals {
 					r.Fence = f.fence(r.Lane)
@@ -158,7 +158,7 @@ func laneMutants() []mutant {
 				return held, err
 			}}
 		}},
-		{"anyone releases", []string{"release is for the holder"}, func(s Store, f *facts) Store {
+		{"any relay releases any lane", []string{"only the holder releases"}, func(s Store, f *facts) Store {
 			return onRelease{s, func(ctx context.Context, _ string, renewals []storage.Renewal) error {
 				for _, r := range renewals {
 					r.Fence = f.fence(r.Lane)
@@ -195,7 +195,7 @@ func laneMutants() []mutant {
 		{"sent batches are lost", []string{"sent batches are kept"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *storage.Grant) { g.Batches = nil })
 		}},
-		{"sent batches are another lane's", []string{"sent batches are kept"}, func(s Store, _ *facts) Store {
+		{"sent batches are granted with another lane", []string{"sent batches are kept"}, func(s Store, _ *facts) Store {
 			return granted(s, func(grants []storage.Grant) []storage.Grant {
 				for i := range max(0, len(grants)-1) {
 					grants[i].Batches = grants[i+1].Batches
@@ -203,12 +203,12 @@ func laneMutants() []mutant {
 				return grants
 			})
 		}},
-		{"deferred rows are not picked", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
+		{"deferred rows are not picked", []string{"pick returns pending and deferred rows"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				return slices.DeleteFunc(rows, func(r storage.Row) bool { return r.Deferred })
 			}}
 		}},
-		{"all picked rows are returned as pending", []string{"rows are picked wherever they wait"}, func(s Store, _ *facts) Store {
+		{"all picked rows are returned as pending", []string{"pick returns pending and deferred rows"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				for i := range rows {
 					rows[i].Deferred = false
@@ -224,10 +224,10 @@ func laneMutants() []mutant {
 
 func fenceMutants() []mutant {
 	return []mutant{
-		{"no fence", []string{"old fence changes nothing", "wrong fence changes nothing", "some of a batch fenced", "one row under two fences", "held across a takeover"}, func(s Store, f *facts) Store {
+		{"the fence is not compared", []string{"old fence changes nothing", "wrong fence changes nothing", "batch with current and lost leases", "batch with an old and the current lease", "next holder finds deferred rows and blocked keys"}, func(s Store, f *facts) Store {
 			return eachSettlement(f.asOwner(s), func(settlement *storage.Settlement) { settlement.Fence = f.fence(settlement.Lane) })
 		}},
-		{"a fence that is too high passes", []string{"wrong fence changes nothing"}, func(s Store, f *facts) Store {
+		{"a fence that is too high is accepted", []string{"wrong fence changes nothing"}, func(s Store, f *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				settlement.Fence = min(settlement.Fence, f.fence(settlement.Lane))
 			})
@@ -237,7 +237,7 @@ func fenceMutants() []mutant {
 				return storage.Settled{Changed: c.Changed, Missing: c.Missing + c.Fenced}
 			})
 		}},
-		{"one lost lane fences the batch", []string{"some of a batch fenced", "one row under two fences"}, func(s Store, f *facts) Store {
+		{"one lost lane fences the batch", []string{"batch with current and lost leases", "batch with an old and the current lease"}, func(s Store, f *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				for _, settlement := range settlements {
 					if settlement.Fence != f.fence(settlement.Lane) {
@@ -247,7 +247,7 @@ func fenceMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"the fence is compared without locking the lane", []string{"settle held open across a takeover", "settle races a takeover"}, func(s Store, f *facts) Store {
+		{"the fence is compared without locking the lane", []string{"settle that waits during a takeover", "settle races a takeover"}, func(s Store, f *facts) Store {
 			return onSettle{s, f.settleWithoutLock(s)}
 		}},
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// filtered changes the filters of all calls.
+// filtered changes the filters of List, Requeue and Discard.
 func filtered(s Store, change func(*storage.Filter)) Store {
 	bent := func(filter storage.Filter) storage.Filter {
 		change(&filter)
@@ -26,14 +26,14 @@ func filtered(s Store, change func(*storage.Filter)) Store {
 
 func operatorMutants() []mutant {
 	return []mutant{
-		{"requeue does nothing", []string{"requeue parked", "requeue by rows", "moves keep the message"}, func(s Store, _ *facts) Store {
+		{"Requeue changes no row", []string{"requeue parked", "requeue by rows", "moves keep the message"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				filter.State = storage.StateError
 				infos, err := s.List(ctx, filter)
 				return len(infos), err
 			}}
 		}},
-		{"a retry is not made due", []string{"retries are changed", "retries are changed by rows"}, func(s Store, _ *facts) Store {
+		{"a retry is not made due", []string{"operators change retries", "operators change retries by rows"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				if filter.State == storage.StateRetry {
 					return 0, nil
@@ -41,15 +41,15 @@ func operatorMutants() []mutant {
 				return s.Requeue(ctx, filter)
 			}}
 		}},
-		{"requeued rows expire again", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
+		{"requeued rows expire again", []string{"a requeued expired message never expires", "a requeued expired message never expires by rows"}, func(s Store, _ *facts) Store {
 			expires := func(row *storage.Row) { row.NeverExpires = false }
 			return eachClaimed(eachDue(s, expires), expires)
 		}},
-		{"all requeued rows never expire", []string{"requeued never expires", "requeued by rows never expires"}, func(s Store, _ *facts) Store {
+		{"all requeued rows never expire", []string{"a requeued expired message never expires", "a requeued expired message never expires by rows"}, func(s Store, _ *facts) Store {
 			never := func(row *storage.Row) { row.NeverExpires, row.Message.ExpiresAt = true, time.Time{} }
 			return eachClaimed(eachDue(s, never), never)
 		}},
-		{"a requeued row holds its key", []string{"requeue parked", "retries hold their keys"}, func(s Store, f *facts) Store {
+		{"a requeued row holds its key", []string{"requeue parked", "retries block their keys"}, func(s Store, f *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				n, err := s.Requeue(ctx, filter)
 				if err != nil {
@@ -70,7 +70,7 @@ func operatorMutants() []mutant {
 				return n + 1, err
 			}}
 		}},
-		{"discard takes retries too", []string{"discard parked"}, func(s Store, f *facts) Store {
+		{"Discard deletes retries, too", []string{"discard parked"}, func(s Store, f *facts) Store {
 			return onDiscard{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				if err := f.settleDue(ctx, s, storage.StateDone); err != nil {
 					return 0, err
@@ -78,10 +78,10 @@ func operatorMutants() []mutant {
 				return s.Discard(ctx, filter)
 			}}
 		}},
-		{"discard requeues", []string{"discard parked", "changes have no limit", "parked is missing"}, func(s Store, _ *facts) Store {
+		{"discard requeues", []string{"discard parked", "requeue and discard change all rows", "parked rows can't be settled"}, func(s Store, _ *facts) Store {
 			return onDiscard{s, s.Requeue}
 		}},
-		{"changes stop at a thousand", []string{"changes have no limit"}, func(s Store, _ *facts) Store {
+		{"changes stop after 1,000 rows", []string{"requeue and discard change all rows"}, func(s Store, _ *facts) Store {
 			return filtered(s, func(f *storage.Filter) {
 				if f.Limit == 0 {
 					f.Limit = 1000
@@ -94,10 +94,10 @@ func operatorMutants() []mutant {
 		{"listings have no limit", []string{"list pages"}, func(s Store, _ *facts) Store {
 			return filtered(s, func(f *storage.Filter) { f.Limit = plenty })
 		}},
-		{"listings count no bytes", []string{"list pages"}, func(s Store, _ *facts) Store {
+		{"listings ignore the byte limit", []string{"list pages"}, func(s Store, _ *facts) Store {
 			return filtered(s, func(f *storage.Filter) { f.MaxBytes = plenty })
 		}},
-		{"listings begin with the newest", []string{"list pages"}, func(s Store, _ *facts) Store {
+		{"listings begin with the newest row", []string{"list pages"}, func(s Store, _ *facts) Store {
 			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 				infos, err := s.List(ctx, filter)
 				slices.Reverse(infos)
@@ -113,7 +113,7 @@ func operatorMutants() []mutant {
 	}
 }
 
-// Each of the holdMutants breaks a rule of parked rows that hold their keys.
+// holdMutants returns mutants of parked rows that hold their keys.
 func holdMutants() []mutant {
 	settling := func(mistake string, found []string, change func(*storage.Settlement)) mutant {
 		return mutant{mistake, found, func(s Store, _ *facts) Store {
@@ -137,8 +137,8 @@ func holdMutants() []mutant {
 	isParked := func(h storage.Hold) bool { return h == storage.HoldsKey }
 	isWanted := func(h storage.Hold) bool { return h > storage.HoldsKey }
 	return []mutant{
-		settling("parked rows don't hold their keys", []string{"parked rows hold their keys", "skip lets a key go on", "discard of a held key"}, func(s *storage.Settlement) { s.Holds = false }),
-		settling("all parked rows hold their keys", []string{"parked rows hold their keys", "skip lets a key go on"}, func(s *storage.Settlement) { s.Holds = true }),
+		settling("parked rows don't hold their keys", []string{"parked rows hold their keys", "skip unblocks a held key", "discard unblocks a held key"}, func(s *storage.Settlement) { s.Holds = false }),
+		settling("all parked rows hold their keys", []string{"parked rows hold their keys", "skip unblocks a held key"}, func(s *storage.Settlement) { s.Holds = true }),
 		{"the blocked keys leave out keys that parked rows hold", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 				return without(s, isParked)(s.BlockedKeys(ctx, lanes, limit))
@@ -149,7 +149,7 @@ func holdMutants() []mutant {
 				return without(s, isParked)(s.BlockedAmong(ctx, keys))
 			}}
 		}},
-		{"a key is unblocked before its skip is carried out", []string{"skip lets a key go on", "discard of a held key"}, func(s Store, _ *facts) Store {
+		{"a key is unblocked before its skip is carried out", []string{"skip unblocks a held key", "discard unblocks a held key"}, func(s Store, _ *facts) Store {
 			return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 				return without(s, isWanted)(s.BlockedAmong(ctx, keys))
 			}}
@@ -163,7 +163,7 @@ func holdMutants() []mutant {
 				return n, f.settleDue(ctx, s, storage.StateScheduled)
 			}}
 		}},
-		{"a park overwrites an operator's decision", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
+		{"a park overwrites an operator's decision", []string{"a repeated settlement keeps an operator's decision"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				forget := slices.DeleteFunc(slices.Clone(settlements), func(each storage.Settlement) bool { return !each.Holds || !each.Deferred })
 				for i := range forget {
@@ -175,7 +175,7 @@ func holdMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"a settlement overwrites an operator's change", []string{"changes outlive a repeated settlement"}, func(s Store, _ *facts) Store {
+		{"a settlement overwrites an operator's change", []string{"a repeated settlement keeps an operator's change"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				blind := slices.Clone(settlements)
 				for i := range blind {
@@ -184,7 +184,7 @@ func holdMutants() []mutant {
 				return s.Settle(ctx, name, keep, blind)
 			}}
 		}},
-		{"a retry overwrites an operator's decision", []string{"a decision outlives a repeated settlement"}, func(s Store, _ *facts) Store {
+		{"a retry overwrites an operator's decision", []string{"a repeated settlement keeps an operator's decision"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				forget := slices.DeleteFunc(slices.Clone(settlements), func(each storage.Settlement) bool { return each.State != storage.StateRetry || !each.Deferred })
 				for i := range forget {
@@ -196,8 +196,8 @@ func holdMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"skip requeues", []string{"skip lets a key go on"}, func(s Store, _ *facts) Store { return onSkip{s, s.Requeue} }},
-		{"discard skips", []string{"discard of a held key"}, func(s Store, _ *facts) Store {
+		{"Skip requeues", []string{"skip unblocks a held key"}, func(s Store, _ *facts) Store { return onSkip{s, s.Requeue} }},
+		{"Discard skips", []string{"discard unblocks a held key"}, func(s Store, _ *facts) Store {
 			return onDiscard{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				n, err := s.Skip(ctx, filter)
 				if err != nil || filter.Limit > 0 {
@@ -207,19 +207,19 @@ func holdMutants() []mutant {
 				return n + more, err
 			}}
 		}},
-		{"an operator's decision is not returned", []string{"skip lets a key go on", "discard of a held key"}, func(s Store, _ *facts) Store {
+		{"an operator's decision is not returned", []string{"skip unblocks a held key", "discard unblocks a held key"}, func(s Store, _ *facts) Store {
 			return eachDue(s, func(row *storage.Row) { row.Holds = storage.NoHold })
 		}},
-		{"no deferred row is counted", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+		{"the status counts no held key", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.HeldKeys, status.OldestHeld = 0, 0 })
 		}},
 		{"retries have no age", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestRetry = 0 })
 		}},
-		{"deferred rows have the present time", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
+		{"held rows have no age", []string{"parked rows hold their keys"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestHeld = min(status.OldestHeld, time.Millisecond) })
 		}},
-		{"a change of the claim mode requeues held messages", []string{"adoption ends holds"}, func(s Store, _ *facts) Store {
+		{"a change of the claim mode requeues held messages", []string{"claim mode change ends holds"}, func(s Store, _ *facts) Store {
 			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
 				_, _ = s.Requeue(ctx, storage.Filter{})
 				return s.SetClaimMode(ctx, claim)
@@ -228,7 +228,7 @@ func holdMutants() []mutant {
 	}
 }
 
-// settleDue settles all due rows, and doesn't keep delivered ones.
+// settleDue settles all due rows to a state. Delivered rows are not kept.
 func (f *facts) settleDue(ctx context.Context, s Store, state storage.State) error {
 	due, _, err := s.Due(ctx, lanes(), storage.DueCursor{}, plenty, plentyBytes)
 	if err != nil {
@@ -242,7 +242,7 @@ func (f *facts) settleDue(ctx context.Context, s Store, state storage.State) err
 	return err
 }
 
-// Each of the filterMutants ignores one field of a filter.
+// filterMutants returns mutants that ignore one field of a filter.
 func filterMutants() []mutant {
 	ignores := func(field string, forget func(*storage.Filter)) mutant {
 		return mutant{"filters ignore " + field, []string{"filters select"}, func(s Store, _ *facts) Store {
@@ -259,7 +259,7 @@ func filterMutants() []mutant {
 		ignores("the state", func(f *storage.Filter) { f.State = "" }),
 		ignores("since", func(f *storage.Filter) { f.Since = time.Time{} }),
 		ignores("the error", func(f *storage.Filter) { f.Error = "" }),
-		ignores("what follows a wildcard", func(f *storage.Filter) {
+		ignores("the error's text after a percent sign", func(f *storage.Filter) {
 			if at := slices.Index([]byte(f.Error), '%'); at >= 0 {
 				f.Error = f.Error[:at]
 			}

@@ -49,8 +49,8 @@ func eachPosition(s Store, change func(*storage.Position)) Store {
 	})
 }
 
-// first remembers the first rows that a reader has returned, and returns them again when the same
-// positions are read.
+// first stores the first rows that a reader returned, and adds them to later reads whose positions
+// include them.
 type first struct {
 	mu   sync.Mutex
 	rows []storage.Row
@@ -73,7 +73,7 @@ func (f *first) again(rows []storage.Row, positions []storage.Position) []storag
 
 func readMutants() []mutant {
 	return []mutant{
-		{"read returns settled rows again", []string{"readers leave out settled rows"}, func(s Store, _ *facts) Store {
+		{"read returns settled rows again", []string{"reads leave out settled rows"}, func(s Store, _ *facts) Store {
 			var seen first
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
@@ -81,74 +81,74 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"scan returns settled rows again", []string{"readers leave out settled rows"}, func(s Store, _ *facts) Store {
+		{"scan returns settled rows again", []string{"reads leave out settled rows"}, func(s Store, _ *facts) Store {
 			var seen first
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				rows, left, err := s.Scan(ctx, positions, except, keep)
 				return seen.again(rows, positions), left, err
 			}}
 		}},
-		{"a mark is granted too high", []string{"grants are true above their marks"}, func(s Store, _ *facts) Store {
+		{"a mark is granted too high", []string{"next holder finds the unsettled rows above the mark"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *storage.Grant) { g.Marks.Main++ })
 		}},
-		{"until is ignored", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
+		{"Until is ignored", []string{"read obeys positions"}, func(s Store, _ *facts) Store {
 			return eachPosition(s, func(p *storage.Position) { p.Until = 0 })
 		}},
-		{"until is not included", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
+		{"the row at Until is left out", []string{"read obeys positions"}, func(s Store, _ *facts) Store {
 			return eachPosition(s, func(p *storage.Position) { p.Until = max(0, p.Until-1) })
 		}},
-		{"the row at After is included", []string{"read keeps to positions", "read in order"}, func(s Store, _ *facts) Store {
+		{"the row at After is included", []string{"read obeys positions", "read in order"}, func(s Store, _ *facts) Store {
 			return eachPosition(s, func(p *storage.Position) { p.After = max(0, p.After-1) })
 		}},
-		{"a position's key is ignored", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
+		{"a position's key is ignored", []string{"read obeys positions"}, func(s Store, _ *facts) Store {
 			return eachPosition(s, func(p *storage.Position) { p.Key = "" })
 		}},
-		{"scan ignores positions", []string{"read keeps to positions"}, func(s Store, _ *facts) Store {
+		{"scan ignores positions", []string{"read obeys positions"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, _ []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, everything(), except, keep)
 			}}
 		}},
-		{"the newest first", []string{"read in order"}, func(s Store, _ *facts) Store {
+		{"a page begins with the newest rows", []string{"read in order"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { slices.Reverse(page.Rows) })
 		}},
-		{"a full page leaves rows out", []string{"read in order"}, func(s Store, _ *facts) Store {
+		{"a full page leaves out a row in the middle", []string{"read in order"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				if page.More && len(page.Rows) > 2 {
 					page.Rows = slices.Delete(page.Rows, 1, 2)
 				}
 			})
 		}},
-		{"read goes over the limit", []string{"read in order"}, func(s Store, _ *facts) Store {
+		{"Read exceeds its limit", []string{"read in order"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				request.Limit++
 				return s.Read(ctx, request)
 			}}
 		}},
-		{"the lowest lanes first", []string{"read first positions first"}, func(s Store, _ *facts) Store {
+		{"a page begins with the lowest lanes", []string{"read first positions first"}, func(s Store, _ *facts) Store {
 			return positioned(s, func(positions []storage.Position) {
 				slices.SortFunc(positions, func(a, b storage.Position) int { return cmp.Compare(a.Lane, b.Lane) })
 			})
 		}},
-		{"a full page reports that it reached the end", []string{"read in order"}, func(s Store, _ *facts) Store {
+		{"Through is too high", []string{"read in order"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.Through = 1 << 40 })
 		}},
-		{"never more", []string{"read first positions first", "read in order", "read stops at bytes"}, func(s Store, _ *facts) Store {
+		{"More is never set", []string{"read first positions first", "read in order", "read obeys the byte limit"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.More = false })
 		}},
-		{"bytes are ignored", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
+		{"Read ignores the byte limit", []string{"read obeys the byte limit"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				request.MaxBytes = plentyBytes
 				return s.Read(ctx, request)
 			}}
 		}},
-		{"a large message is never read", []string{"read stops at bytes"}, func(s Store, _ *facts) Store {
+		{"a large message is never read", []string{"read obeys the byte limit"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return len(row.Message.Payload) > request.MaxBytes })
 				return page, err
 			}}
 		}},
-		{"a replica that lags", []string{"read after a settle"}, func(s Store, f *facts) Store {
+		{"reads lag behind by one page", []string{"read after a settle"}, func(s Store, f *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
@@ -158,34 +158,34 @@ func readMutants() []mutant {
 				}
 			})
 		}},
-		{"scan approves everything", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
+		{"Scan returns rows that keep rejects", []string{"scan calls keep once for each row"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool { keep(c); return true })
 			}}
 		}},
-		{"scan asks twice", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
+		{"Scan calls keep twice for a row", []string{"scan calls keep once for each row"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool { keep(c); return keep(c) })
 			}}
 		}},
-		{"scan returns no payload", []string{"scan asks for each row"}, func(s Store, _ *facts) Store {
+		{"scan returns no payload", []string{"scan calls keep once for each row"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				rows, left, err := s.Scan(ctx, positions, except, keep)
 				return changed(rows, func(row *storage.Row) { row.Message.Payload = nil }), left, err
 			}}
 		}},
-		{"scan forgets what is left", []string{"scan in steps"}, func(s Store, _ *facts) Store {
+		{"Scan returns no positions from which to continue", []string{"scan in steps"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				rows, _, err := s.Scan(ctx, positions, except, keep)
 				return rows, nil, err
 			}}
 		}},
-		{"scan leaves out all", []string{"scan in steps"}, func(s Store, _ *facts) Store {
+		{"Scan with topics in Except returns no row", []string{"scan in steps"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, positions, nil, func(c storage.Candidate) bool { return len(except) == 0 && keep(c) })
 			}}
 		}},
-		{"read leaves out all", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+		{"Read with topics in Except returns no row", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				if len(request.Except) > 0 {
@@ -194,14 +194,14 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"read leaves rows out that name sinks", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+		{"Read leaves out rows that name sinks", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return slices.Contains(request.Except, row.Message.Topic) })
 				return page, err
 			}}
 		}},
-		{"Read leaves out similar topics", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+		{"Read leaves out similar topics", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool {
@@ -210,14 +210,14 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"scan leaves topics out that are alike", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+		{"Scan leaves out similar topics", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool {
 					return !slices.ContainsFunc(except, func(topic string) bool { return strings.EqualFold(c.Topic, topic) && c.Sinks == "" }) && keep(c)
 				})
 			}}
 		}},
-		{"rows that were left out count as read", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+		{"rows that were left out count as read", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
 			nothing := false
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
@@ -227,10 +227,10 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"a page's last id is that of its last row", []string{"except keeps others"}, func(s Store, _ *facts) Store {
+		{"a page's last id is its last row's", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LastID = highest(page.Rows) })
 		}},
-		{"marks are stored in any epoch", []string{"marks of another epoch are not"}, func(s Store, _ *facts) Store {
+		{"marks are stored in any epoch", []string{"marks of another epoch are not stored"}, func(s Store, _ *facts) Store {
 			return onRenew{s, func(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) ([]storage.Lease, error) {
 				renewals = slices.Clone(renewals)
 				for i := range renewals {
@@ -239,10 +239,10 @@ func readMutants() []mutant {
 				return s.Renew(ctx, name, renewals, ttl)
 			}}
 		}},
-		{"a page names no epoch", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
+		{"a page has another epoch than the heartbeat", []string{"page has the epoch and the last id"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.Epoch = "another" })
 		}},
-		{"a page's last id is too low", []string{"page tells the epoch"}, func(s Store, _ *facts) Store {
+		{"a page's last id is too low", []string{"page has the epoch and the last id"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LastID = 0 })
 		}},
 		{"no read row has Later set", []string{"scheduled keeps its time"}, func(s Store, _ *facts) Store {
@@ -261,16 +261,16 @@ func highest(rows []storage.Row) (id int64) {
 
 func lateMutants() []mutant {
 	return []mutant{
-		{"the safe id is the highest row", []string{"late commit", "late within a key", "late beside a slow settle", "many writers"}, func(s Store, _ *facts) Store {
+		{"the safe id is the highest row of the page", []string{"late commit", "late commit within a key", "late commit during a slow settle", "many writers"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID = max(page.SafeID, highest(page.Rows)) })
 		}},
-		{"the safe id is one too high", []string{"late commit", "late within a key"}, func(s Store, _ *facts) Store {
+		{"the safe id is one too high", []string{"late commit", "late commit within a key"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID++ })
 		}},
-		{"the safe id never rises", []string{"late commit", "gaps by rollbacks"}, func(s Store, _ *facts) Store {
+		{"the safe id never rises", []string{"late commit", "ids of rollbacks don't stop the safe id"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.SafeID = 0 })
 		}},
-		{"a gap stops the safe id", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
+		{"a gap stops the safe id", []string{"ids of rollbacks don't stop the safe id"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				there := ids(page.Rows)
 				page.SafeID = 0
@@ -279,7 +279,7 @@ func lateMutants() []mutant {
 				}
 			})
 		}},
-		{"an old cursor is accepted for the state", []string{"late commit", "many writers"}, func(s Store, _ *facts) Store {
+		{"rows below the highest row that was read are left out", []string{"late commit", "many writers"}, func(s Store, _ *facts) Store {
 			var read int64
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
@@ -288,10 +288,10 @@ func lateMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"late rows are not reported", []string{"late commit", "late within a key", "failed read tells nothing", "every reader hears", "many writers"}, func(s Store, _ *facts) Store {
+		{"late rows are not reported", []string{"late commit", "late commit within a key", "failed read keeps the report of late rows", "every reader gets the report of late rows", "many writers"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LateAfter = -1 })
 		}},
-		{"a read without positions reports no late rows", []string{"late told without rows"}, func(s Store, _ *facts) Store {
+		{"a read without positions reports no late rows", []string{"read without positions reports late rows"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				if len(request.Positions) == 0 {
@@ -300,13 +300,13 @@ func lateMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"LateAfter is one too high", []string{"late within a key"}, func(s Store, _ *facts) Store {
+		{"LateAfter is one too high", []string{"late commit within a key"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LateAfter++ })
 		}},
 		{"all rows are always reported as late", []string{"late commit"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LateAfter = 0 })
 		}},
-		{"a failed read counts as read", []string{"failed read tells nothing"}, func(s Store, _ *facts) Store {
+		{"a failed read uses up the report of late rows", []string{"failed read keeps the report of late rows"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(context.WithoutCancel(ctx), request)
 				if err == nil && ctx.Err() != nil {
@@ -315,10 +315,10 @@ func lateMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"late rows are reported to one reader only", []string{"every reader hears"}, func(s Store, f *facts) Store {
+		{"late rows are reported to one reader only", []string{"every reader gets the report of late rows"}, func(s Store, f *facts) Store {
 			return onRead{s, f.reader.Read}
 		}},
-		{"a transaction that was rolled back is read", []string{"gaps by rollbacks"}, func(s Store, _ *facts) Store {
+		{"a transaction that was rolled back is read", []string{"ids of rollbacks don't stop the safe id"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				if last := highest(page.Rows); last > 2 {
 					page.Rows = append(page.Rows, storage.Row{ID: last - 1, Lane: 9})

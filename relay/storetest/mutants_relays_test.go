@@ -40,17 +40,17 @@ func (s onDeregister) Deregister(ctx context.Context, name string) error {
 
 func burialMutants() []mutant {
 	return []mutant{
-		{"dead relays keep everything until it expires", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
+		{"FenceRelay only deregisters the relay", []string{"fencing a relay ends its leases", "fencing a relay ends its claims"}, func(s Store, _ *facts) Store {
 			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error { return s.Deregister(ctx, name) }}
 		}},
-		{"dead relays are still listed as alive", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
+		{"fenced relays are still listed as alive", []string{"fencing a relay ends its leases"}, func(s Store, _ *facts) Store {
 			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
 				err := s.FenceRelay(ctx, name, claim)
 				_, beat := s.Heartbeat(ctx, storage.Identity{Name: name, Claim: claim}, time.Hour)
 				return errors.Join(err, beat)
 			}}
 		}},
-		{"dead relays may renew until others have their lanes", []string{"the dead lose their lanes"}, func(s Store, _ *facts) Store {
+		{"fenced relays may renew until others have their lanes", []string{"fencing a relay ends its leases"}, func(s Store, _ *facts) Store {
 			dead := map[string]storage.Claim{}
 			later := onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
 				dead[name] = claim
@@ -65,7 +65,7 @@ func burialMutants() []mutant {
 				return s.Acquire(ctx, name, count, ttl)
 			}}
 		}},
-		{"relays that are alive are fenced, too", []string{"the dead lose their lanes", "the dead lose their claims"}, func(s Store, _ *facts) Store {
+		{"FenceRelay fences all relays", []string{"fencing a relay ends its leases", "fencing a relay ends its claims"}, func(s Store, _ *facts) Store {
 			return onFenceRelay{s, func(ctx context.Context, name string, claim storage.Claim) error {
 				return errors.Join(s.FenceRelay(ctx, name, claim), s.FenceRelay(ctx, "b", claim), s.FenceRelay(ctx, "c", claim))
 			}}
@@ -93,14 +93,14 @@ func statusMutants() []mutant {
 		{"status has no topics", []string{"status counts"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { clear(status.Topics) })
 		}},
-		{"the dead count as alive", []string{"status counts"}, func(s Store, _ *facts) Store {
+		{"the status shows dead relays as alive", []string{"status counts"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) {
 				for i := range status.Relays {
 					status.Relays[i].Alive = true
 				}
 			})
 		}},
-		{"the status has no lanes", []string{"status counts", "ended context"}, func(s Store, _ *facts) Store {
+		{"the status has no lanes", []string{"status counts", "calls in an ended context change nothing"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.LanesLeased = 0 })
 		}},
 		{"claimed counts as pending", []string{"status counts claims"}, func(s Store, _ *facts) Store {
@@ -109,16 +109,17 @@ func statusMutants() []mutant {
 				status.Counts[storage.StateClaimed] = 0
 			})
 		}},
-		{"rows that can't be delivered have an age, too", []string{"status tells the oldest", "status counts"}, func(s Store, _ *facts) Store {
+		{"rows that can't be delivered have an age, too", []string{"status shows the oldest pending row", "status counts"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestPending += time.Second })
 		}},
-		{"pending rows have no age", []string{"status tells the oldest", "purge counts from the finish"}, func(s Store, _ *facts) Store {
+		{"pending rows have no age", []string{"status shows the oldest pending row", "retention begins when a row finishes"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) { status.OldestPending = 0 })
 		}},
 	}
 }
 
-// inOldWay does what the table refuses since it is claimed by lanes.
+// inOldWay runs work. If the store refuses it because the table is claimed by lanes, inOldWay changes
+// the claim mode to rows and runs it again.
 func inOldWay(ctx context.Context, s Store, work func() error) error {
 	if err := work(); !errors.Is(err, storage.ErrOtherClaim) {
 		return err
@@ -134,38 +135,38 @@ func inOldWay(ctx context.Context, s Store, work func() error) error {
 
 func relayMutants() []mutant {
 	return []mutant{
-		{"relays die early", []string{"members"}, func(s Store, _ *facts) Store {
+		{"heartbeats last half their TTL", []string{"relays are members while they are alive"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				return s.Heartbeat(ctx, self, ttl/2)
 			}}
 		}},
-		{"the time is of another zone", []string{"beat tells the time"}, func(s Store, _ *facts) Store {
+		{"the time of heartbeats is off by an hour", []string{"heartbeat returns the database's time"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				members.Now = members.Now.Add(time.Hour)
 				return members, err
 			}}
 		}},
-		{"heartbeats have no time", []string{"beat tells the time"}, func(s Store, _ *facts) Store {
+		{"heartbeats have no time", []string{"heartbeat returns the database's time"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				members.Now = time.Time{}
 				return members, err
 			}}
 		}},
-		{"relays never die", []string{"members", "adoption", "status counts"}, func(s Store, _ *facts) Store {
+		{"heartbeats last for an hour", []string{"relays are members while they are alive", "claim mode can't change while relays use it", "status counts"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, _ time.Duration) (storage.Members, error) {
 				return s.Heartbeat(ctx, self, time.Hour)
 			}}
 		}},
-		{"a relay doesn't count itself", []string{"members"}, func(s Store, _ *facts) Store {
+		{"a heartbeat doesn't return its own relay", []string{"relays are members while they are alive"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool { return m.Name == self.Name })
 				return members, err
 			}}
 		}},
-		{"the first configuration of a relay is kept", []string{"members"}, func(s Store, _ *facts) Store {
+		{"the first configuration of a relay is kept", []string{"relays are members while they are alive"}, func(s Store, _ *facts) Store {
 			first := map[string]storage.Config{}
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				if _, ok := first[self.Name]; !ok && self.Config.Print != "" {
@@ -175,7 +176,7 @@ func relayMutants() []mutant {
 				return s.Heartbeat(ctx, self, ttl)
 			}}
 		}},
-		{"a relay receives its own configuration for all relays", []string{"members"}, func(s Store, _ *facts) Store {
+		{"a relay receives its own configuration for all relays", []string{"relays are members while they are alive"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				for i := range members.Relays {
@@ -184,20 +185,20 @@ func relayMutants() []mutant {
 				return members, err
 			}}
 		}},
-		{"the status has no configurations", []string{"members"}, func(s Store, _ *facts) Store {
+		{"the status has no configurations", []string{"relays are members while they are alive"}, func(s Store, _ *facts) Store {
 			return told(s, func(status *storage.Status) {
 				for i := range status.Relays {
 					status.Relays[i].Config = storage.Config{}
 				}
 			})
 		}},
-		{"the claim mode is changed while relays are alive", []string{"adoption"}, func(s Store, f *facts) Store {
+		{"the claim mode is changed while relays are alive", []string{"claim mode can't change while relays use it"}, func(s Store, f *facts) Store {
 			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
 				_ = s.SetClaimMode(ctx, claim)
 				return nil
 			}}
 		}},
-		{"the claim mode never changes", []string{"adoption", "adoption forgets"}, func(s Store, f *facts) Store {
+		{"the claim mode never changes", []string{"claim mode can't change while relays use it", "claim mode change resets marks and claims"}, func(s Store, f *facts) Store {
 			return onAdopt{s, func(ctx context.Context, claim storage.Claim) error {
 				if status, err := s.Status(ctx); err != nil || status.Claim != "" && status.Claim != claim {
 					return storage.ErrOtherClaim
@@ -205,7 +206,7 @@ func relayMutants() []mutant {
 				return s.SetClaimMode(ctx, claim)
 			}}
 		}},
-		{"anyone beats", []string{"adoption"}, func(s Store, f *facts) Store {
+		{"heartbeats of another claim mode are accepted", []string{"claim mode can't change while relays use it"}, func(s Store, f *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				members, err := s.Heartbeat(ctx, self, ttl)
 				if errors.Is(err, storage.ErrOtherClaim) {
@@ -214,54 +215,54 @@ func relayMutants() []mutant {
 				return members, err
 			}}
 		}},
-		{"leases outlive a change of the claim mode", []string{"adoption fences"}, func(s Store, f *facts) Store {
+		{"leases outlive a change of the claim mode", []string{"claim mode change fences old relays"}, func(s Store, f *facts) Store {
 			return counted(s, func(_ int, c storage.Settled) storage.Settled {
 				return storage.Settled{Changed: c.Changed + c.Fenced, Missing: c.Missing}
 			})
 		}},
-		{"marks outlive a change of the claim mode", []string{"adoption forgets"}, func(s Store, _ *facts) Store {
+		{"marks outlive a change of the claim mode", []string{"claim mode change resets marks and claims"}, func(s Store, _ *facts) Store {
 			return eachGrant(s, func(g *storage.Grant) { g.Marks.Main = 1 })
 		}},
-		{"claims outlive a change of the claim mode", []string{"adoption forgets"}, func(s Store, f *facts) Store {
+		{"claims outlive a change of the claim mode", []string{"claim mode change resets marks and claims"}, func(s Store, f *facts) Store {
 			return paged(s, func(page *storage.Page) {
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return f.token(row.ID) != "" })
 			})
 		}},
-		{"a claim works on a table claimed by lanes", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+		{"a claim works on a table claimed by lanes", []string{"claim mode change ends claims"}, func(s Store, _ *facts) Store {
 			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) (rows []storage.Row, err error) {
 				err = inOldWay(ctx, s, func() error { rows, err = s.Claim(ctx, request); return err })
 				return rows, err
 			}}
 		}},
-		{"Extend works on a table claimed by lanes", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+		{"Extend works on a table claimed by lanes", []string{"claim mode change ends claims"}, func(s Store, _ *facts) Store {
 			return onExtend{s, func(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 				err = inOldWay(ctx, s, func() error { still, err = s.Extend(ctx, token, ids, ttl); return err })
 				return still, err
 			}}
 		}},
-		{"deferred rows are moved back in a table claimed by lanes", []string{"adoption ends claims"}, func(s Store, _ *facts) Store {
+		{"deferred rows are moved back in a table claimed by lanes", []string{"claim mode change ends claims"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (freed int, err error) {
 				err = inOldWay(ctx, s, func() error { freed, err = s.Reclaim(ctx, limit); return err })
 				return freed, err
 			}}
 		}},
-		{"settlements after a change of the claim mode count as changed", []string{"adoption beside settles by token", "adoption ends claims"}, func(s Store, _ *facts) Store {
+		{"settlements after a change of the claim mode count as changed", []string{"claim mode change during settles by token", "claim mode change ends claims"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				settled, err := s.Settle(ctx, name, keep, settlements)
 				return storage.Settled{Changed: settled.Changed + settled.Fenced + settled.Missing}, err
 			}}
 		}},
-		{"purge goes over the limit", []string{"purge keeps to the retention"}, func(s Store, _ *facts) Store {
+		{"Purge exceeds its limit", []string{"purge obeys the retention"}, func(s Store, _ *facts) Store {
 			return onPurge{s, func(ctx context.Context, retention time.Duration, _ int) (int, error) {
 				return s.Purge(ctx, retention, plenty)
 			}}
 		}},
-		{"purge ignores the retention", []string{"purge keeps to the retention", "purge counts from the finish"}, func(s Store, _ *facts) Store {
+		{"purge ignores the retention", []string{"purge obeys the retention", "retention begins when a row finishes"}, func(s Store, _ *facts) Store {
 			return onPurge{s, func(ctx context.Context, _ time.Duration, limit int) (int, error) {
 				return s.Purge(ctx, -time.Hour, limit)
 			}}
 		}},
-		{"purge takes parked rows", []string{"purge keeps to the retention"}, func(s Store, _ *facts) Store {
+		{"Purge deletes parked rows, too", []string{"purge obeys the retention"}, func(s Store, _ *facts) Store {
 			return onPurge{s, func(ctx context.Context, retention time.Duration, limit int) (int, error) {
 				if _, err := s.Discard(ctx, storage.Filter{}); err != nil {
 					return 0, err
@@ -269,7 +270,7 @@ func relayMutants() []mutant {
 				return s.Purge(ctx, retention, limit)
 			}}
 		}},
-		{"ended contexts are ignored", []string{"ended context"}, func(s Store, _ *facts) Store {
+		{"ended contexts are ignored", []string{"calls in an ended context change nothing"}, func(s Store, _ *facts) Store {
 			return onBeat{s, func(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 				return s.Heartbeat(context.WithoutCancel(ctx), self, ttl)
 			}}

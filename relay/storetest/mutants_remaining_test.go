@@ -17,8 +17,8 @@ func (s onRemaining) Remaining(ctx context.Context, limit int, each func(*storag
 }
 
 func remainingMutants() []mutant {
-	const due, unclaimed = "what remains is what is due", "what remains is unclaimed"
-	// only returns a mutant that leaves rows out.
+	const due, unclaimed = "remaining returns the due rows", "remaining leaves out claimed rows"
+	// only returns a mutant whose Remaining returns only the rows for which keep is true.
 	only := func(mistake string, keep func(context.Context, Store, *storage.Row) bool, found ...string) mutant {
 		return mutant{mistake, found, func(s Store, _ *facts) Store {
 			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
@@ -29,14 +29,14 @@ func remainingMutants() []mutant {
 	return []mutant{
 		only("Remaining leaves out deferred rows", func(_ context.Context, _ Store, row *storage.Row) bool { return !row.Deferred }, due),
 		only("Remaining leaves out pending rows", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Deferred }, due, unclaimed),
-		only("rows without a key don't remain", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Message.Key != "" }, due),
+		only("Remaining leaves out rows without a key", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Message.Key != "" }, due),
 		only("Remaining leaves out parts", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Sinks == "" }, due),
-		only("rows behind a key that waits don't remain", func(ctx context.Context, s Store, row *storage.Row) bool {
+		only("Remaining leaves out rows of blocked keys", func(ctx context.Context, s Store, row *storage.Row) bool {
 			blocked, err := s.BlockedAmong(ctx, []storage.LaneKey{{Lane: row.Lane, Key: row.Message.Key}})
 			return err != nil || len(blocked) == 0 || row.Deferred
 		}, due),
 		only("Remaining leaves out the lowest lanes", func(_ context.Context, _ Store, row *storage.Row) bool { return row.Lane >= storage.Lanes/2 }, due),
-		{"rows remain that are due tomorrow", []string{due, unclaimed}, func(s Store, f *facts) Store {
+		{"Remaining returns rows that are due tomorrow", []string{due, unclaimed}, func(s Store, f *facts) Store {
 			return onRemaining{s, func(ctx context.Context, limit int, each func(*storage.Row) bool) error {
 				now := f.table.DB.Now
 				f.table.DB.Now = func() time.Time { return now().Add(24 * time.Hour) }

@@ -35,7 +35,7 @@ func (s onCountPending) CountPending(ctx context.Context, rows []storage.RowID) 
 	return s.count(ctx, rows)
 }
 
-// Each of the replayMutants breaks a rule of replays.
+// replayMutants returns mutants of replays.
 func replayMutants() []mutant {
 	begins := func(mistake string, found string, change func(*storage.Replay)) mutant {
 		return mutant{mistake, []string{found}, func(s Store, _ *facts) Store {
@@ -62,8 +62,8 @@ func replayMutants() []mutant {
 		begins("replays ignore the key", "replay selects", func(r *storage.Replay) { r.Key = "" }),
 		begins("replays ignore since", "replay selects", func(r *storage.Replay) { r.Since = time.Time{} }),
 		begins("replays ignore until", "replay selects", func(r *storage.Replay) { r.Until = time.Time{} }),
-		begins("replays ignore the sink", "replay keeps to sinks", func(r *storage.Replay) { r.Sink = "" }),
-		begins("replays keep the sinks of their messages", "replay keeps to sinks", func(r *storage.Replay) { r.To = "" }),
+		begins("replays ignore the sink", "replay obeys sinks", func(r *storage.Replay) { r.Sink = "" }),
+		begins("replays keep the sinks of their messages", "replay obeys sinks", func(r *storage.Replay) { r.To = "" }),
 		copied("a copy has no additional headers", func(row *storage.Row) { delete(row.Message.Headers, storage.ReplayedHeader) }),
 		copied("a copy has no other headers", func(row *storage.Row) {
 			row.Message.Headers = map[string]string{storage.ReplayedHeader: row.Message.Headers[storage.ReplayedHeader]}
@@ -71,7 +71,7 @@ func replayMutants() []mutant {
 		copied("a copy has another message id", func(row *storage.Row) { row.Message.ID = "0197a3b4-ffff-7abc-8def-0123456789ab" }),
 		copied("a copy expires", func(row *storage.Row) { row.Message.ExpiresAt = time.Now() }),
 		copied("a copy never expires", func(row *storage.Row) { row.Message.ExpiresAt = time.Time{} }),
-		{"copies are copied", []string{"replay copies in order"}, func(s Store, _ *facts) Store {
+		{"a replay copies its own copies", []string{"replay copies in order"}, func(s Store, _ *facts) Store {
 			return onReplay{s, func(ctx context.Context, was storage.Replay, limit int) (storage.Replay, []storage.RowID, error) {
 				more := was
 				more.UntilID = plenty
@@ -81,7 +81,7 @@ func replayMutants() []mutant {
 				return s.Replay(ctx, more, limit)
 			}}
 		}},
-		{"a replay restarts with each step", []string{"replay goes on"}, func(s Store, _ *facts) Store {
+		{"a replay restarts with each step", []string{"replay continues from its stored position"}, func(s Store, _ *facts) Store {
 			return onReplay{s, func(ctx context.Context, was storage.Replay, limit int) (storage.Replay, []storage.RowID, error) {
 				anew := was
 				anew.AfterID = 0
@@ -93,7 +93,7 @@ func replayMutants() []mutant {
 				return s.Replay(ctx, anew, limit)
 			}}
 		}},
-		{"a replay ignores that its state has changed", []string{"replay goes on"}, func(s Store, _ *facts) Store {
+		{"a replay ignores that its state has changed", []string{"replay continues from its stored position"}, func(s Store, _ *facts) Store {
 			return onReplay{s, func(ctx context.Context, was storage.Replay, limit int) (storage.Replay, []storage.RowID, error) {
 				stored, err := s.Replays(ctx)
 				if at := slices.IndexFunc(stored, func(r storage.Replay) bool { return r.Name == was.Name }); err == nil && at >= 0 {
@@ -102,7 +102,7 @@ func replayMutants() []mutant {
 				return s.Replay(ctx, was, limit)
 			}}
 		}},
-		{"a replay's name may be used twice", []string{"replay goes on"}, func(s Store, _ *facts) Store {
+		{"a replay's name may be used twice", []string{"replay continues from its stored position"}, func(s Store, _ *facts) Store {
 			return onStoreReplay{s, func(ctx context.Context, was *storage.Replay, is storage.Replay) (storage.Replay, error) {
 				stored, err := s.Replays(ctx)
 				if at := slices.IndexFunc(stored, func(r storage.Replay) bool { return r.Name == is.Name }); err == nil && was == nil && at >= 0 {
@@ -111,15 +111,15 @@ func replayMutants() []mutant {
 				return s.StoreReplay(ctx, was, is)
 			}}
 		}},
-		{"a step has no limit", []string{"replay goes on"}, func(s Store, _ *facts) Store {
+		{"a step has no limit", []string{"replay continues from its stored position"}, func(s Store, _ *facts) Store {
 			return onReplay{s, func(ctx context.Context, was storage.Replay, _ int) (storage.Replay, []storage.RowID, error) {
 				return s.Replay(ctx, was, plenty)
 			}}
 		}},
-		{"all rows are pending", []string{"replay counts what is pending"}, func(s Store, _ *facts) Store {
+		{"CountPending counts all rows", []string{"replay counts pending copies"}, func(s Store, _ *facts) Store {
 			return onCountPending{s, func(_ context.Context, rows []storage.RowID) (int, error) { return len(rows), nil }}
 		}},
-		{"no row is pending", []string{"replay counts what is pending"}, func(s Store, _ *facts) Store {
+		{"CountPending counts no row", []string{"replay counts pending copies"}, func(s Store, _ *facts) Store {
 			return onCountPending{s, func(context.Context, []storage.RowID) (int, error) { return 0, nil }}
 		}},
 	}

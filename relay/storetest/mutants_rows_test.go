@@ -26,13 +26,13 @@ func eachClaimed(s Store, change func(*storage.Row)) Store {
 
 func claimMutants() []mutant {
 	return []mutant{
-		{"claim goes over the limit", []string{"claims are distinct", "claim picks"}, func(s Store, _ *facts) Store {
+		{"Claim exceeds its limit", []string{"claims are distinct", "claim obeys the pick"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Limit++ })
 		}},
-		{"claim counts no bytes", []string{"claim keeps to bytes"}, func(s Store, _ *facts) Store {
+		{"Claim ignores the byte limit", []string{"claim obeys the byte limit"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.MaxBytes = 0 })
 		}},
-		{"claimed rows are not marked", []string{"claims are distinct", "claim picks"}, func(s Store, _ *facts) Store {
+		{"claimed rows are not marked", []string{"claims are distinct", "claim obeys the pick"}, func(s Store, _ *facts) Store {
 			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				rows, err := s.Claim(ctx, request)
 				if err != nil {
@@ -42,20 +42,20 @@ func claimMutants() []mutant {
 				return rows, err
 			}}
 		}},
-		{"claims without a prompt find no rows", []string{"reclaim frees ended claims"}, func(s Store, _ *facts) Store {
+		{"claims without a prompt find no rows", []string{"reclaim frees expired claims"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) {
 				if r.Unprompted {
 					r.Limit = 0
 				}
 			})
 		}},
-		{"some claims return no rows", []string{"claims are distinct"}, func(s Store, _ *facts) Store {
+		{"claims return one row less than their limit", []string{"claims are distinct"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Limit-- })
 		}},
-		{"the limit acts before locked rows are skipped", []string{"claim passes over locked rows"}, func(s Store, f *facts) Store {
+		{"the limit of a claim includes locked rows", []string{"claim skips locked rows"}, func(s Store, f *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Limit = max(0, r.Limit-f.lockedRows()) })
 		}},
-		{"a claim waits for locked rows", []string{"claim passes over locked rows"}, func(s Store, f *facts) Store {
+		{"a claim waits for locked rows", []string{"claim skips locked rows"}, func(s Store, f *facts) Store {
 			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				for f.locked() {
 					if time.Sleep(pause); ctx.Err() != nil {
@@ -65,29 +65,29 @@ func claimMutants() []mutant {
 				return s.Claim(ctx, request)
 			}}
 		}},
-		{"locked rows are claimed", []string{"claim passes over locked rows"}, func(s Store, f *facts) Store {
+		{"locked rows are claimed", []string{"claim skips locked rows"}, func(s Store, f *facts) Store {
 			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				f.unlock()
 				return s.Claim(ctx, request)
 			}}
 		}},
-		{"always the oldest", []string{"claim picks"}, func(s Store, _ *facts) Store {
+		{"claims always begin with the oldest rows", []string{"claim obeys the pick"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Pick = storage.Oldest })
 		}},
-		{"claims come in any order", []string{"claim picks"}, func(s Store, _ *facts) Store {
+		{"claimed rows are returned in any order", []string{"claim obeys the pick"}, func(s Store, _ *facts) Store {
 			return onClaim{s, func(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error) {
 				rows, err := s.Claim(ctx, request)
 				slices.Reverse(rows)
 				return rows, err
 			}}
 		}},
-		{"topics are ignored", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
+		{"topics are ignored", []string{"claim obeys topics"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Topics = nil })
 		}},
-		{"Except is ignored", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
+		{"Except is ignored", []string{"claim obeys topics"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Except = nil })
 		}},
-		{"Except is ignored if topics are given", []string{"claim keeps to topics"}, func(s Store, _ *facts) Store {
+		{"Except is ignored if topics are given", []string{"claim obeys topics"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) {
 				if len(r.Topics) > 0 {
 					r.Except = nil
@@ -100,10 +100,10 @@ func claimMutants() []mutant {
 		{"claims have no relay name", []string{"claim returns the message"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.Relay = "" })
 		}},
-		{"the token is not checked", []string{"settle by token", "reclaim frees ended claims"}, func(s Store, f *facts) Store {
+		{"the token is not checked", []string{"settle by token", "reclaim frees expired claims"}, func(s Store, f *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Token = f.token(settlement.ID) })
 		}},
-		{"any token extends", []string{"extend keeps the claim"}, func(s Store, f *facts) Store {
+		{"Extend ignores the token", []string{"extend keeps the claim"}, func(s Store, f *facts) Store {
 			return onExtend{s, func(ctx context.Context, _ string, ids []int64, ttl time.Duration) (still []int64, err error) {
 				for _, id := range ids {
 					one, err := s.Extend(ctx, f.token(id), []int64{id}, ttl)
@@ -115,7 +115,7 @@ func claimMutants() []mutant {
 				return still, nil
 			}}
 		}},
-		{"extend extends nothing", []string{"extend keeps the claim"}, func(s Store, _ *facts) Store {
+		{"Extend extends no claim", []string{"extend keeps the claim"}, func(s Store, _ *facts) Store {
 			return onExtend{s, func(ctx context.Context, token string, ids []int64, _ time.Duration) ([]int64, error) {
 				return s.Extend(ctx, token, ids, short/2)
 			}}
@@ -126,7 +126,7 @@ func claimMutants() []mutant {
 				return ids, err
 			}}
 		}},
-		{"rows that are given back are deferred", []string{"pending gives back", "settle by token"}, func(s Store, _ *facts) Store {
+		{"rows that are settled as pending are deferred", []string{"settle as pending frees the row", "settle by token"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				if settlement.State == storage.StatePending {
 					settlement.State = storage.StateRetry
@@ -138,28 +138,28 @@ func claimMutants() []mutant {
 
 func reclaimMutants() []mutant {
 	return []mutant{
-		{"claims end early", []string{"reclaim frees ended claims"}, func(s Store, _ *facts) Store {
+		{"claims end early", []string{"reclaim frees expired claims"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.TTL /= 2 })
 		}},
-		{"claims never end", []string{"reclaim frees ended claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
+		{"claims never end", []string{"reclaim frees expired claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
 			return requested(s, func(r *storage.ClaimRequest) { r.TTL = time.Hour })
 		}},
-		{"crashes of claims are not counted", []string{"reclaim frees ended claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
+		{"crashes of claims are not counted", []string{"reclaim frees expired claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
 			return eachClaimed(s, func(row *storage.Row) { row.Crashes = 0 })
 		}},
-		{"rows are freed twice", []string{"reclaim frees ended claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
+		{"rows are freed twice", []string{"reclaim frees expired claims", "reclaim concurrently"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				freed, err := s.Reclaim(ctx, limit)
 				return 2 * freed, err
 			}}
 		}},
-		{"reclaim goes over the limit", []string{"reclaim concurrently"}, func(s Store, _ *facts) Store {
+		{"Reclaim exceeds its limit", []string{"reclaim concurrently"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) { return s.Reclaim(ctx, limit+1) }}
 		}},
-		{"rows that are moved back lose their attempts", []string{"reclaim brings back due rows", "pending gives back"}, func(s Store, _ *facts) Store {
+		{"rows that are moved back lose their attempts", []string{"reclaim moves due rows back", "settle as pending frees the row"}, func(s Store, _ *facts) Store {
 			return eachClaimed(s, func(row *storage.Row) { row.Attempts = 0 })
 		}},
-		{"parked rows are moved back", []string{"reclaim brings back due rows"}, func(s Store, _ *facts) Store {
+		{"parked rows are moved back", []string{"reclaim moves due rows back"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				if _, err := s.Requeue(ctx, storage.Filter{}); err != nil {
 					return 0, err
@@ -167,10 +167,10 @@ func reclaimMutants() []mutant {
 				return s.Reclaim(ctx, limit)
 			}}
 		}},
-		{"rows come back too soon", []string{"reclaim brings back due rows"}, func(s Store, _ *facts) Store {
+		{"rows are moved back before they are due", []string{"reclaim moves due rows back"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Delay = 0 })
 		}},
-		{"no row is moved back", []string{"reclaim brings back due rows", "requeue by rows"}, func(s Store, _ *facts) Store {
+		{"no row is moved back", []string{"reclaim moves due rows back", "requeue by rows"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				if settlement.State != storage.StateDone {
 					settlement.State, settlement.Delay = storage.StateRetry, 24*time.Hour

@@ -30,7 +30,7 @@ func counted(s Store, change func(int, storage.Settled) storage.Settled) Store {
 	}}
 }
 
-// settleBetween also settles the rows between two settled rows.
+// settleBetween settles the rows between two successive settlements of a lane, if the first one is done.
 func settleBetween(ctx context.Context, s Store, name string, keep bool, settlements []storage.Settlement) error {
 	var between []storage.Settlement
 	for i := 1; i < len(settlements); i++ {
@@ -58,14 +58,14 @@ func discardsAs(s Store, state storage.State) Store {
 
 func settleMutants() []mutant {
 	return []mutant{
-		{"discarded rows are kept as done", []string{"discarded rows are gone", "discard by token", "discard of a held key"}, func(s Store, _ *facts) Store { return discardsAs(s, storage.StateDone) }},
-		{"discarded rows are parked", []string{"discarded rows are gone", "discard by token", "discard of a held key"}, func(s Store, _ *facts) Store { return discardsAs(s, storage.StateError) }},
-		{"missing counts as changed", []string{"settle twice", "parked is missing", "settle concurrently", "settle by token"}, func(s Store, _ *facts) Store {
+		{"discarded rows are kept as done", []string{"discarded rows are deleted", "discard by token", "discard unblocks a held key"}, func(s Store, _ *facts) Store { return discardsAs(s, storage.StateDone) }},
+		{"discarded rows are parked", []string{"discarded rows are deleted", "discard by token", "discard unblocks a held key"}, func(s Store, _ *facts) Store { return discardsAs(s, storage.StateError) }},
+		{"missing rows count as changed", []string{"settle twice", "parked rows can't be settled", "settle concurrently", "settle by token"}, func(s Store, _ *facts) Store {
 			return counted(s, func(given int, c storage.Settled) storage.Settled {
 				return storage.Settled{Changed: given - c.Fenced, Fenced: c.Fenced}
 			})
 		}},
-		{"missing is an error", []string{"settle twice"}, func(s Store, _ *facts) Store {
+		{"a missing row is an error", []string{"settle twice"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				counts, err := s.Settle(ctx, name, keep, settlements)
 				if counts.Missing > 0 {
@@ -74,7 +74,7 @@ func settleMutants() []mutant {
 				return counts, err
 			}}
 		}},
-		{"a parked row is settled", []string{"parked is missing"}, func(s Store, _ *facts) Store {
+		{"a parked row is settled", []string{"parked rows can't be settled"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				for _, settlement := range settlements {
 					if _, err := s.Requeue(ctx, storage.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}}); err != nil {
@@ -84,7 +84,7 @@ func settleMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"rows between settled rows are settled, too", []string{"settle some of a key"}, func(s Store, _ *facts) Store {
+		{"rows between settled rows are settled, too", []string{"settle some rows of a key"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				if err := settleBetween(ctx, s, name, keep, settlements); err != nil {
 					return storage.Settled{}, err
@@ -92,7 +92,7 @@ func settleMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"a batch is cut after 1,000", []string{"settle a mixed batch"}, func(s Store, _ *facts) Store {
+		{"a batch ends after 1,000 settlements", []string{"settle a mixed batch"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				cut := min(1000, len(settlements))
 				counts, err := s.Settle(ctx, name, keep, settlements[:cut])
@@ -109,7 +109,7 @@ func settleMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"an empty batch is an error", []string{"settle nothing"}, func(s Store, _ *facts) Store {
+		{"an empty batch is an error", []string{"settle an empty batch"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				if len(settlements) == 0 {
 					return storage.Settled{}, errors.New("a syntax error near )")
@@ -117,12 +117,12 @@ func settleMutants() []mutant {
 				return s.Settle(ctx, name, keep, settlements)
 			}}
 		}},
-		{"a settlement can't be cancelled", []string{"settle given up", "ended context"}, func(s Store, _ *facts) Store {
+		{"a settlement can't be cancelled", []string{"cancelled settle writes all or nothing", "calls in an ended context change nothing"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return s.Settle(context.WithoutCancel(ctx), name, keep, settlements)
 			}}
 		}},
-		{"a cancelled settlement has written half", []string{"settle given up"}, func(s Store, f *facts) Store {
+		{"a cancelled settlement has written half", []string{"cancelled settle writes all or nothing"}, func(s Store, f *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (counts storage.Settled, err error) {
 				for _, settlement := range settlements {
 					one, err := s.Settle(ctx, name, keep, []storage.Settlement{settlement})
@@ -136,15 +136,15 @@ func settleMutants() []mutant {
 				return counts, nil
 			}}
 		}},
-		{"retries come early", []string{"retry waits its delay"}, func(s Store, _ *facts) Store {
+		{"retries are due early", []string{"retry is due after its delay"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Delay /= 2 })
 		}},
-		{"a retry stays where it was", []string{"retry waits its delay"}, func(s Store, _ *facts) Store {
+		{"a retry stays pending", []string{"retry is due after its delay"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(_ context.Context, _ string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return storage.Settled{Changed: len(settlements)}, nil
 			}}
 		}},
-		{"scheduled is a retry", []string{"scheduled keeps its time", "due tells retries from scheduled", "retries hold their keys"}, func(s Store, _ *facts) Store {
+		{"a row settled as scheduled is a retry", []string{"scheduled keeps its time", "due distinguishes retries from scheduled rows", "retries block their keys"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				if settlement.State == storage.StateScheduled {
 					settlement.State = storage.StateRetry
@@ -156,7 +156,7 @@ func settleMutants() []mutant {
 				return s.Settle(ctx, name, true, settlements)
 			}}
 		}},
-		{"done rows are never kept", []string{"moves keep the message", "settle a mixed batch", "purge keeps to the retention"}, func(s Store, _ *facts) Store {
+		{"done rows are never kept", []string{"moves keep the message", "settle a mixed batch", "purge obeys the retention"}, func(s Store, _ *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, _ bool, settlements []storage.Settlement) (storage.Settled, error) {
 				return s.Settle(ctx, name, false, settlements)
 			}}
@@ -167,13 +167,13 @@ func settleMutants() []mutant {
 		{"the receipt is lost", []string{"moves keep the message"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Receipt = "" })
 		}},
-		{"crashes of a row are lost", []string{"moves keep the message", "pending gives back"}, func(s Store, _ *facts) Store {
+		{"crashes of a row are lost", []string{"moves keep the message", "settle as pending frees the row"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Crashes = 0 })
 		}},
 	}
 }
 
-// Each of the messageMutants changes a message.
+// messageMutants returns mutants that change a message.
 func messageMutants() []mutant {
 	change := func(mistake string, change func(*storage.Row)) mutant {
 		return mutant{mistake, []string{"moves keep the message", "claim returns the message"}, func(s Store, _ *facts) Store {
@@ -200,10 +200,10 @@ func messageMutants() []mutant {
 				*at = at.Add(time.Hour)
 			}
 		}),
-		{"times are of another zone", []string{"moves keep the message"}, func(s Store, _ *facts) Store {
+		{"the time of creation is off by an hour", []string{"moves keep the message"}, func(s Store, _ *facts) Store {
 			return eachRead(s, func(row *storage.Row) { row.CreatedAt = row.CreatedAt.Add(time.Hour) })
 		}},
-		{"the time of delivery is of another zone", []string{"moves keep the message", "scheduled keeps its time"}, func(s Store, _ *facts) Store {
+		{"AvailableAt is off by an hour", []string{"moves keep the message", "scheduled keeps its time"}, func(s Store, _ *facts) Store {
 			return onList{eachRead(s, hourLater), func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 				infos, err := s.List(ctx, filter)
 				for i := range infos {

@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// eachPart changes settlements for some sinks.
+// eachPart returns a mutant that changes the settlements for some of a row's sinks.
 func eachPart(mistake string, found []string, change func(*storage.Settlement, *facts)) mutant {
 	return mutant{mistake, found, func(s Store, f *facts) Store {
 		return eachSettlement(s, func(settlement *storage.Settlement) {
@@ -19,7 +19,7 @@ func eachPart(mistake string, found []string, change func(*storage.Settlement, *
 	}}
 }
 
-// sinksNow returns the sinks of the settlement's row in the table, whatever the settlement names.
+// sinksNow returns the sinks that the settlement's row has in the table.
 func (f *facts) sinksNow(s *storage.Settlement) string {
 	rows, _ := f.table.DB.Store().Pick(context.Background(), []storage.RowID{{Lane: s.Lane, ID: s.ID}})
 	for _, row := range rows {
@@ -33,13 +33,13 @@ func (f *facts) sinksNow(s *storage.Settlement) string {
 func severalMutants() []mutant {
 	const (
 		forSome = "settle for some sinks"
-		unkept  = "settle for some sinks, not kept"
-		keeps   = "settle for some sinks by lease, message and sinks"
-		apart   = "parts are settled apart"
-		beside  = "settle parts beside whole rows"
+		unkept  = "settle for some sinks without done rows"
+		keeps   = "settle for some sinks requires lease, message and sinks"
+		apart   = "rows of a message are settled separately"
+		beside  = "settle parts and whole rows in one batch"
 	)
 	return []mutant{
-		eachPart("a settlement for some sinks moves the row", []string{forSome, unkept, keeps, apart, beside, "readers tell the sinks"}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = "", "" }),
+		eachPart("a settlement for some sinks moves the row", []string{forSome, unkept, keeps, apart, beside, "reads return the sinks"}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = "", "" }),
 		eachPart("no separate row is written", []string{forSome, unkept, apart, beside}, func(s *storage.Settlement, _ *facts) { s.State = storage.StateDiscarded }),
 		eachPart("the remaining sinks are written as a separate row", []string{forSome, unkept, beside}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = s.Left, s.For }),
 		eachPart("only the first remaining sink is kept", []string{forSome}, func(s *storage.Settlement, _ *facts) { s.Left, _, _ = strings.Cut(s.Left, ",") }),
@@ -83,9 +83,9 @@ func severalMutants() []mutant {
 		}},
 
 		tellsNoSinks("a page", func(s Store, forget func(*storage.Row)) Store { return eachRead(s, forget) }),
-		tellsNoSinks("a claim", func(s Store, forget func(*storage.Row)) Store { return eachClaimed(s, forget) }, "reclaim brings one part"),
-		tellsNoSinks("what is due", func(s Store, forget func(*storage.Row)) Store { return eachDue(s, forget) }),
-		tellsNoSinks("what is picked", func(s Store, forget func(*storage.Row)) Store {
+		tellsNoSinks("a claim", func(s Store, forget func(*storage.Row)) Store { return eachClaimed(s, forget) }, "reclaim moves one part of a message at a time"),
+		tellsNoSinks("a due row", func(s Store, forget func(*storage.Row)) Store { return eachDue(s, forget) }),
+		tellsNoSinks("a picked row", func(s Store, forget func(*storage.Row)) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row { return changed(rows, forget) }}
 		}),
 		tellsNoSinks("a scan", func(s Store, forget func(*storage.Row)) Store {
@@ -102,7 +102,7 @@ func severalMutants() []mutant {
 				})
 			}}
 		}),
-		tellsNoSinks("a held key", func(s Store, _ func(*storage.Row)) Store {
+		tellsNoSinks("a blocked key", func(s Store, _ func(*storage.Row)) Store {
 			return onHeldKeys{s, func(ctx context.Context, lanes []int, limit int) ([]storage.BlockedKey, error) {
 				keys, err := s.BlockedKeys(ctx, lanes, limit)
 				for i := range keys {
@@ -111,17 +111,17 @@ func severalMutants() []mutant {
 				return keys, err
 			}}
 		}),
-		{"a blocked key is returned once for each topic", []string{"readers tell the sinks"}, func(s Store, _ *facts) Store {
+		{"a blocked key is returned once for each topic", []string{"reads return the sinks"}, func(s Store, _ *facts) Store {
 			return onHeldAmong{s, func(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 				held, err := s.BlockedAmong(ctx, keys)
 				return slices.CompactFunc(held, func(a, b storage.BlockedKey) bool { return a.Topic == b.Topic }), err
 			}}
 		}},
 
-		{"filters ignore the sink", []string{"filter by sink", "operate on parts"}, func(s Store, _ *facts) Store {
+		{"filters ignore the sink", []string{"filter by sink", "operators change one part of a message"}, func(s Store, _ *facts) Store {
 			return filtered(s, func(f *storage.Filter) { f.Sink = "" })
 		}},
-		{"a filter finds sinks whose names have the sink's in them", []string{"filter by sink"}, func(s Store, _ *facts) Store {
+		{"a filter by sink finds sinks whose names contain it", []string{"filter by sink"}, func(s Store, _ *facts) Store {
 			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 				sink := filter.Sink
 				filter.Sink = ""
@@ -129,7 +129,7 @@ func severalMutants() []mutant {
 				return slices.DeleteFunc(infos, func(info storage.Info) bool { return !strings.Contains(info.Sinks, sink) }), err
 			}}
 		}},
-		{"a listing ends in the middle of a message's rows", []string{"pages keep parts together"}, func(s Store, _ *facts) Store {
+		{"a listing ends in the middle of a message's rows", []string{"a list page has all rows of its last message"}, func(s Store, _ *facts) Store {
 			return onList{s, func(ctx context.Context, filter storage.Filter) ([]storage.Info, error) {
 				infos, err := s.List(ctx, filter)
 				if filter.MaxBytes == 1 {
@@ -138,7 +138,7 @@ func severalMutants() []mutant {
 				return infos, err
 			}}
 		}},
-		{"a requeue changes all rows of a message", []string{"operate on parts"}, func(s Store, _ *facts) Store {
+		{"a requeue changes all rows of a message", []string{"operators change one part of a message"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				n, err := s.Requeue(ctx, filter)
 				if err == nil && filter.Limit == 1 {
@@ -148,7 +148,7 @@ func severalMutants() []mutant {
 				return n, err
 			}}
 		}},
-		{"moving a row back moves the other rows of its message", []string{"reclaim brings one part"}, func(s Store, f *facts) Store {
+		{"moving a row back deletes another row of its message", []string{"reclaim moves one part of a message at a time"}, func(s Store, f *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				n, err := s.Reclaim(ctx, limit)
 				f.table.DB.Delete(func(row storage.Row) bool { return n > 0 && row.Sinks == "b" })
@@ -160,9 +160,9 @@ func severalMutants() []mutant {
 
 func tellsNoSinks(who string, bend func(Store, func(*storage.Row)) Store, found ...string) mutant {
 	if len(found) == 0 {
-		found = []string{"readers tell the sinks"}
+		found = []string{"reads return the sinks"}
 	}
-	return mutant{who + " tells no sinks", found, func(s Store, _ *facts) Store {
+	return mutant{who + " has no sinks", found, func(s Store, _ *facts) Store {
 		return bend(s, func(row *storage.Row) { row.Sinks = "" })
 	}}
 }

@@ -20,10 +20,10 @@ func mutants() []mutant {
 		heldMutants(), remainingMutants(), claimMutants(), reclaimMutants(), operatorMutants(), holdMutants(), bulkMutants(), replayMutants(), controlMutants(), filterMutants(), statusMutants(), relayMutants(), burialMutants(), identityMutants(), severalMutants(), deadLetterMutants())
 }
 
-// Every mutant fails the checks that are meant to find it.
+// Each mutant fails each check that is listed in its field found.
 func TestMutantsAreFound(t *testing.T) {
 	if underRace {
-		t.Skip("mutants are looked for without the race detector")
+		t.Skip("the mutants run without the race detector")
 	}
 	t.Parallel()
 	for _, m := range mutants() {
@@ -39,7 +39,7 @@ func TestMutantsAreFound(t *testing.T) {
 func (m mutant) wantFound(t testing.TB, check check) {
 	failures := record(t, func(t testing.TB) { check.run(t, m.table()) })
 	if len(failures) == 0 {
-		t.Error("the check passes")
+		t.Error("the check passes on a store with this mistake")
 	}
 	for _, failure := range failures[:min(3, len(failures))] {
 		t.Logf("found: %s", failure)
@@ -60,7 +60,7 @@ func (m mutant) table() Table {
 	return mutantTable{memory{db, bent}, f}
 }
 
-// journaling is a store that keeps its journals with another store.
+// journaling is a store whose journal methods are another store's.
 type journaling struct {
 	Store
 	storage.Journaler
@@ -75,8 +75,8 @@ func checkNamed(t testing.TB, name string) check {
 	return all[i]
 }
 
-// For each check a mutant exists that the check finds. TestMemstore runs the same checks on a
-// correct store, so none fails by chance.
+// For each check at least one mutant exists that fails it. TestMemstore runs the same checks on a
+// correct store, so no check always fails.
 func TestEveryCheckCanFail(t *testing.T) {
 	t.Parallel()
 	find := map[string]bool{}
@@ -93,7 +93,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 }
 
 // A recorder records failures, ends the check where a test would end, and fails no other test.
-func TestRecorder(t *testing.T) {
+func TestRecorderRecordsFailures(t *testing.T) {
 	t.Parallel()
 	got := record(t, func(t testing.TB) {
 		t.Errorf("one")

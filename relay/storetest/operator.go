@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// oneOfEach gives one row each state that it can have by lanes, and returns the rows' ids by state.
+// oneOfEach writes one row of each state that exists by lanes, and returns the rows' ids by state.
 // The worker holds all lanes.
 func (w *worker) oneOfEach(table Table) map[storage.State]int64 {
 	w.Helper()
@@ -27,8 +27,8 @@ func (w *worker) oneOfEach(table Table) map[storage.State]int64 {
 	return found
 }
 
-// Requeue makes parked rows due, resets their attempts and doesn't block their keys. It changes no
-// row of another state.
+// Requeue makes parked rows due and resets their attempts. Requeued rows don't block their keys. Rows
+// of other states don't change.
 func requeueParked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table)
@@ -50,7 +50,7 @@ func requeueParked(t testing.TB, table Table) {
 		a.wantState(state, found[state])
 	}
 	if n := a.requeue(storage.Filter{}); n != 0 {
-		t.Errorf("requeued %d rows for the second time", n)
+		t.Errorf("requeued %d rows again, want none", n)
 	}
 	a.mustSettle(a.allAs(storage.StateDone, due)...)
 }
@@ -61,7 +61,7 @@ func discardParked(t testing.TB, table Table) {
 	found := a.oneOfEach(table)
 	for _, state := range []storage.State{storage.StatePending, storage.StateScheduled, storage.StateDone} {
 		if n := a.discard(storage.Filter{State: state}); n != 0 {
-			t.Errorf("discarded %d rows that are %s", n, state)
+			t.Errorf("discarded %d rows in state %s", n, state)
 		}
 	}
 	if n := a.discard(storage.Filter{}); n != 1 {
@@ -77,7 +77,7 @@ func discardParked(t testing.TB, table Table) {
 	}
 }
 
-// By rows a requeued row is also moved back and can be claimed.
+// By rows a requeued row is moved back to the hot table and can be claimed.
 func requeueByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
@@ -104,7 +104,7 @@ func (w *worker) parkHolding(rows ...storage.Row) {
 	w.mustSettle(settlements...)
 }
 
-// wantHolders requires that these rows block their keys, by all calls that return blocked keys.
+// wantHolders requires that BlockedKeys and BlockedAmong return exactly these rows.
 func (w *worker) wantHolders(rows ...storage.Row) {
 	w.Helper()
 	var want []storage.BlockedKey
@@ -113,7 +113,7 @@ func (w *worker) wantHolders(rows ...storage.Row) {
 	}
 	got := w.heldKeys()
 	if !slices.Equal(got, want) {
-		w.Errorf("held keys are %+v, want %+v", got, want)
+		w.Errorf("blocked keys are %+v, want %+v", got, want)
 	}
 	var asked []storage.LaneKey
 	for _, info := range w.list(storage.Filter{}) {
@@ -122,8 +122,8 @@ func (w *worker) wantHolders(rows ...storage.Row) {
 	w.wantHeldAmong(asked, want)
 }
 
-// A parked row may hold its key, whether it was pending or a retry. It is never due, and blocks its
-// key from then on. When it is requeued, it is a retry that is due, with its attempts reset, and
+// A parked row may hold its key, whether the row was pending or a retry. The row is never due, and
+// blocks its key. A requeue makes the row a retry that is due, with its attempts reset. It then
 // blocks its key until it is done.
 func parkedHoldTheirKeys(t testing.TB, table Table) {
 	a := holder(t, table, "a")
@@ -147,15 +147,15 @@ func parkedHoldTheirKeys(t testing.TB, table Table) {
 	for i, want := range []storage.Hold{storage.HoldsKey, storage.HoldsKey, storage.NoHold} {
 		info := a.info(rows[i].ID)
 		if info.State != storage.StateError || info.Holds != want || info.Attempts != []int{7, 8, 0}[i] {
-			t.Errorf("parked with its key %s: %+v, want a hold of %d", info.Message.Key, info, want)
+			t.Errorf("the parked row with key %s is %+v, want Holds %d", info.Message.Key, info, want)
 		}
 	}
-	eventually(t, "the oldest held row is old enough", func() bool { return a.status().OldestHeld > short })
+	eventually(t, "the oldest held row is older than the short lease", func() bool { return a.status().OldestHeld > short })
 	if s := a.status(); s.OldestRetry <= short || s.OldestRetry > time.Since(wrote)+slack {
-		t.Errorf("the oldest retry was written %v ago, not %v", time.Since(wrote), s.OldestRetry)
+		t.Errorf("the age of the oldest retry is %[2]v, and it was written at most %[1]v ago", time.Since(wrote), s.OldestRetry)
 	}
 	if s := a.status(); s.HeldKeys != 2 || s.OldestHeld > time.Since(start)+slack || s.Counts[storage.StateError] != 3 {
-		t.Errorf("2 keys are held for %v: %+v", time.Since(start), s)
+		t.Errorf("2 keys are held, for at most %v; the status is %+v", time.Since(start), s)
 	}
 
 	b := hire(t, table, "b")
@@ -175,21 +175,21 @@ func parkedHoldTheirKeys(t testing.TB, table Table) {
 	}
 	b.wantHolders(rows[0], rows[1], rows[3])
 	if s := b.status(); s.HeldKeys != 0 || s.OldestHeld != 0 {
-		t.Errorf("nothing is parked any more: %+v", s)
+		t.Errorf("no message is parked any more; the status is %+v", s)
 	}
 	b.mustSettle(b.allAs(storage.StateDone, due)...)
 	b.wantHolders()
 }
 
-// Skipping a row that holds its key makes the row due, so that the relay can carry the skip out.
-// The row holds its key until then, and is parked afterwards. Other parked rows don't change.
-func skipLetsAKeyGoOn(t testing.TB, table Table) {
+// Skipping a row that holds its key makes the row due, so that the relay can carry out the skip. The
+// row holds its key until the relay has parked it. Other parked rows don't change.
+func skipUnblocksAHeldKey(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	holds, plain := a.row(write(t, table, keyed("holds", 1)...)[0]), a.row(write(t, table, keyed("plain", 1)...)[0])
 	a.parkHolding(holds)
 	a.mustSettle(a.as(storage.StateError, plain))
 	if n := a.skip(storage.Filter{Key: "plain"}); n != 0 {
-		t.Errorf("skipped %d rows that hold nothing", n)
+		t.Errorf("skipped %d rows that don't hold their key", n)
 	}
 	if n := a.skip(storage.Filter{}); n != 1 {
 		t.Errorf("skipped %d rows, want 1", n)
@@ -200,7 +200,7 @@ func skipLetsAKeyGoOn(t testing.TB, table Table) {
 	}
 	a.wantHolders(holds)
 	if s := a.status(); s.HeldKeys != 0 {
-		t.Errorf("it is skipped already: %+v", s)
+		t.Errorf("the row was skipped; the status is %+v", s)
 	}
 	if n := a.skip(storage.Filter{}) + a.discard(storage.Filter{Key: "holds"}) + a.requeue(storage.Filter{Key: "holds"}); n != 0 {
 		t.Errorf("changed %d rows that are not parked", n)
@@ -210,13 +210,13 @@ func skipLetsAKeyGoOn(t testing.TB, table Table) {
 	a.wantState(storage.StateError, holds.ID, plain.ID)
 	wantIDs(t, "due", ids(a.due()), nil)
 	if info := a.info(holds.ID); info.Holds != storage.NoHold {
-		t.Errorf("skipped, and still: %+v", info)
+		t.Errorf("the skipped row still holds its key: %+v", info)
 	}
 }
 
-// Discarding a row that holds its key makes the row due, too. Rows that don't hold their keys are
-// deleted immediately.
-func discardOfAHeldKey(t testing.TB, table Table) {
+// Discarding a row that holds its key makes the row due, so that the relay can delete it. Rows that
+// don't hold their keys are deleted immediately.
+func discardUnblocksAHeldKey(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
 	for _, key := range []string{"one", "two", "plain"} {
@@ -242,9 +242,9 @@ func discardOfAHeldKey(t testing.TB, table Table) {
 	}
 }
 
-// An operator's change of a row is not undone by the settlement before it if that is repeated
-// because its response was lost. The settlement's dead letter is written once.
-func changesOutliveARepeatedSettlement(t testing.TB, table Table) {
+// An operator changes a row after a settlement whose response was lost. When the relay repeats the
+// settlement, the change remains, and the settlement's dead letter is not written again.
+func repeatedSettlementKeepsAChange(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for number, test := range []struct {
 		name  string
@@ -286,9 +286,9 @@ func changesOutliveARepeatedSettlement(t testing.TB, table Table) {
 	}
 }
 
-// A park or a retry that is repeated, because its response was lost, does not undo an operator's
-// decision that came between.
-func decisionOutlivesARepeatedSettlement(t testing.TB, table Table) {
+// A park or retry that a relay repeats, because the response was lost, does not undo an operator's
+// decision that was made in between.
+func repeatedSettlementKeepsADecision(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, state := range []storage.State{storage.StateError, storage.StateRetry} {
 		var settlements []storage.Settlement
@@ -320,7 +320,7 @@ func decisionOutlivesARepeatedSettlement(t testing.TB, table Table) {
 // An operator can make a retry due, which keeps its attempts, or skip or discard it like a parked
 // message that holds its key. Other rows don't change, and neither does a retry that is due,
 // because a relay may be sending it.
-func retriesAreChanged(t testing.TB, table Table) {
+func operatorsChangeRetries(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	waiting := storage.Filter{State: storage.StateRetry}
 	var rows []storage.Row
@@ -337,13 +337,13 @@ func retriesAreChanged(t testing.TB, table Table) {
 		t.Errorf("changed %d rows, want 3", n)
 	}
 	if n := a.requeue(waiting) + a.skip(waiting) + a.discard(waiting); n != 0 {
-		t.Errorf("changed %d rows that are due, or parked", n)
+		t.Errorf("changed %d rows that are due or parked", n)
 	}
 	wants := map[int64]storage.Hold{rows[0].ID: storage.NoHold, rows[1].ID: storage.WantSkip, rows[2].ID: storage.WantDiscard, rows[3].ID: storage.NoHold}
 	due := a.due()
 	for _, row := range due {
 		if want, found := wants[row.ID]; !found || row.Holds != want || !row.Retrying || row.Holds == storage.NoHold && row.ID == rows[0].ID && row.Attempts != 7 {
-			t.Errorf("due: %+v", row)
+			t.Errorf("due after the changes: %+v", row)
 		}
 	}
 	if len(due) != 4 {
@@ -353,9 +353,9 @@ func retriesAreChanged(t testing.TB, table Table) {
 	a.wantHolders(rows[:4]...)
 }
 
-// By rows a discarded retry is deleted immediately, without a relay. Nothing waits for it, so it
+// By rows a discarded retry is deleted immediately, without a relay. A retry blocks no key, so it
 // can't be skipped.
-func retriesAreChangedByRows(t testing.TB, table Table) {
+func operatorsChangeRetriesByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	ids := write(t, table, plain(2)...)
 	retries := allClaimed("one", storage.StateRetry, a.claim(storage.ClaimRequest{Token: "one", Limit: 2}))
@@ -367,13 +367,13 @@ func retriesAreChangedByRows(t testing.TB, table Table) {
 		return storage.Filter{State: storage.StateRetry, IDs: []string{strconv.FormatInt(id, 10)}}
 	}
 	if n := a.skip(storage.Filter{State: storage.StateRetry}); n != 0 {
-		t.Errorf("skipped %d rows", n)
+		t.Errorf("skipped %d rows, want none", n)
 	}
 	if n := a.requeue(waiting(ids[0])) + a.discard(waiting(ids[1])); n != 2 {
 		t.Errorf("changed %d rows, want 2", n)
 	}
 	left := a.list(storage.Filter{})
 	if len(left) != 1 || left[0].ID != ids[0] || left[0].State != storage.StateRetry || left[0].Later {
-		t.Errorf("left: %+v", left)
+		t.Errorf("the list has %+v, want only the requeued row", left)
 	}
 }

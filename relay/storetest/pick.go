@@ -11,9 +11,8 @@ import (
 
 func picks() []storage.Pick { return []storage.Pick{storage.Oldest, storage.Newest, storage.Priority} }
 
-// A claim skips rows that another session has locked: it doesn't wait, and takes other rows
-// instead.
-func claimPassesOverLockedRows(t testing.TB, table Table) {
+// A claim skips rows that another session has locked: it doesn't wait, and claims other rows.
+func claimSkipsLockedRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, pick := range picks() {
 		written := write(t, table, plain(10)...)
@@ -27,12 +26,12 @@ func claimPassesOverLockedRows(t testing.TB, table Table) {
 			unlocks = append(unlocks, unlock)
 		}
 		free := slices.DeleteFunc(slices.Clone(written), func(id int64) bool { return slices.Contains(locked, id) })
-		wantIDs(t, "claimed by "+string(pick)+" beside locked rows", a.claimSoon(pick, 5), someOf(free, pick, 5))
-		wantIDs(t, "claimed by "+string(pick)+" then", a.claimSoon(pick, 5), someOf(free, pick, -2))
+		wantIDs(t, "claimed by "+string(pick)+" while rows are locked", a.claimSoon(pick, 5), someOf(free, pick, 5))
+		wantIDs(t, "claimed by "+string(pick)+" a second time", a.claimSoon(pick, 5), someOf(free, pick, -2))
 		for _, unlock := range unlocks {
 			unlock()
 		}
-		wantIDs(t, "claimed by "+string(pick)+" when unlocked", a.claimSoon(pick, 5), locked)
+		wantIDs(t, "claimed by "+string(pick)+" after the rows were unlocked", a.claimSoon(pick, 5), locked)
 	}
 }
 
@@ -67,9 +66,9 @@ func (w *worker) claimSoon(pick storage.Pick, limit int) []int64 {
 // newToken returns a unique token.
 func newToken() string { return outbox.NewID() }
 
-// A claim takes the oldest rows, the newest, or those of the highest priority first, and returns
-// them in that order.
-func claimPicks(t testing.TB, table Table) {
+// A claim takes the oldest rows, the newest rows, or the rows of the highest priority first, and
+// returns them in that order.
+func claimObeysThePick(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	priorities := []int16{0, 5, -1, 5, 0, 9}
 	messages := plain(len(priorities))
@@ -90,13 +89,13 @@ func claimPicks(t testing.TB, table Table) {
 			wantIDs(t, "claimed by "+string(pick), inOrder(a.claim(storage.ClaimRequest{Token: newToken(), Limit: len(part), Pick: pick})), want)
 		}
 		if rest := a.claim(storage.ClaimRequest{Token: newToken(), Limit: 10, Pick: pick}); len(rest) != 0 {
-			t.Errorf("claimed twice: %v", inOrder(rest))
+			t.Errorf("rows %v were claimed twice", inOrder(rest))
 		}
 	}
 }
 
 // A claim can be limited to some topics, or leave some topics out.
-func claimKeepsToTopics(t testing.TB, table Table) {
+func claimObeysTopics(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	topics := []string{"a", "A", "a ", "b", "c", `d'"\`} // trailing blanks make a difference
 	var messages []outbox.Message

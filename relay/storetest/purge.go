@@ -20,7 +20,7 @@ func (w *worker) purge(retention time.Duration, limit int) (deleted int) {
 
 // Purge deletes only delivered rows that finished before the retention began, and at most the limit
 // per call.
-func purgeKeepsToRetention(t testing.TB, table Table) {
+func purgeObeysTheRetention(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	kept := a.oneOfEach(table)
 	write(t, table, plain(4)...)
@@ -51,15 +51,15 @@ func purgeKeepsToRetention(t testing.TB, table Table) {
 	}
 }
 
-// The retention of a row begins when the row finished, whatever its times were before.
-func purgeCountsFromTheFinish(t testing.TB, table Table) {
+// The retention of a row begins when the row finishes, and not when it was created.
+func retentionBeginsAtTheFinish(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
-	eventually(t, "the row is old", func() bool { return a.status().OldestPending > short })
+	eventually(t, "the row is older than the retention", func() bool { return a.status().OldestPending > short })
 	done := a.as(storage.StateDone, a.row(id))
 	start := time.Now() // the row finishes after this
 	a.mustSettle(done)
 	if n := a.purge(short, plenty); n != 0 && time.Since(start) < short-slack {
-		t.Errorf("purged %d rows that had finished just now", n)
+		t.Errorf("purged %d rows that had just finished", n)
 	}
 }

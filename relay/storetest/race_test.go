@@ -2,6 +2,6 @@
 
 package storetest
 
-// The mutants prove something about stores and not about races. The race detector makes them ten
-// times as slow, so they are skipped under it.
+// The mutants test the suite and not concurrency. The race detector makes them ten times slower, so
+// they are skipped under it.
 const underRace = true

@@ -13,7 +13,7 @@ import (
 )
 
 // Read obeys its positions: the lane, After, Until and the key.
-func readKeepsToPositions(t testing.TB, table Table) {
+func readObeysPositions(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	one := write(t, table, keyed("one", 6)...)
 	lane := a.row(one[0]).Lane
@@ -74,8 +74,8 @@ func sameLane(w *worker, table Table, lane int) string {
 	return ""
 }
 
-// A lane's rows are returned in the order of ids. A page that reaches its limit has left out only
-// the last rows of a lane.
+// A lane's rows are returned in the order of ids. A page that reaches its limit leaves out only the
+// last rows of a lane.
 func readInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	write(t, table, slices.Concat(keyed("a", 7), plain(40), keyed("b", 7), keyed("a", 7), plain(40))...)
@@ -137,10 +137,10 @@ func readFirstPositionsFirst(t testing.TB, table Table) {
 		for _, limit := range []int{1, 2} {
 			page := a.read([]storage.Position{there[order[0]], there[order[1]]}, limit, plentyBytes)
 			if len(page.Rows) > limit || !page.More {
-				t.Errorf("read %d rows of some 12 with a limit of %d, more: %t", len(page.Rows), limit, page.More)
+				t.Errorf("read %d of about 12 rows with a limit of %d, More: %t", len(page.Rows), limit, page.More)
 			}
 			if len(page.Rows) == 0 || page.Rows[0].Lane != order[0] && page.Rows[0].ID != oldest {
-				t.Errorf("read lanes %v with a limit of %d: the first row is neither of the first one nor the oldest", order, limit)
+				t.Errorf("read lanes %v with a limit of %d: the first row is neither of the first lane nor the oldest", order, limit)
 			}
 		}
 	}
@@ -154,8 +154,9 @@ func busiest(rows []storage.Row) (low, high int) {
 	return min(lanes[0], lanes[1]), max(lanes[0], lanes[1])
 }
 
-// A page ends when it has enough bytes, but has at least one row, and reports that more rows exist.
-func readStopsAtBytes(t testing.TB, table Table) {
+// A page ends when it reaches its limit of bytes, but has at least one row, and reports that more
+// rows exist.
+func readObeysTheByteLimit(t testing.TB, table Table) {
 	const size, count = 1000, 10
 	a := holder(t, table, "a")
 	message := outbox.Message{Topic: "t", Key: "k", Payload: make([]byte, size)}
@@ -164,7 +165,7 @@ func readStopsAtBytes(t testing.TB, table Table) {
 		page := a.read(everything(), plenty, maxBytes)
 		// A store may return the row that exceeds the limit of bytes, or leave it out.
 		if least, most := max(1, maxBytes/size), maxBytes/size+1; len(page.Rows) < least || len(page.Rows) > most {
-			t.Errorf("%d bytes of messages of %d: %d rows, want %d or %d", maxBytes, size, len(page.Rows), least, most)
+			t.Errorf("a page of at most %d bytes, with messages of %d bytes, has %d rows, want %d to %d", maxBytes, size, len(page.Rows), least, most)
 		}
 		wantIDs(t, "the page", inOrder(page.Rows), written[:min(count, len(page.Rows))])
 		if !page.More && len(page.Rows) < count {
@@ -177,7 +178,7 @@ func readStopsAtBytes(t testing.TB, table Table) {
 	a.do("due", func(ctx context.Context) error {
 		rows, _, err := a.store.Due(ctx, lanes(), storage.DueCursor{}, plenty, 3*size)
 		if len(rows) < 3 || len(rows) > 4 {
-			t.Errorf("%d due rows of %d bytes, want about 3", len(rows), size)
+			t.Errorf("%d due rows of %d bytes, want 3 or 4", len(rows), size)
 		}
 		return err
 	})

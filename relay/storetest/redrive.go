@@ -21,7 +21,7 @@ func (w *worker) parked(filter storage.Filter, within int64) (parked []storage.P
 
 // The list of parked messages has all rows that a filter selects, by id or by other fields, and no
 // others.
-func parkedAreListed(t testing.TB, table Table) {
+func parkedMessagesAreListed(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table)
 	holds := a.row(write(t, table, outbox.Message{Topic: "holds", Key: "k"})[0])
@@ -62,13 +62,13 @@ func parkedAreListed(t testing.TB, table Table) {
 		}
 	}
 	if listed := a.list(storage.Filter{Holds: true}); len(listed) != 1 || listed[0].ID != holds.ID {
-		t.Errorf("listed of those that hold their keys: %+v, want %d", listed, holds.ID)
+		t.Errorf("the list of rows that hold their keys is %+v, want row %d", listed, holds.ID)
 	}
 }
 
 // A parked message was overtaken if a later message of its key was delivered. Earlier messages,
 // other keys and waiting messages don't count. Only the requested distance of ids is searched.
-func overtakenAreTold(t testing.TB, table Table) {
+func overtakenMessagesAreMarked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
 	for _, key := range []string{"a", "a", "b", "a", "", "A", "b", "", "c"} {
@@ -93,11 +93,11 @@ func overtakenAreTold(t testing.TB, table Table) {
 	want("overtaken", storage.Filter{}, plenty, rows[1].ID)
 	want("overtaken of that key", storage.Filter{Key: "a"}, plenty, rows[1].ID)
 	want("overtaken of another key", storage.Filter{Key: "b"}, plenty)
-	want("overtaken just so far", storage.Filter{}, rows[3].ID-rows[1].ID, rows[1].ID)
-	want("overtaken farther away", storage.Filter{}, rows[3].ID-rows[1].ID-1)
-	want("overtaken, not asked", storage.Filter{}, 0)
+	want("overtaken within exactly the distance", storage.Filter{}, rows[3].ID-rows[1].ID, rows[1].ID)
+	want("overtaken beyond the distance", storage.Filter{}, rows[3].ID-rows[1].ID-1)
+	want("overtaken without a search", storage.Filter{}, 0)
 	a.mustSettle(a.as(storage.StateDone, rows[6]))
-	want("overtaken by then", storage.Filter{}, plenty, rows[1].ID, rows[2].ID)
+	want("overtaken after another delivery", storage.Filter{}, plenty, rows[1].ID, rows[2].ID)
 }
 
 // Redirect requeues messages to the given sink. It leaves out rows that hold their keys, and rows
@@ -130,7 +130,7 @@ func redirectRequeues(t testing.TB, table Table) {
 	wantIDs(t, "due after a redirect", ids(due), []int64{rows[0].ID, rows[1].ID})
 	for _, row := range due {
 		if row.Sinks != "three" || row.Attempts != 0 || row.Retrying {
-			t.Errorf("redirected is %+v", row)
+			t.Errorf("the redirected row is %+v", row)
 		}
 	}
 }
@@ -146,9 +146,9 @@ func (w *worker) redirect(filter storage.Filter, sink string) (count int) {
 
 // Redirect changes the rows that wait for a missing sink, whether pending, retry or scheduled, in
 // the order of ids, and keeps their times. It leaves out rows for other sinks, parked rows, and
-// rows of which another part exists. A settlement that was read before the redirect changes
-// nothing.
-func redirectOfWhatWaits(t testing.TB, table Table) {
+// messages with another part that isn't delivered. A settlement of a row that was read before the
+// redirect changes nothing.
+func redirectOfWaitingRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
 	for _, key := range []string{"pending", "retry", "later", "scheduled", "parked", "parts", "two", "none", "last"} {
@@ -190,13 +190,13 @@ func redirectOfWhatWaits(t testing.TB, table Table) {
 		t.Errorf("redirected %d rows, want the limit of 3", n)
 	}
 	if n := a.redirect(limited, "new"); n != 1 {
-		t.Errorf("redirected %d rows, want the last 1", n)
+		t.Errorf("redirected %d more rows, want 1", n)
 	}
 	due := a.due()
 	wantIDs(t, "due", ids(due), []int64{rows[0].ID, rows[1].ID, rows[8].ID})
 	for _, row := range due {
 		if row.Sinks != "new" || row.Attempts != 0 || row.Retrying != (row.ID == rows[1].ID) {
-			t.Errorf("redirected is %+v", row)
+			t.Errorf("the redirected row is %+v", row)
 		}
 	}
 	for i, want := range []struct {
@@ -208,20 +208,20 @@ func redirectOfWhatWaits(t testing.TB, table Table) {
 		}
 		isWanted := func(info storage.Info) bool { return info.Sinks == want.sinks && info.State == want.state }
 		if infos := a.list(storage.Filter{Key: rows[i].Message.Key}); !slices.ContainsFunc(infos, isWanted) {
-			t.Errorf("the rows of %s are %+v, want one %s for %q", rows[i].Message.Key, infos, want.state, want.sinks)
+			t.Errorf("the rows of key %s are %+v, want one in state %s for the sinks %q", rows[i].Message.Key, infos, want.state, want.sinks)
 		}
 	}
 	if parts := a.list(storage.Filter{IDs: []string{rows[5].Message.ID}, Sink: "old"}); len(parts) != 1 {
-		t.Errorf("one of two parts was redirected: %+v", parts)
+		t.Errorf("a row was redirected although its message has another part: %+v", parts)
 	}
 	if counts := a.settle(a.as(storage.StateDone, rows[0]), a.as(storage.StateRetry, rows[8])); counts != (storage.Settled{Missing: 2}) {
-		t.Errorf("settled as known from before: %+v", counts)
+		t.Errorf("settled rows that were read before the redirect: %+v", counts)
 	}
 	a.mustSettle(a.allAs(storage.StateDone, due)...)
 }
 
-// By rows Redirect changes the rows that wait for a missing sink, except those that are claimed.
-func redirectOfWhatWaitsByRows(t testing.TB, table Table) {
+// By rows Redirect changes the rows that wait for a missing sink, except claimed rows.
+func redirectOfWaitingRowsByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(2)...)
 	for i, park := range allClaimed("one", storage.StateError, a.claim(storage.ClaimRequest{Token: "one", Limit: 2})) {
@@ -232,7 +232,7 @@ func redirectOfWhatWaitsByRows(t testing.TB, table Table) {
 	claim := a.claim(storage.ClaimRequest{Token: "two", Limit: 1})
 	waiting := storage.Filter{State: storage.StatePending, Sink: "old"}
 	if n := a.redirect(waiting, "new"); n != 1 {
-		t.Errorf("redirected %d rows while others are claimed, want 1", n)
+		t.Errorf("redirected %d rows while the other one is claimed, want 1", n)
 	}
 	a.mustSettle(allClaimed("two", storage.StatePending, claim)...)
 	if n := a.redirect(waiting, "new"); n != 1 {
@@ -245,9 +245,9 @@ func redirectOfWhatWaitsByRows(t testing.TB, table Table) {
 	}
 }
 
-// Redirect leaves out a parked message of which another part is pending, since both could become
-// one row.
-func redirectKeepsToWholeMessages(t testing.TB, table Table) {
+// Redirect leaves out a parked part if another part of the message is pending, since both parts
+// could get the same sink.
+func redirectLeavesOutParts(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.row(write(t, table, outbox.Message{Topic: "t", Key: "k"})[0])
 	first := a.as(storage.StateError, row)

@@ -14,7 +14,7 @@ import (
 
 func (w *worker) beat(claim storage.Claim, ttl time.Duration) (members storage.Members) {
 	w.Helper()
-	w.do("beat", func(ctx context.Context) (err error) {
+	w.do("heartbeat", func(ctx context.Context) (err error) {
 		members, err = w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Host: "host of " + w.name, Version: "v1", Claim: claim}, ttl)
 		return err
 	})
@@ -23,7 +23,7 @@ func (w *worker) beat(claim storage.Claim, ttl time.Duration) (members storage.M
 
 func (w *worker) leave() {
 	w.Helper()
-	w.do("leave", func(ctx context.Context) error { return w.store.Deregister(ctx, w.name) })
+	w.do("deregister", func(ctx context.Context) error { return w.store.Deregister(ctx, w.name) })
 }
 
 func (w *worker) wantCensus(want ...string) {
@@ -40,16 +40,16 @@ func (w *worker) wantCensus(want ...string) {
 // tell sends a heartbeat with a configuration.
 func (w *worker) tell(setup storage.Config) (members storage.Members) {
 	w.Helper()
-	w.do("tell its setup", func(ctx context.Context) (err error) {
+	w.do("heartbeat with a configuration", func(ctx context.Context) (err error) {
 		members, err = w.store.Heartbeat(ctx, storage.Identity{Name: w.name, Claim: storage.ByLanes, Config: setup}, long)
 		return err
 	})
 	return members
 }
 
-// A relay is alive from its first heartbeat until it deregisters, or until the time that its last
-// heartbeat named.
-func members(t testing.TB, table Table) {
+// A relay is alive from its first heartbeat until it deregisters or the TTL of its last heartbeat
+// ends.
+func membersAreAlive(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	c.wantCensus("c")
 	a.wantCensus("a", "c")
@@ -60,14 +60,14 @@ func members(t testing.TB, table Table) {
 	b.beat(storage.ByLanes, short)
 	eventually(t, "b is dead", func() bool { return len(a.beat(storage.ByLanes, long).Relays) == 1 })
 	if waited := time.Since(start); waited < short-slack {
-		t.Errorf("a relay that beat for %v was dead after %v", short, waited)
+		t.Errorf("a relay whose heartbeat had a TTL of %v was dead after %v", short, waited)
 	}
 	c.leave() // deregisters again
 	b.wantCensus("a", "b")
 	tellSetups(t, a, b)
 }
 
-// Other relays receive a relay's last configuration with their next heartbeat.
+// A heartbeat returns the last configurations of all relays.
 func tellSetups(t testing.TB, a, b *worker) {
 	t.Helper()
 	told := func(members storage.Members, of string) string {
@@ -77,14 +77,14 @@ func tellSetups(t testing.TB, a, b *worker) {
 	first := storage.Config{Print: "0123456789abcdef", Sinks: []string{"söke: http https://example.org"}, Routes: []string{`topic a"b to söke`}, Topics: []string{"a"}, Membership: storage.Standby}
 	full := storage.Config{Print: "fedcba9876543210", Sinks: []string{strings.Repeat("x", storage.MaxConfig-41)}}
 	if len(full.Text()) != storage.MaxConfig {
-		t.Fatalf("a full setup has %d bytes", len(full.Text()))
+		t.Fatalf("the largest configuration has %d bytes", len(full.Text()))
 	}
 	for _, setup := range []storage.Config{first, full, {}} {
 		if got := told(a.tell(setup), "a"); got != setup.Text() {
-			t.Errorf("a sent the configuration %s, and receives %s for itself", setup.Text(), got)
+			t.Errorf("a sent the configuration %s and received %s for itself", setup.Text(), got)
 		}
 		if got := told(b.tell(first), "a"); got != setup.Text() {
-			t.Errorf("a sent the configuration %s, and b receives %s", setup.Text(), got)
+			t.Errorf("a sent the configuration %s, and b received %s", setup.Text(), got)
 		}
 		if status := a.status(); status.Relays[0].Config.Text() != setup.Text() || status.Relays[1].Config.Text() != first.Text() {
 			t.Errorf("the status has other configurations: %+v", status.Relays)
@@ -92,9 +92,9 @@ func tellSetups(t testing.TB, a, b *worker) {
 	}
 }
 
-// The first relay decides how the table is claimed. That can change only while no relay is alive
-// that claims in the old way.
-func adoption(t testing.TB, table Table) {
+// The first relay sets the claim mode. It can be changed only while no relay is alive that uses the
+// old mode.
+func claimModeChanges(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	for _, claims := range [][2]storage.Claim{{storage.ByLanes, storage.ByRows}, {storage.ByRows, storage.ByLanes}} {
 		ours, other := claims[0], claims[1]
@@ -112,7 +112,7 @@ func adoption(t testing.TB, table Table) {
 		eventually(t, "the claim mode has changed", func() bool {
 			err := b.store.SetClaimMode(t.Context(), other)
 			if err != nil && !errors.Is(err, storage.ErrOtherClaim) && !errors.Is(err, storage.ErrBusy) {
-				t.Fatalf("adopt %s: %v", other, err)
+				t.Fatalf("set the claim mode %s: %v", other, err)
 			}
 			return err == nil
 		})
@@ -123,7 +123,7 @@ func adoption(t testing.TB, table Table) {
 	}
 }
 
-// wantBeatRefused requires that a relay that claims in this way is refused.
+// wantBeatRefused requires that the heartbeat of a relay with this claim mode is refused.
 func (w *worker) wantBeatRefused(claim storage.Claim) {
 	w.Helper()
 	err := again(w, func(ctx context.Context) error {
@@ -131,20 +131,20 @@ func (w *worker) wantBeatRefused(claim storage.Claim) {
 		return err
 	})
 	if !errors.Is(err, storage.ErrOtherClaim) {
-		w.Fatalf("a beat of a relay that claims by %s: %v, want %v", claim, err, storage.ErrOtherClaim)
+		w.Fatalf("a heartbeat of a relay that claims by %s: %v, want %v", claim, err, storage.ErrOtherClaim)
 	}
 }
 
 func (w *worker) wantAdopt(claim storage.Claim, want error) {
 	w.Helper()
 	if err := again(w, func(ctx context.Context) error { return w.store.SetClaimMode(ctx, claim) }); !errors.Is(err, want) {
-		w.Fatalf("%s adopts %s: %v, want %v", w.name, claim, err, want)
+		w.Fatalf("%s sets the claim mode %s: %v, want %v", w.name, claim, err, want)
 	}
 }
 
-// State of one way of claiming doesn't mislead the other: no mark remains above rows that are moved
-// back below it, and no claim remains that no relay frees.
-func adoptionForgets(t testing.TB, table Table) {
+// A change of the claim mode resets marks and claims. Otherwise a mark would remain above rows that
+// are moved back below it, or a claim would remain that no relay frees.
+func claimModeChangeResetsMarks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
 	back := write(t, table, plain(1)...)[0]
@@ -169,15 +169,15 @@ func adoptionForgets(t testing.TB, table Table) {
 		lowest = max(lowest, grant.Marks.Main)
 	}
 	if lowest >= back {
-		t.Errorf("after claiming by rows a lane is read from %d, and row %d is there", lowest, back)
+		t.Errorf("after claiming by rows a lane has the mark %d, but row %d is not finished", lowest, back)
 	}
 	wantIDs(t, "pending", ids(c.pending()), []int64{back, claimed})
 	c.mustSettle(c.allAs(storage.StateDone, c.pending())...)
 }
 
-// By rows no key is held. A message that was to be skipped or discarded, and isn't yet, is parked
-// and not sent.
-func adoptionEndsHolds(t testing.TB, table Table) {
+// By rows no key is held. After a change to rows, a message whose skip or discard wasn't carried out
+// is parked and not sent.
+func claimModeChangeEndsHolds(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
 	var rows []storage.Row
@@ -193,17 +193,17 @@ func adoptionEndsHolds(t testing.TB, table Table) {
 	b.freed(0)
 	for _, row := range rows {
 		if info := b.info(row.ID); info.State != storage.StateError || info.Holds != storage.NoHold {
-			t.Errorf("after a change to rows: %+v", info)
+			t.Errorf("after the change to rows, want a parked row without a hold: %+v", info)
 		}
 	}
 	if n := b.discard(storage.Filter{}); n != 3 || len(b.list(storage.Filter{})) != 0 {
-		t.Errorf("discarded %d rows immediately, want 3", n)
+		t.Errorf("discarded %d rows, want 3 and no row left", n)
 	}
 }
 
-// A relay that claimed in the old way and was considered dead changes nothing any more. Its leases
-// and claims have no owner.
-func adoptionFences(t testing.TB, table Table) {
+// After a change of the claim mode a relay of the old mode, which the others considered dead, changes
+// no row. Its leases and claims have no owner.
+func claimModeChangeFences(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
 	write(t, table, plain(3)...)
@@ -225,10 +225,10 @@ func adoptionFences(t testing.TB, table Table) {
 	wantIDs(t, "pending", ids(c.pending()), ids(rows))
 }
 
-// A relay by rows was suspended while the table was changed to lanes. When it continues, it can't
-// claim, extend or free rows, and it can't move deferred rows back, which would then lie below the
-// marks of other relays.
-func adoptionEndsClaims(t testing.TB, table Table) {
+// A relay by rows was suspended while the claim mode was changed to lanes. When the relay continues,
+// it can't claim, extend or free rows. It also can't move deferred rows back, since they would be
+// below the marks of other relays.
+func claimModeChangeEndsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(6)...)
 	old := a.claim(storage.ClaimRequest{Token: "old", Limit: 5})
@@ -268,7 +268,7 @@ func adoptionEndsClaims(t testing.TB, table Table) {
 	})
 	for _, state := range append(states(), storage.StatePending) {
 		if got, want := a.settle(allClaimed("old", state, old[2:])...), (storage.Settled{Fenced: 3}); got != want {
-			t.Errorf("settled as %s by a token of before: %+v, want %+v", state, got, want)
+			t.Errorf("settled as %s with a token from before the change: %+v, want %+v", state, got, want)
 		}
 	}
 	if got := b.status().Claim; got != storage.ByLanes {
@@ -276,14 +276,13 @@ func adoptionEndsClaims(t testing.TB, table Table) {
 	}
 	b.wantState(storage.StateRetry, retry.ID)
 	b.takeOver(storage.Lanes, long)
-	wantIDs(t, "held", ids(b.due()), []int64{old[0].ID, old[1].ID})
+	wantIDs(t, "due", ids(b.due()), []int64{old[0].ID, old[1].ID})
 	wantIDs(t, "pending", ids(b.pending()), written[2:])
 }
 
-// A settlement by token that runs concurrently with a change of the way of claiming either
-// completes first, or changes none of the rows from which the change has removed the token: the
-// token alone fences it.
-func adoptionBesideSettles(t testing.TB, table Table) {
+// A settlement by token that runs concurrently with a change of the claim mode either completes
+// first or changes no row whose token the change has removed. Only the token fences the settlement.
+func claimModeChangeDuringSettles(t testing.TB, table Table) {
 	const count = 20
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
 	for round := range 5 {
@@ -315,7 +314,7 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 			t.Errorf("settled after the change of the claim mode: %+v", late)
 		}
 		if claimed := b.status().Counts[storage.StateClaimed]; claimed != 0 {
-			t.Errorf("%d rows are claimed after the change of the way", claimed)
+			t.Errorf("%d rows are claimed after the change of the claim mode", claimed)
 		}
 		if state != storage.StatePending {
 			moved := 0
@@ -339,13 +338,12 @@ func adoptionBesideSettles(t testing.TB, table Table) {
 // bury calls FenceRelay.
 func (w *worker) bury(name string, claim storage.Claim) {
 	w.Helper()
-	w.do("bury", func(ctx context.Context) error { return w.store.FenceRelay(ctx, name, claim) })
+	w.do("fence a relay", func(ctx context.Context) error { return w.store.FenceRelay(ctx, name, claim) })
 }
 
 // FenceRelay ends the leases of a dead relay immediately, as if they had expired, and counts a
-// crash. It keeps the journals, and doesn't affect other relays. If the relay is alive, it is
-// fenced.
-func buryByLanes(t testing.TB, table Table) {
+// crash. Other relays keep their leases. If the relay is alive after all, it can't renew its leases.
+func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.beat(storage.ByLanes, long)
 	c.beat(storage.ByLanes, long)
@@ -359,27 +357,27 @@ func buryByLanes(t testing.TB, table Table) {
 	for _, g := range mine {
 		renewals = append(renewals, storage.Renewal{Lease: a.lease(g.Lane)})
 	}
-	if kept := a.renew(long, renewals...); len(kept) != 0 { // otherwise no other relay could get the lanes while this one is alive
-		t.Errorf("a relay that was taken for dead renewed %d leases before others had its lanes", len(kept))
+	if kept := a.renew(long, renewals...); len(kept) != 0 { // otherwise no other relay could get the lanes while this relay is alive
+		t.Errorf("a fenced relay renewed %d leases before others had its lanes", len(kept))
 	}
 	taken := b.acquire(storage.Lanes, long)
 	if len(taken) != len(mine) {
-		t.Errorf("of the %d lanes of the dead relay %d were free immediately", len(mine), len(taken))
+		t.Errorf("the dead relay had %d lanes, and %d were free immediately", len(mine), len(taken))
 	}
 	for _, g := range taken {
 		if g.Crashes != 1 {
 			t.Errorf("lane %d has %d crashes, want 1", g.Lane, g.Crashes)
 		}
 		if kept := a.renew(long, storage.Renewal{Lease: a.lease(g.Lane)}); len(kept) != 0 {
-			t.Errorf("a relay that was taken for dead renewed its lease of lane %d", g.Lane)
+			t.Errorf("a fenced relay renewed its lease of lane %d", g.Lane)
 		}
 	}
 	c.renewAll(long)
 }
 
-// By rows FenceRelay ends the dead relay's claims and no others. Their rows are free, with one more
+// By rows FenceRelay ends the dead relay's claims and no others. The rows are free, with one more
 // crash.
-func buryByRows(t testing.TB, table Table) {
+func fencingARelayEndsItsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	write(t, table, plain(3)...)
 	mine := a.claim(storage.ClaimRequest{Token: "of a", Limit: 2})
@@ -391,7 +389,7 @@ func buryByRows(t testing.TB, table Table) {
 	b.freed(2)
 	for _, row := range b.claim(storage.ClaimRequest{Token: "again", Limit: 3}) {
 		if row.Crashes != 1 || row.ID == others[0].ID {
-			t.Errorf("row %d is free, with %d crashes", row.ID, row.Crashes)
+			t.Errorf("claimed row %d with %d crashes, want only rows of the fenced relay, with 1 crash", row.ID, row.Crashes)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // Remaining returns all rows that are due, pending or deferred, even if another row blocks their
 // key, and no other rows.
-func remainingIsWhatIsDue(t testing.TB, table Table) {
+func remainingReturnsTheDueRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table) // the retry is due, the scheduled row isn't
 	const key = "it's \"ü\""
@@ -41,7 +41,7 @@ func remainingIsWhatIsDue(t testing.TB, table Table) {
 }
 
 // By rows Remaining doesn't return claimed rows until their claim has expired.
-func remainingIsUnclaimed(t testing.TB, table Table) {
+func remainingLeavesOutClaimedRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)
 	ended := a.claim(storage.ClaimRequest{Token: "ended", Limit: 2, TTL: short})
@@ -49,13 +49,13 @@ func remainingIsUnclaimed(t testing.TB, table Table) {
 	eventually(t, "two claims end", func() bool { return len(a.remaining(0)) == 3 })
 	for _, row := range a.remaining(0) {
 		if slices.Contains(ids(lasting), row.ID) {
-			t.Errorf("row %d remains, which is claimed", row.ID)
+			t.Errorf("Remaining returned the claimed row %d", row.ID)
 		}
 	}
 	a.mustSettle(allClaimed("lasting", storage.StateDone, lasting)...)
 	a.mustSettle(allClaimed("ended", storage.StateDone, ended)...)
 	if left := a.remaining(0); len(left) != 1 {
-		t.Errorf("%d rows remain, want the one that was never claimed", len(left))
+		t.Errorf("%d rows remain, want only the row that was never claimed", len(left))
 	}
 }
 
@@ -108,6 +108,6 @@ func (w *worker) wantRemaining(what string, want []storage.Row) {
 		return w.store.Remaining(ctx, 0, func(*storage.Row) bool { calls++; return calls < 2 })
 	})
 	if calls != min(2, len(want)) {
-		w.Errorf("%s: the callback was called %d times, though it returned false after the second row", what, calls)
+		w.Errorf("%s: the callback was called %d times, although it returned false for the second row", what, calls)
 	}
 }

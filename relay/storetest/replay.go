@@ -31,7 +31,7 @@ func (w *worker) replay(was storage.Replay, limit int) (is storage.Replay, copie
 	return is, copies
 }
 
-// replayed carries out a whole replay in one step.
+// replayed runs a whole replay in one step.
 func (w *worker) replayed(replay storage.Replay) (storage.Replay, []storage.RowID) {
 	w.Helper()
 	is, copies := w.replay(w.beginReplay(replay), plenty)
@@ -104,10 +104,10 @@ func replayCopiesInOrder(t testing.TB, table Table) {
 	}
 	a.mustSettle(a.allAs(storage.StateDone, got)...)
 	if again, more := a.replay(is, plenty); len(more) != 0 || again.Written != is.Written {
-		t.Errorf("copies are copied: %+v", again)
+		t.Errorf("the replay copied its own copies: %+v", again)
 	}
 	if _, more := a.replayed(storage.Replay{Name: "r-2", IDs: []string{first.Message.ID}}); len(more) != 2 {
-		t.Errorf("another replay has %d copies, want of the message and of its copy", len(more))
+		t.Errorf("another replay has %d copies, want 2: of the message and of its copy", len(more))
 	}
 }
 
@@ -124,7 +124,7 @@ func replaySelects(t testing.TB, table Table) {
 	written := a.deliver(table, outbox.Message{Topic: "t", Key: "a"}, outbox.Message{Topic: "t", Key: "b"}, outbox.Message{Topic: "T", Key: "a"})
 	for i, test := range []struct {
 		replay storage.Replay
-		want   int // -1: more than one
+		want   int // -1: at least one
 	}{
 		{storage.Replay{Topic: "t"}, 2},
 		{storage.Replay{Key: "a"}, 2},
@@ -151,10 +151,10 @@ func replaySelects(t testing.TB, table Table) {
 	}
 }
 
-// A replay continues from its stored position. A caller with an older state can neither continue it
-// nor start another of its name, and writes nothing. Neither can anyone once the replay was
-// stopped.
-func replayGoesOn(t testing.TB, table Table) {
+// A replay continues from its stored position. A caller with an older state of the replay can't
+// continue it, and no caller can start another replay with its name. After a stop only a caller with
+// the stopped state can continue.
+func replayContinues(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.deliver(table, keyed("k", 7)...)
 	other := hire(t, table, "b").store
@@ -175,7 +175,7 @@ func replayGoesOn(t testing.TB, table Table) {
 		_, err := other.StoreReplay(ctx, nil, storage.Replay{Name: "r"})
 		return err
 	})
-	changed("another of its name", err)
+	changed("another replay of that name", err)
 	stopped := is
 	stopped.Stopped = true
 	if err := again(t, func(ctx context.Context) error { _, err := other.StoreReplay(ctx, &is, stopped); return err }); err != nil {
@@ -185,7 +185,7 @@ func replayGoesOn(t testing.TB, table Table) {
 	changed("a step after it was stopped", err)
 	stored, err := other.Replays(t.Context())
 	if err != nil || len(stored) != 1 || !stored[0].Stopped || stored[0].Written != 3 || stored[0].Name != "r" || stored[0].Topic != "plain" {
-		t.Errorf("stored are %+v, %v", stored, err)
+		t.Errorf("the stored replays are %+v, %v", stored, err)
 	}
 	if rows := a.pending(); len(rows) != 3 {
 		t.Fatalf("%d copies are pending, want 3", len(rows))
@@ -207,8 +207,8 @@ func replayGoesOn(t testing.TB, table Table) {
 	}
 }
 
-// PendingAmong counts the rows that can be delivered now.
-func replayCountsPending(t testing.TB, table Table) {
+// CountPending counts the copies that can be delivered now.
+func replayCountsPendingCopies(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.deliver(table, plain(5)...)
 	_, copies := a.replayed(storage.Replay{Name: "r"})
@@ -221,24 +221,24 @@ func replayCountsPending(t testing.TB, table Table) {
 		return n
 	}
 	if n := count(copies); n != 5 {
-		t.Errorf("%d are pending, want 5", n)
+		t.Errorf("%d copies are pending, want 5", n)
 	}
 	if n := count(copies[:2]); n != 2 {
-		t.Errorf("%d are pending of 2", n)
+		t.Errorf("%d copies of 2 are pending", n)
 	}
 	if n := count(nil); n != 0 {
-		t.Errorf("%d are pending of none", n)
+		t.Errorf("%d copies of none are pending", n)
 	}
 	rows := a.pending()
 	a.mustSettle(a.as(storage.StateDone, rows[0]), a.as(storage.StateError, rows[1]), a.as(storage.StateRetry, rows[2]))
 	if n := count(copies); n != 2 {
-		t.Errorf("%d are pending, want the 2 that nothing was done with", n)
+		t.Errorf("%d copies are pending, want the 2 that were not settled", n)
 	}
 }
 
 // If a message was settled separately for its sinks, each part has a delivered row. The copy of a
 // part is for that part's sinks, or for the sink that the replay names.
-func replayKeepsToSinks(t testing.TB, table Table) {
+func replayObeysSinks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.row(write(t, table, outbox.Message{Topic: "t", Key: "k"})[0])
 	first := a.as(storage.StateDone, row)

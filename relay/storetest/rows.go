@@ -17,7 +17,7 @@ import (
 func byRows(t testing.TB, table Table, name string) *worker {
 	t.Helper()
 	w := hire(t, table, name)
-	w.do("adopt", func(ctx context.Context) error { return w.store.SetClaimMode(ctx, storage.ByRows) })
+	w.do("set the claim mode", func(ctx context.Context) error { return w.store.SetClaimMode(ctx, storage.ByRows) })
 	return w
 }
 
@@ -54,7 +54,7 @@ func allClaimed(token string, state storage.State, rows []storage.Row) []storage
 func (w *worker) freed(count int) {
 	w.Helper()
 	total := 0
-	eventually(w, strconv.Itoa(count)+" rows are made free", func() bool {
+	eventually(w, strconv.Itoa(count)+" rows are reclaimed", func() bool {
 		w.do("reclaim", func(ctx context.Context) error {
 			n, err := w.store.Reclaim(ctx, plenty)
 			total += n
@@ -115,10 +115,10 @@ func wantDistinct(t testing.TB, claims [][]storage.Row, limit int, written []int
 		got = append(got, inOrder(claim)...)
 	}
 	slices.Sort(got)
-	wantIDs(t, strconv.Itoa(len(claims))+" claims at once", got, written)
+	wantIDs(t, strconv.Itoa(len(claims))+" concurrent claims", got, written)
 }
 
-// Claim returns all columns of a row, and whether its time is still to come.
+// Claim returns all columns of a row, and whether its time is in the future.
 func claimReturnsTheMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, message := range append(variants(), outbox.Message{ID: outbox.NewID(), Topic: "later", AvailableAt: time.Now().Add(time.Hour)}) {
@@ -130,19 +130,18 @@ func claimReturnsTheMessage(t testing.TB, table Table) {
 		wantMessage(t, "claimed", rows[0].Message, message)
 		wantExpiry(t, "claimed", rows[0], message, false)
 		if later := message.Topic == "later"; rows[0].Later != later || rows[0].Deferred {
-			t.Errorf("claimed a row, available at %v, that is later: %t, held: %t", message.AvailableAt, rows[0].Later, rows[0].Deferred)
+			t.Errorf("claimed a row, available at %v, with Later %t and Deferred %t", message.AvailableAt, rows[0].Later, rows[0].Deferred)
 		}
 		a.wantState(storage.StateClaimed, id)
 		if by := a.info(id).ClaimedBy; by != a.name {
-			t.Errorf("a row that %s has claimed is claimed by %q", a.name, by)
+			t.Errorf("a row that %s has claimed has ClaimedBy %q", a.name, by)
 		}
 	}
 }
 
-// A claim takes no more rows than fit into its bytes, but at least one. The other rows stay free
-// and unchanged. The claim reports nothing about rows that it did not take: if it has filled its
-// bytes, more rows may exist.
-func claimKeepsToBytes(t testing.TB, table Table) {
+// A claim ends with the row that reaches its limit of bytes, and has at least one row. The other rows
+// stay free and unchanged. The claim doesn't report whether more rows exist.
+func claimObeysTheByteLimit(t testing.TB, table Table) {
 	const size, count = 20_000, 6
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	bytes, text := outbox.Message{Topic: "t", Payload: make([]byte, size)}, outbox.Message{Topic: "t", Payload: []byte("small")}
@@ -152,7 +151,7 @@ func claimKeepsToBytes(t testing.TB, table Table) {
 			rows := a.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: maxBytes, Pick: pick})
 			want := min(count, max(1, (maxBytes+size-1)/size)) // the row that exceeds the limit of bytes is still claimed
 			if len(rows) != want {
-				t.Errorf("claimed %d rows of %d bytes by %s with room for %d, want %d", len(rows), size, pick, maxBytes, want)
+				t.Errorf("claimed %d rows of %d bytes by %s with a limit of %d bytes, want %d rows", len(rows), size, pick, maxBytes, want)
 			}
 			first := slices.Clone(written)
 			if pick == storage.Newest {
@@ -165,7 +164,7 @@ func claimKeepsToBytes(t testing.TB, table Table) {
 				}
 			}
 			rest := b.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty, Pick: pick})
-			wantIDs(t, "left for others", inOrder(rest), first[min(count, len(rows)):])
+			wantIDs(t, "claimed by another relay", inOrder(rest), first[min(count, len(rows)):])
 		}
 	}
 	// Large rows follow small ones, since a store may adapt to sizes; the last one is larger than

@@ -33,14 +33,14 @@ func readAfterSettle(t testing.TB, table Table) {
 		gone[id] = true
 		for _, row := range b.pending() {
 			if gone[row.ID] {
-				t.Errorf("row %d was read after its settle had returned", row.ID)
+				t.Errorf("row %d was read after its settlement had returned", row.ID)
 			}
 		}
 	}
 }
 
 // Scan calls keep once for each pending row, and returns all columns of the rows that it accepts.
-func scanAsksForEachRow(t testing.TB, table Table) {
+func scanCallsKeepOncePerRow(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	message := outbox.Message{Topic: "rare", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}}
 	later := outbox.Message{Topic: "rare", AvailableAt: time.Now().Add(time.Hour)}
@@ -48,21 +48,21 @@ func scanAsksForEachRow(t testing.TB, table Table) {
 	asked := map[int64]storage.Candidate{}
 	rows := a.scan(everything(), func(c storage.Candidate) bool {
 		if _, before := asked[c.ID]; before {
-			t.Errorf("asked twice for row %d", c.ID)
+			t.Errorf("keep was called twice for row %d", c.ID)
 		}
 		asked[c.ID] = c
 		return c.Topic == "rare"
 	})
-	wantIDs(t, "approved", ids(rows), written[150:])
+	wantIDs(t, "accepted", ids(rows), written[150:])
 	if len(asked) != len(written) {
-		t.Errorf("asked for %d rows, want %d", len(asked), len(written))
+		t.Errorf("keep was called for %d rows, want %d", len(asked), len(written))
 	}
 	for _, row := range rows {
 		if want := (storage.Candidate{ID: row.ID, Lane: row.Lane, Topic: "rare", Key: row.Message.Key, Bytes: len(row.Message.Payload)}); asked[row.ID] != want {
-			t.Errorf("asked for %+v, want %+v", asked[row.ID], want)
+			t.Errorf("keep was called with %+v, want %+v", asked[row.ID], want)
 		}
 		if row.Later != (row.ID == written[151]) {
-			t.Errorf("row %d of the scan, available at %v, is later: %t", row.ID, row.Message.AvailableAt, row.Later)
+			t.Errorf("row %d of the scan, available at %v, has Later %t", row.ID, row.Message.AvailableAt, row.Later)
 		}
 	}
 	want := a.row(written[150])
@@ -71,7 +71,7 @@ func scanAsksForEachRow(t testing.TB, table Table) {
 	}
 }
 
-// scan keeps all rows if keep is nil.
+// scan returns the rows that keep accepts, or all rows if keep is nil.
 func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate) bool) (rows []storage.Row) {
 	w.Helper()
 	if keep == nil {
@@ -89,11 +89,10 @@ func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate)
 	return rows
 }
 
-// Scan walks over a bounded number of rows, and returns the positions from which to continue. Rows
-// of topics in Except don't end it early. A read and a scan that leave out a topic return all rows
-// of other topics, however similar, and rows of the topic that name sinks. A page that reaches the
-// end of the table knows the last assigned id, even if that row was left out.
-func exceptKeepsOthers(t testing.TB, table Table) {
+// A read and a scan that leave out a topic return all rows of other topics, even of similar names,
+// and rows of the topic that name sinks. A page that reaches the end of the table has the last
+// assigned id, even if the page leaves out that row.
+func exceptLeavesOutOnlyItsTopics(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	named := a.waitingAt(table, false, outbox.Message{Topic: "plain", Key: "k"})
 	a.mustSettle(a.part(storage.StateRetry, named, "b", "a"))
@@ -121,7 +120,7 @@ func exceptKeepsOthers(t testing.TB, table Table) {
 	wantIDs(t, "read", others(page.Rows), want)
 	wantIDs(t, "scanned", others(scanned), want)
 	if page.LastID < plain[2] || page.LastID > plain[2]+50 {
-		t.Errorf("the last id is %d, and %d was given out", page.LastID, plain[2])
+		t.Errorf("the page's last id is %d, and the last row has %d", page.LastID, plain[2])
 	}
 	for _, row := range a.pending() {
 		if slices.Contains(want, row.ID) {
@@ -129,16 +128,18 @@ func exceptKeepsOthers(t testing.TB, table Table) {
 		}
 	}
 	request.Positions = everything()
-	for range 2 { // the second time a store may know that nothing is new
+	for range 2 { // for the second read a store may know that no row is new
 		a.do("read", func(ctx context.Context) (err error) {
 			page, err = a.store.Read(ctx, request)
 			return err
 		})
-		wantIDs(t, "read once the others were settled", others(page.Rows), []int64{})
+		wantIDs(t, "read after the others were settled", others(page.Rows), []int64{})
 	}
 	wantIDs(t, "left", ids(a.pending()), plain)
 }
 
+// Scan examines at most ScanTogether rows per call, and returns the positions from which to continue.
+// Rows of topics in Except don't end the scan early.
 func scanInSteps(t testing.TB, table Table) {
 	const more = 100
 	a := holder(t, table, "a")
@@ -156,19 +157,19 @@ func scanInSteps(t testing.TB, table Table) {
 			return err
 		})
 		if walked > storage.ScanTogether {
-			t.Errorf("a scan walked over %d rows, want %d at most", walked, storage.ScanTogether)
+			t.Errorf("a scan called keep for %d rows, want at most %d", walked, storage.ScanTogether)
 		}
 	}
 	if steps < 2 {
-		t.Errorf("%d rows were walked over in %d steps", len(met), steps)
+		t.Errorf("keep was called for %d rows in %d steps, want at least 2 steps", len(met), steps)
 	}
 	for id, times := range met {
 		if times != 1 {
-			t.Fatalf("row %d was met %d times", id, times)
+			t.Fatalf("keep was called for row %d %d times", id, times)
 		}
 	}
 	if all := storage.ScanTogether + more + 1; len(met) != all || met[rare[0]] != 1 {
-		t.Fatalf("keep was called for %d rows of %d, and %d times for the last one", len(met), all, met[rare[0]])
+		t.Fatalf("keep was called for %d of %d rows, and %d times for the last row", len(met), all, met[rare[0]])
 	}
 	found := false
 	for left := everything(); len(left) > 0; {
@@ -178,6 +179,6 @@ func scanInSteps(t testing.TB, table Table) {
 		})
 	}
 	if !found {
-		t.Error("a scan of all topics but one passed over a row of another")
+		t.Error("a scan that leaves out one topic missed a row of another")
 	}
 }

@@ -28,8 +28,8 @@ func (w *worker) journals() (journals []storage.Journal) {
 	return slices.DeleteFunc(journals, func(j storage.Journal) bool { return len(j.Suspects)+len(j.Batches) == 0 })
 }
 
-// All relays can read the references of a lane, and the lane's next holder gets them. Each lane has
-// its own. A release removes them.
+// All relays can read the sent batches of each lane's journal, and the lane's next holder gets them.
+// A release removes them.
 func sentBatchesAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	journaler := a.journaler()
@@ -52,7 +52,7 @@ func sentBatchesAreKept(t testing.TB, table Table) {
 	got := b.journals()
 	slices.SortFunc(got, func(x, y storage.Journal) int { return x.Lane - y.Lane })
 	if !reflect.DeepEqual(got, written) {
-		t.Errorf("wrote the journals\n%+v\nthey are\n%+v", written, got)
+		t.Errorf("wrote the journals\n%+v\nand read\n%+v", written, got)
 	}
 	for _, grant := range b.takeOver(storage.Lanes, long) {
 		at := slices.IndexFunc(written, func(j storage.Journal) bool { return j.Lane == grant.Lane })
@@ -87,7 +87,7 @@ func picksWaitingRows(t testing.TB, table Table) {
 		info := a.info(row.ID)
 		if !wanted || row.Deferred == (state == storage.StatePending) || row.Retrying != (state == storage.StateRetry) ||
 			!reflect.DeepEqual(row.Message, info.Message) || row.Lane != info.Lane {
-			t.Errorf("picked of state %q: %+v; its message is %+v", state, row, info.Message)
+			t.Errorf("picked a row of state %q: %+v; its message is %+v", state, row, info.Message)
 		}
 		delete(want, row.ID)
 	}

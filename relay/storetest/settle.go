@@ -17,7 +17,7 @@ func states() []storage.State {
 	return []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled}
 }
 
-// A row that was settled is missing when it is settled again, and stays unchanged.
+// A second settlement of a row counts it as missing and doesn't change it.
 func settleTwice(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, state := range states() {
@@ -27,17 +27,17 @@ func settleTwice(t testing.TB, table Table) {
 		before := a.info(id)
 		for _, again := range states() {
 			if got, want := a.settle(a.as(again, row)), (storage.Settled{Missing: 1}); got != want {
-				t.Errorf("settled as %s and then, from where it was, as %s: %+v, want %+v", state, again, got, want)
+				t.Errorf("settled as %s and then, as read before, as %s: %+v, want %+v", state, again, got, want)
 			}
 		}
 		if after := a.info(id); after.State != before.State || after.Attempts != before.Attempts {
-			t.Errorf("settled twice, the row went from %+v to %+v", before, after)
+			t.Errorf("the second settlement changed the row from %+v to %+v", before, after)
 		}
 	}
 }
 
-// A relay can't settle a parked, finished or discarded row.
-func parkedIsMissing(t testing.TB, table Table) {
+// A relay can't settle a parked, delivered or discarded row.
+func parkedRowsCannotBeSettled(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(3)...)
 	for _, id := range written {
@@ -89,13 +89,13 @@ func settleMixedBatch(t testing.TB, table Table) {
 			want = storage.StatePending // the rows are due
 		}
 		if got := found[s.ID]; got.State != want || got.Attempts != s.Attempts {
-			t.Fatalf("row %d was settled as %s with %d attempts and is %s with %d", s.ID, s.State, s.Attempts, got.State, got.Attempts)
+			t.Fatalf("row %d was settled as %s with %d attempts; it has the state %s and %d attempts", s.ID, s.State, s.Attempts, got.State, got.Attempts)
 		}
 	}
 }
 
-// Rows that lie between settled rows stay, whatever their number and distance.
-func settleSomeOfAKey(t testing.TB, table Table) {
+// Rows between settled rows of the same key stay pending.
+func settleSomeRowsOfAKey(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	fill(t, table, keyed("k", 60)...)
 	fill(t, table, plain(600)...)
@@ -113,15 +113,15 @@ func settleSomeOfAKey(t testing.TB, table Table) {
 		}
 	}
 	a.mustSettle(a.allAs(storage.StateDone, done)...)
-	wantIDs(t, "pending after others of the key were settled", ids(ofKey()), others)
+	wantIDs(t, "pending after other rows of the key were settled", ids(ofKey()), others)
 }
 
 // An empty batch can be settled.
-func settleNothing(t testing.TB, table Table) {
+func settleAnEmptyBatch(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	write(t, table, plain(1)...)
 	if got := a.settle(); got != (storage.Settled{}) {
-		t.Errorf("settled nothing: %+v", got)
+		t.Errorf("settled an empty batch: %+v", got)
 	}
 }
 
@@ -152,14 +152,14 @@ func settleConcurrently(t testing.TB, table Table) {
 	}
 	all.Wait()
 	if want := (storage.Settled{Changed: len(rows), Missing: shared * (batches - 1)}); total != want {
-		t.Errorf("%d batches of %d rows, %d of them in all: %+v, want %+v", batches, each+shared, shared, total, want)
+		t.Errorf("%d batches of %d rows, %d of them in all batches: %+v, want %+v", batches, each+shared, shared, total, want)
 	}
-	wantIDs(t, "pending after all was settled", ids(a.pending()), []int64{})
+	wantIDs(t, "pending after all rows were settled", ids(a.pending()), []int64{})
 }
 
 // A settlement that is cancelled while it waits returns immediately. Its result may be unknown,
 // because cancelling may drop the connection. But it writes all or nothing, and can be repeated.
-func settleGivenUp(t testing.TB, table Table) {
+func cancelledSettleWritesAllOrNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(2)...)
 	rows := a.pending()
@@ -171,17 +171,17 @@ func settleGivenUp(t testing.TB, table Table) {
 		_, err := a.store.Settle(ctx, a.name, true, a.allAs(storage.StateDone, rows))
 		failed <- err
 	}()
-	eventually(t, "the settle waits for the row", waiting)
+	eventually(t, "the settlement waits for the row", waiting)
 	cancel()
 	late := time.AfterFunc(patience/3, unlock)
 	err := <-failed
 	if inTime := late.Stop(); err == nil || errors.Is(err, storage.ErrBusy) || !inTime {
-		t.Errorf("a settle whose context ended while it waited for a row returned before the row was unlocked: %t, error: %v", inTime, err)
+		t.Errorf("a settlement whose context ended while it waited for a row returned before the row was unlocked: %t, error: %v", inTime, err)
 	}
 	unlock()
 	counts := a.settle(a.allAs(storage.StateDone, rows)...)
 	if counts != (storage.Settled{Changed: 2}) && counts != (storage.Settled{Missing: 2}) {
-		t.Errorf("a settle of 2 rows, made again after it was given up: %+v", counts)
+		t.Errorf("a settlement of 2 rows, repeated after it was cancelled: %+v", counts)
 	}
 	a.wantState(storage.StateDone, written...)
 }

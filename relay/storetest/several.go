@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Messages of several sinks. One row names the sinks that still need the message. The states for
-// the other sinks are separate rows.
+// These checks are about messages of several sinks. One row names the sinks that still need the
+// message. The states for the other sinks are separate rows.
 
 // part returns a settlement of the row for some of its sinks.
 func (w *worker) part(state storage.State, row storage.Row, part, left string) storage.Settlement {
@@ -34,7 +34,7 @@ func (w *worker) parts(id int64) (infos []storage.Info) {
 	return infos
 }
 
-// wantParts requires that a message has these rows. "a done" is a delivered row of sink a.
+// wantParts requires that a message has exactly these rows. "a done" is a delivered row of sink a.
 func (w *worker) wantParts(what string, id int64, want ...string) {
 	w.Helper()
 	var got []string
@@ -78,7 +78,7 @@ func settleForSome(t testing.TB, table Table) {
 			stays = storage.StateRetry
 		}
 		for _, state := range []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded} {
-			what := fmt.Sprintf("%s beside a %s row", state, stays)
+			what := fmt.Sprintf("%s part of a %s row", state, stays)
 			row := a.waitingAt(table, held, outbox.Message{Topic: "several", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}})
 			part := a.part(state, row, "a", "b,c")
 			part.Attempts, part.Crashes, part.Error = 3, 1, "why"
@@ -99,22 +99,22 @@ func settleForSome(t testing.TB, table Table) {
 				}
 			}
 			if left := rows[len(rows)-1]; left.Attempts != row.Attempts || left.Crashes != row.Crashes || left.LastError != "" || !left.Message.AvailableAt.Equal(row.Message.AvailableAt) {
-				t.Errorf("%s: left of the row %+v is %+v", what, row, left)
+				t.Errorf("%s: the row was %+v and is now %+v", what, row, left)
 			}
 			if got, again := a.settle(part), (storage.Settled{Missing: 1}); got != again {
-				t.Errorf("%s, settled once more: %+v, want %+v", what, got, again)
+				t.Errorf("%s, settled again: %+v, want %+v", what, got, again)
 			}
-			a.wantParts(what+", settled once more", row.ID, want...)
+			a.wantParts(what+", settled again", row.ID, want...)
 			a.mustSettle(a.as(storage.StateDone, a.waiting(row.ID, "b,c")))
 			want[len(want)-1] = "b,c done"
-			a.wantParts(what+", and then by the others", row.ID, want...)
+			a.wantParts(what+", and then settled for the other sinks", row.ID, want...)
 		}
 	}
 }
 
-// If delivered rows aren't kept, no separate row is written for a delivery. For other states one
-// is.
-func settleForSomeUnkept(t testing.TB, table Table) {
+// If delivered rows aren't kept, no separate row is written for a delivery, but one is written for
+// each other state.
+func settleForSomeWithoutDoneRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several"})
 	for _, part := range []storage.Settlement{a.part(storage.StateDone, row, "a", "b,c"), a.part(storage.StateError, row, "b", "c")} {
@@ -130,9 +130,10 @@ func settleForSomeUnkept(t testing.TB, table Table) {
 	a.wantParts("without done rows", row.ID, "b error", "c pending")
 }
 
-// A settlement for some sinks requires the lane's lease, the message and the sinks that it names.
-// By rows none is possible. If other settlements in its batch fail, it still changes its rows.
-func settleForSomeKeeps(t testing.TB, table Table) {
+// A settlement for some sinks changes the row only under the lane's lease, and only if the row has the
+// settlement's message id and sinks. By rows such a settlement is an error. If other settlements of
+// the batch are fenced or missing, it still changes its row.
+func settleForSomeRequires(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
 		row, other := a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, held, outbox.Message{Topic: "several"})
@@ -144,31 +145,31 @@ func settleForSomeKeeps(t testing.TB, table Table) {
 		message.MessageID = other.Message.ID
 		want := storage.Settled{Changed: 1, Fenced: 1, Missing: 2}
 		if got := a.settle(fenced, sinks, a.part(storage.StateRetry, other, "a", "b"), message); got != want {
-			t.Errorf("another fence, other sinks, another message and one that holds: %+v, want %+v", got, want)
+			t.Errorf("with another fence, other sinks, a correct one, and another message: %+v, want %+v", got, want)
 		}
 		last := a.as(storage.StateDone, row)
 		last.Sinks = "b"
 		if got, missing := a.settle(last), (storage.Settled{Missing: 1}); got != missing {
-			t.Errorf("for the last sink, of a row with others: %+v, want %+v", got, missing)
+			t.Errorf("settled for the last sink, while the row has others: %+v, want %+v", got, missing)
 		}
 		state := map[bool]string{false: "pending", true: "retry"}[held]
 		a.wantParts("with another fence, other sinks, another message", row.ID, state)
-		a.wantParts("beside those", other.ID, "a retry", "b "+state)
+		a.wantParts("in the same batch", other.ID, "a retry", "b "+state)
 	}
 	id := a.waitingAt(table, false, outbox.Message{Topic: "several"}).Message.ID
 	for name, wrong := range map[string]storage.Settlement{
-		"nobody": {Left: "b"}, "nothing left": {For: "a"}, "all left": {For: "a", Left: "b", Sinks: "b"}, "by rows": {For: "a", Left: "b", Token: "t"},
+		"without For": {Left: "b"}, "without Left": {For: "a"}, "whose row has only Left": {For: "a", Left: "b", Sinks: "b"}, "by rows": {For: "a", Left: "b", Token: "t"},
 	} {
 		wrong.MessageID, wrong.State = id, storage.StateDone
 		if _, err := a.store.Settle(t.Context(), a.name, true, []storage.Settlement{wrong}); err == nil {
-			t.Errorf("a settlement for %s is no error", name)
+			t.Errorf("a settlement %s is no error", name)
 		}
 	}
 }
 
 // A message may have a waiting row for each of its sinks. A settlement changes only the row with
 // its sinks.
-func partsAreSettledApart(t testing.TB, table Table) {
+func partsAreSettledSeparately(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	states := []storage.State{storage.StateDone, storage.StateError, storage.StateRetry, storage.StateDiscarded}
 	var settlements []storage.Settlement
@@ -194,14 +195,14 @@ func partsAreSettledApart(t testing.TB, table Table) {
 	}
 	for _, s := range settlements[1:] {
 		if got, want := a.settle(s), (storage.Settled{Missing: 1}); s.State != storage.StateRetry && got != want {
-			t.Errorf("settled %q as %s once more: %+v, want %+v", s.Sinks, s.State, got, want)
+			t.Errorf("settled %q as %s again: %+v, want %+v", s.Sinks, s.State, got, want)
 		}
 	}
 }
 
-// A batch may settle rows for some sinks and other rows as a whole, with or without named sinks. It
-// may not settle a row for some sinks and once more.
-func settlePartsBesideWholes(t testing.TB, table Table) {
+// A batch may settle some rows for some of their sinks and other rows as a whole. It may not settle
+// one row for some sinks and then again.
+func settlePartsAndWholeRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
 		row, other, third := a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, false, outbox.Message{Topic: "several"})
@@ -218,7 +219,7 @@ func settlePartsBesideWholes(t testing.TB, table Table) {
 		fourth.Sinks, other.Sinks = "b", "b"
 		a.mustSettle(last, a.as(storage.StateDiscarded, fourth), a.part(storage.StateRetry, a.waitingAt(table, false, outbox.Message{Topic: "several"}), "a", "b"))
 		a.wantParts("one sink after the other", row.ID, "a done", "b retry", "c error")
-		a.wantParts("beside it", other.ID, "a done", "b "+map[bool]string{false: "pending", true: "retry"}[held])
+		a.wantParts("another row of the batch", other.ID, "a done", "b "+map[bool]string{false: "pending", true: "retry"}[held])
 		a.wantParts("as a whole", third.ID, "done")
 		a.wantParts("discarded", fourth.ID)
 	}
@@ -226,7 +227,7 @@ func settlePartsBesideWholes(t testing.TB, table Table) {
 
 // All calls that read rows return their sinks. A blocked key is returned once for each topic and
 // sinks.
-func readersTellSinks(t testing.TB, table Table) {
+func readsReturnTheSinks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	first, second := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"}), a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})
 	a.mustSettle(a.part(storage.StateRetry, first, "b", "a"), a.part(storage.StateRetry, second, "b", "a"))
@@ -239,7 +240,7 @@ func readersTellSinks(t testing.TB, table Table) {
 			got = append(got, fmt.Sprint(slices.Index([]int64{first.ID, second.ID, third.ID}, row.ID), row.Sinks))
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("%s are %q, want %q", what, got, want)
+			t.Errorf("%s: rows and sinks %q, want %q", what, got, want)
 		}
 	}
 	want("pending", a.pending(), "0a", "1a", "2e")
@@ -294,12 +295,12 @@ func filterBySink(t testing.TB, table Table) {
 		for _, info := range a.list(storage.Filter{Sink: sink}) {
 			got = append(got, info.Row)
 		}
-		wantIDs(t, "of sink "+sink, ids(got), want)
+		wantIDs(t, "listed by sink "+sink, ids(got), want)
 	}
 }
 
 // An operator's change of a message that is parked for one sink doesn't affect the other sinks.
-func operateOnParts(t testing.TB, table Table) {
+func operatorsChangeOnePart(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for what, change := range map[string]func(storage.Filter) int{"retry": a.requeue, "retry (skip)": a.skip, "retry (discard)": a.discard, "": a.discard} {
 		row := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k" + what})
@@ -316,21 +317,21 @@ func operateOnParts(t testing.TB, table Table) {
 		if what == "" {
 			want = []string{"a error", "c error"}
 		}
-		a.wantParts("changed for b to "+what, row.ID, want...)
+		a.wantParts("changed for sink b to "+what, row.ID, want...)
 		filter.Sink, filter.Limit = "", 1
 		if n := change(filter); n != 1 {
-			t.Errorf("%q changed %d rows of one message up to one, want 1", what, n)
+			t.Errorf("%q with a limit of 1 changed %d rows of one message, want 1", what, n)
 		}
 		errors := len(a.list(storage.Filter{IDs: filter.IDs, State: storage.StateError}))
 		if errors != 1 {
-			t.Errorf("%q has left %d of the others parked, want 1", what, errors)
+			t.Errorf("%q left %d of the other rows parked, want 1", what, errors)
 		}
 	}
 }
 
 // A page of a listing that reaches its limit of bytes ends with all rows of a message, because the
 // next page begins after that message.
-func pagesKeepParts(t testing.TB, table Table) {
+func listPageHasAllParts(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Payload: []byte("some bytes")})
 	a.waitingAt(table, false, outbox.Message{Topic: "several"})
@@ -343,8 +344,8 @@ func pagesKeepParts(t testing.TB, table Table) {
 	wantIDs(t, "a page of one byte", ids(got), []int64{row.ID, row.ID, row.ID})
 }
 
-// By rows only one of the rows of a message is moved back at a time.
-func returnsOnePart(t testing.TB, table Table) {
+// By rows Reclaim moves back only one of a message's rows at a time.
+func reclaimMovesOnePart(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})
 	a.mustSettle(a.part(storage.StateRetry, row, "a", "b"))
@@ -361,7 +362,7 @@ func returnsOnePart(t testing.TB, table Table) {
 		b.mustSettle(claimed(token, storage.StateDone, rows[0]))
 	}
 	if !sinks["a"] || !sinks["b"] {
-		t.Errorf("of the sinks a and b were claimed %v", sinks)
+		t.Errorf("claimed rows of the sinks %v, want a and b", sinks)
 	}
 	b.wantParts("claimed one after the other", row.ID, "a done", "b done")
 }

@@ -24,7 +24,7 @@ func statusCounts(t testing.TB, table Table) {
 	write(t, table, outbox.Message{Topic: "due"}, outbox.Message{Topic: "plain"}, outbox.Message{Topic: "later", AvailableAt: time.Now().Add(time.Hour)})
 	for _, row := range a.pending() {
 		if row.Message.Topic == "due" {
-			a.mustSettle(a.as(storage.StateScheduled, row)) // it is due, so it counts as pending
+			a.mustSettle(a.as(storage.StateScheduled, row)) // the row is due, so it counts as pending
 		}
 	}
 	eventually(t, "the other relay is dead", func() bool { return len(a.beat(storage.ByLanes, long).Relays) == 1 })
@@ -40,7 +40,7 @@ func statusCounts(t testing.TB, table Table) {
 		t.Errorf("topics are %v, want %v", s.Topics, want)
 	}
 	if s.Claim != storage.ByLanes || s.LanesLeased != storage.Lanes {
-		t.Errorf("claimed by %q, %d lanes are leased", s.Claim, s.LanesLeased)
+		t.Errorf("the claim mode is %q and %d lanes are leased", s.Claim, s.LanesLeased)
 	}
 	wantRelays(t, s.Relays)
 }
@@ -52,10 +52,10 @@ func wantRelays(t testing.TB, relays []storage.RelayInfo) {
 	}
 	a, dead := relays[0], relays[1]
 	if !a.Alive || dead.Alive || a.Lanes != storage.Lanes || dead.Lanes != 0 {
-		t.Errorf("a holds all lanes and lives, dead doesn't: %+v", relays)
+		t.Errorf("want a alive with all lanes, and dead neither: %+v", relays)
 	}
 	if a.Host != "host of a" || a.Version != "v1" || a.Claim != storage.ByLanes || a.Since.IsZero() || a.LastHeartbeat.Before(a.Since) {
-		t.Errorf("a is %+v", a)
+		t.Errorf("relay a is %+v", a)
 	}
 }
 
@@ -65,24 +65,24 @@ func statusCountsClaims(t testing.TB, table Table) {
 	write(t, table, plain(5)...)
 	a.claim(storage.ClaimRequest{Token: "one", Limit: 2})
 	if s := a.status(); s.Counts[storage.StatePending] != 3 || s.Counts[storage.StateClaimed] != 2 || s.Claim != storage.ByRows {
-		t.Errorf("2 of 5 rows are claimed: %+v", s)
+		t.Errorf("2 of 5 rows are claimed; the status is %+v", s)
 	}
 }
 
 // The oldest pending row is the oldest row that could be delivered now.
-func statusTellsTheOldest(t testing.TB, table Table) {
+func statusShowsTheOldest(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	states := a.oneOfEach(table)
 	a.mustSettle(a.as(storage.StateDone, a.row(states[storage.StatePending])))
 	write(t, table, outbox.Message{Topic: "later", AvailableAt: time.Now().Add(time.Hour)})
 	if got := a.status().OldestPending; got != 0 {
-		t.Errorf("nothing can be delivered now, the oldest pending row is of %v ago", got)
+		t.Errorf("no row can be delivered now, but the oldest pending row has the age %v", got)
 	}
 	start := time.Now()
 	write(t, table, plain(1)...)
-	eventually(t, "the oldest pending row gets old", func() bool { return a.status().OldestPending > short })
+	eventually(t, "the oldest pending row is older than the short lease", func() bool { return a.status().OldestPending > short })
 	write(t, table, plain(1)...)
 	if got := a.status().OldestPending; got <= short || got > time.Since(start)+slack {
-		t.Errorf("the oldest pending row is of %v ago, and was written %v ago", got, time.Since(start))
+		t.Errorf("the oldest pending row has the age %v, and was written at most %v ago", got, time.Since(start))
 	}
 }

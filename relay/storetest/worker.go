@@ -16,16 +16,16 @@ const (
 	patience = 6 * time.Minute // the limit for waiting on asynchronous results
 	pause    = 3 * time.Millisecond
 
-	// slack is how much before its due time something may happen, because databases store times in
-	// milliseconds, some of them rounded.
+	// slack is how much too early a timed event may be, because databases store times in milliseconds
+	// and some of them round.
 	slack = 5 * time.Millisecond
 
 	plenty      = 10_000  // rows
 	plentyBytes = 1 << 30 // of payload
 )
 
-// worker is a relay that works on the table. Its methods may be called only by the test's
-// goroutine, because they end the test when the store fails.
+// worker is a relay of a check. Only the test's goroutine may call its methods, because they end the
+// test when the store fails.
 type worker struct {
 	testing.TB
 	store  Store
@@ -71,7 +71,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for start := time.Now(); !condition(); time.Sleep(pause) {
 		if time.Since(start) > patience {
-			t.Fatalf("waited %v in vain for this: %s", patience, what)
+			t.Fatalf("waited %v without success until %s", patience, what)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func (w *worker) allAs(state storage.State, rows []storage.Row) []storage.Settle
 	return settlements
 }
 
-// settle settles rows and keeps delivered rows.
+// settle settles rows. Delivered rows are kept.
 func (w *worker) settle(settlements ...storage.Settlement) (counts storage.Settled) {
 	w.Helper()
 	w.do("settle", func(ctx context.Context) (err error) {

@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// Many writers commit or roll back concurrently, after a time in which the reader has read other
-// rows. No page may have been wrong about the rows that appear.
+// Many writers commit or roll back concurrently, each after the reader has read other rows. The safe
+// id and LateAfter of each page must be true, and the last page has all committed rows.
 func manyWriters(t testing.TB, table Table) {
 	const writers, each = 6, 12
 	r := newReader(t, table, "reader")
