@@ -106,14 +106,14 @@ func (b *blockedKeys) forgetSoon(k *key) {
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
-		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || k.reader().known[k.blockedBy] != nil {
+		if b.count <= b.most || !k.blocked || l.lost || k.inFlight > 0 || len(k.items) > 0 || len(k.outcomes) > 0 || k.reader().known[k.blockedBy] != nil {
 			continue
 		}
 		if k.dropped {
 			k.reader().leaveOut(k.resumeFrom + 1)
 		}
 		k.blocked, k.dropped, l.keysUnknown = false, false, true
-		delete(k.reader().keys, k.ref.key)
+		l.forget(k)
 		b.count--
 		b.forgotten++
 	}

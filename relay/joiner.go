@@ -19,31 +19,18 @@ import (
 // row has at most one settlement in progress, which names the sinks that the row has in the table before and after it. A sink
 // whose outcome isn't written remains named, so that the next holder of the lane sends to it.
 type joiner struct {
-	names    []string           // the names of the sinks, by queue
-	patience time.Duration      // how long a delivery waits for the other sinks of its row; 0 once the relay stops
-	lines    map[line][]arrival // outcomes that were not returned yet, in order; only the first of each line is offered to its row
-	waiting  []arrival          // deliveries that wait for the other sinks of their rows, ordered by time; some may have been returned meanwhile
-	count    int                // outcomes that were not returned yet, including outcomes without a key
+	names    []string      // the names of the sinks, by queue
+	patience time.Duration // how long a delivery waits for the other sinks of its row; 0 once the relay stops
+	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time; some may have been returned meanwhile
+	count    int           // outcomes that were not returned yet, including outcomes without a key
 }
 
 // joinPatience is how long a delivery waits for the row's other sinks, so that the row is written once. It doesn't wait for a
 // sink that is down, that doesn't have the message in memory, or that this relay doesn't have.
 const joinPatience = 100 * time.Millisecond
 
-// line identifies a key of a sink in a lane. The outcomes of a line are written in order.
-type line struct {
-	lane *lane
-	keyRef
-}
-
-// arrival is an item with an outcome, and when that arrived.
-type arrival struct {
-	item *item
-	at   time.Time
-}
-
 func newJoiner(names []string) joiner {
-	return joiner{names: names, patience: joinPatience, lines: map[line][]arrival{}}
+	return joiner{names: names, patience: joinPatience}
 }
 
 // jointOf returns the shared state of a row's items, and which of the queues the row may enter. The row was read for these
@@ -68,8 +55,9 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	case row.Later && !row.Deferred || row.Holds != storage.NoHold: // the row is scheduled, skipped or discarded for all its sinks
 		return nil, queues[:1]
 	}
-	f := &joint{sinks: row.Sinks, left: storage.SplitSinks(row.Sinks)}
+	f := &joint{sinks: row.Sinks, left: storage.SplitSinks(row.Sinks), ready: make([]*item, 0, len(queues))}
 	if f.left == nil {
+		f.left = make([]string, 0, len(queues))
 		for _, queue := range queues {
 			f.left = append(f.left, j.names[queue])
 		}
@@ -85,10 +73,8 @@ func (f *joint) isOther(row *storage.Row) bool {
 
 // joins reports whether the item's outcome must be passed to add. Other outcomes are written directly.
 func (j *joiner) joins(it *item) bool {
-	return it.joint != nil || it.key != nil && len(j.lines[lineOf(it)]) > 0
+	return it.joint != nil || it.key != nil && len(it.key.outcomes) > 0
 }
-
-func lineOf(it *item) line { return line{it.lane, it.key.ref} }
 
 // add adds an item's outcome. Like the other methods it returns the items whose settlements may be written now, in this order.
 func (j *joiner) add(it *item, now time.Time) []*item {
@@ -96,35 +82,31 @@ func (j *joiner) add(it *item, now time.Time) []*item {
 	if it.key == nil {
 		return j.join(arrival{it, now}, now)
 	}
-	l := lineOf(it)
-	if j.lines[l] = append(j.lines[l], arrival{it, now}); len(j.lines[l]) > 1 {
+	if it.key.outcomes = append(it.key.outcomes, arrival{it, now}); len(it.key.outcomes) > 1 {
 		return nil
 	}
-	return j.next(l, now)
+	return j.next(it.key, now)
 }
 
-// next returns the first outcomes of a line as long as only one sink needs their messages, and offers the one after them to its
+// next returns the first outcomes of a key as long as only one sink needs their messages, and offers the one after them to its
 // row.
-func (j *joiner) next(l line, now time.Time) (write []*item) {
-	for len(j.lines[l]) > 0 {
-		first := j.lines[l][0]
+func (j *joiner) next(k *key, now time.Time) (write []*item) {
+	for len(k.outcomes) > 0 {
+		first := k.outcomes[0]
 		if first.item.joint != nil {
 			return append(write, j.join(first, now)...)
 		}
-		j.leave(l)
+		j.leave(k)
 		write = append(write, first.item)
 	}
 	return write
 }
 
-// leave removes the first outcome of a line, which is about to be returned.
-func (j *joiner) leave(l line) {
+// leave removes the first outcome of a key, which is about to be returned.
+func (j *joiner) leave(k *key) {
 	j.count--
-	rest := j.lines[l]
-	rest[0] = arrival{}
-	if j.lines[l] = rest[1:]; len(rest) == 1 {
-		delete(j.lines, l)
-	}
+	k.outcomes[0] = arrival{}
+	k.outcomes = k.outcomes[1:]
 }
 
 // join adds an outcome to its row.
@@ -211,10 +193,15 @@ func (j *joiner) late(now time.Time) (write []*item) {
 }
 
 // settle begins one settlement for some of a row's sinks. If it is for several, all of them delivered the message, and the
-// settlement has all their receipts. The next outcomes of their lines follow.
+// settlement has all their receipts. The next outcomes of their keys follow.
 func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
-	items = slices.SortedFunc(slices.Values(items), func(a, b *item) int { return a.slot - b.slot })
-	f.ready = slices.DeleteFunc(f.ready, func(it *item) bool { return slices.Contains(items, it) })
+	if len(items) == len(f.ready) {
+		f.ready = nil
+	} else {
+		items = slices.Clone(items)
+		f.ready = slices.DeleteFunc(f.ready, func(it *item) bool { return slices.Contains(items, it) })
+	}
+	slices.SortFunc(items, func(a, b *item) int { return a.slot - b.slot })
 	j.begin(f, items)
 	if first := &items[0].toWrite; len(items) > 1 {
 		var receipts []string
@@ -232,9 +219,8 @@ func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 			j.count--
 			continue
 		}
-		l := lineOf(it)
-		j.leave(l)
-		write = append(write, j.next(l, now)...)
+		j.leave(it.key)
+		write = append(write, j.next(it.key, now)...)
 	}
 	return write
 }

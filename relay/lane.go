@@ -123,7 +123,8 @@ func (l *lane) key(ref keyRef) *key {
 
 // forget deletes the key's state if nothing of it is needed any more.
 func (l *lane) forget(k *key) {
-	if k != nil && l.readers[k.ref.queue].keys[k.ref.key] == k && k.inFlight == 0 && len(k.items) == 0 && !k.blocked && !k.dropped {
+	if k != nil && !k.forgotten && k.inFlight == 0 && len(k.items) == 0 && len(k.outcomes) == 0 && !k.blocked && !k.dropped {
+		k.forgotten = true
 		delete(l.readers[k.ref.queue].keys, k.ref.key)
 	}
 }
@@ -134,13 +135,15 @@ func (l *lane) forget(k *key) {
 // that is to be retried or parked blocks its key: the later messages are dropped from memory, and only the position to read them
 // from is kept, so any number of them costs nothing.
 type key struct {
-	ref  keyRef
-	lane *lane
+	ref       keyRef
+	lane      *lane
+	forgotten bool // the lane has forgotten this state, and makes another one for the key's next message
 
-	items     []*item // waiting items, ordered by id
-	inFlight  int     // items in flight, and expired items whose settlement is not written
-	queued    bool    // it is in the queue
-	suspended *item   // an item that is suspended, or that its sink may have (dedup.go); nothing of the key is sent until that is resolved
+	items     []*item   // waiting items, ordered by id
+	inFlight  int       // items in flight, and expired items whose settlement is not written
+	queued    bool      // it is in the queue
+	suspended *item     // an item that is suspended, or that its sink may have (dedup.go); nothing of the key is sent until that is resolved
+	outcomes  []arrival // outcomes that the joiner has not returned yet, in order; only the first is offered to its row (joiner.go)
 
 	blocked      bool  // no item except blockedBy may be sent
 	blockedBy    int64 // the id of the message that blocks the key, or that blocked it last
@@ -220,15 +223,17 @@ func (k *key) mustWait() bool {
 // the reads that began before that have ended, since they may return the row. The loop owns it; while it is in flight, a worker
 // does.
 type item struct {
-	row   storage.Row
+	// The fields that every step of the loop reads come first, next to the row's id, because a drain is limited by cache misses.
 	lane  *lane      // nil by rows
-	token string     // by rows: the token of its claim
 	queue *sinkQueue // nil: the row is settled without being sent
-	slot  int        // by lanes: the index of its reader
-	joint *joint     // the state that it shares with the row's other items; nil: this item represents the whole row
 	key   *key       // nil: the message has no key
+	joint *joint     // the state that it shares with the row's other items; nil: this item represents the whole row
+	slot  int        // by lanes: the index of its reader
 	stage stage
 	bytes int // its size in its queue's buffer
+
+	row   storage.Row
+	token string // by rows: the token of its claim
 
 	toWrite result // the outcome to write; set from inSettle on
 
@@ -266,6 +271,12 @@ type joint struct {
 
 	writing  []*item // items whose outcomes are being written by one settlement: the settlement of the first item
 	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty: it is for all remaining sinks
+}
+
+// arrival is an item with an outcome, and when that arrived.
+type arrival struct {
+	item *item
+	at   time.Time
 }
 
 // result is the outcome of an item, as its settlement writes it.
@@ -322,21 +333,21 @@ func (it *item) suspected() bool {
 
 // unsendable returns why the item must be parked instead of sent; nil: it can be sent.
 func (it *item) unsendable() *sinks.Outcome {
-	var why sinks.Outcome
 	switch {
 	case it.row.Malformed != "":
-		why = sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.Malformed)
+		why := sinks.Fail(sinks.Reject, sinks.ReasonInvalid, it.row.Malformed)
+		return &why
 	case it.suspected():
 		crashes := it.lane.journaled.suspects[it.ref()]
 		if it.row.Crashes = max(it.row.Crashes, crashes); crashes < maxCrashes {
 			return nil
 		}
 		delete(it.lane.journaled.suspects, it.ref())
-		why = sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d consecutive relays died while they were sending this message and nothing else", crashes))
+		why := sinks.Fail(sinks.Reject, sinks.ReasonCrash, fmt.Sprintf("%d consecutive relays died while they were sending this message and nothing else", crashes))
+		return &why
 	default:
 		return nil
 	}
-	return &why
 }
 
 // commitUnknown reports whether this outcome is the first after which the handler's transaction may have been committed.

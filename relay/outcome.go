@@ -203,7 +203,13 @@ func (e *engine) mayStay(it *item) bool {
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
 	for _, it := range items {
+		together := it.together()
 		e.finish(it, states)
+		for _, it := range together {
+			if it.key != nil {
+				it.lane.forget(it.key)
+			}
+		}
 	}
 	e.work.retried, e.work.parked = e.work.retried+states[storage.StateRetry], e.work.parked+states[storage.StateError]
 	e.options.Observer.Settled(counts, states)
