@@ -12,7 +12,7 @@ import (
 // A nack means that one of the queues of a message has rejected it, because the queue is full or failed.
 // Other queues may have accepted the message, and get it again with each repetition. So after two
 // consecutive nacks, the sink publishes nothing with this exchange and routing key for a while, and then
-// one message at a time until the broker confirms one. After a first nack, the message is only a retry.
+// one message at a time until the broker confirms one. After a single nack, the message is just retried.
 
 // destination is an exchange and a routing key.
 type destination struct{ exchange, routingKey string }
@@ -26,8 +26,8 @@ type full struct {
 
 // closure is the state of a destination whose messages are nacked.
 type closure struct {
-	since  time.Time // start of the Send of the nack before the last one; after one nack, equal to began
-	began  time.Time // start of the Send of the last nack
+	since  time.Time // start of the Send that had the last nack but one; equal to began if only one occurred
+	began  time.Time // start of the Send that had the last nack
 	until  time.Time // nothing is published before this time
 	tries  int       // consecutive nacks
 	trying bool      // a message was published since the last nack
@@ -36,9 +36,10 @@ type closure struct {
 const (
 	firstPause   = time.Second
 	longestPause = time.Minute
+	forgetAfter  = time.Hour // how long a destination without another nack is remembered; longer than a relay waits between attempts by default
 )
 
-// pauseAfter returns the pause after consecutive nacks.
+// pauseAfter returns the pause after this number of consecutive nacks; the first nack does not count.
 func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
@@ -68,8 +69,8 @@ func (f *full) nacked(to destination, began time.Time) {
 	defer f.mu.Unlock()
 	c, now := f.closed[to], time.Now()
 	if c == nil {
-		for other, c := range f.closed { // drop old entries to which nothing was sent since
-			if now.Sub(c.until) > longestPause {
+		for other, c := range f.closed {
+			if now.Sub(c.began) > forgetAfter {
 				delete(f.closed, other)
 			}
 		}
@@ -98,7 +99,8 @@ func (f *full) works() {
 	f.delivered = time.Now()
 }
 
-// look returns the state of a destination, and whether messages for others were confirmed since.
+// look returns the state c of a destination, and whether messages for other destinations were confirmed
+// after c.since.
 func (f *full) look(to destination) (c closure, others bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,11 +112,11 @@ func (f *full) look(to destination) (c closure, others bool) {
 
 const fullDetail = "the broker rejected the message (nack): one of its queues is full or failed"
 
-// apart decides the outcomes of nacked messages, when all other messages have their outcomes. After the
-// first nack of a destination, they are a retry. If messages for other destinations were confirmed
-// meanwhile, the nacked messages are postponed. Otherwise the sink is unavailable. If the destination had
-// more than two nacks, only the first such message is unavailable. The others are postponed, to make room
-// for messages for other destinations.
+// apart decides the outcomes of nacked messages, after all other messages have their outcomes. After the
+// first nack of a destination, its messages are retried. After further nacks, they are postponed if
+// messages for other destinations were confirmed since the previous nack; otherwise they are unavailable.
+// But if the destination had more than two nacks, only the first nacked message is unavailable, and the
+// others are postponed to make room for messages for other destinations.
 func (s *Sink) apart(b *batch) {
 	if slices.ContainsFunc(b.outcomes, func(o sinks.Outcome) bool { return o.Result == sinks.Delivered }) {
 		s.full.works()

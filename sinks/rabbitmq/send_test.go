@@ -346,6 +346,23 @@ func TestFullQueueBehindAFanOutExchange(t *testing.T) {
 	}
 }
 
+// TestTwoFullQueues: each of several full queues is recognised, although their messages are nacked in turn. Otherwise every nack
+// would be a queue's first one, after which the message is retried and its attempts end, and it would be parked.
+func TestTwoFullQueues(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	c := b.client(t)
+	one, two := c.queue("classic", alwaysFull), c.queue("classic", alwaysFull)
+	sink := opened(t, b.options())
+	send := func() []sinks.Outcome { return sink.Send(t.Context(), []sinks.Message{to(one, "a"), to(two, "b")}) }
+	expect(t, send(), always("retry server_error"))
+	for i, outcome := range send() {
+		if outcome.Result == sinks.Retry {
+			t.Errorf("queue %d, second nack: %+v, want that its messages wait uncharged", i+1, outcome)
+		}
+	}
+}
+
 // TestFullQueueHoldsUpNoOther: messages for other queues are delivered, and those for the full queue when it has room again.
 func TestFullQueueHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
