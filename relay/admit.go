@@ -9,11 +9,11 @@ import (
 
 // Admission. A pending row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from
 // which the row will be read again. A deferred row that doesn't enter memory is found again by its time. What must hold: every
-// pending row that a reader has passed is in memory or above such a position. A row is in memory at most once. It leaves memory
-// only when no read in progress can return it.
+// pending row that a reader has passed is in memory or above such a position. For each sink, a row is in memory at most once. It
+// leaves memory only when no read in progress can return it.
 
 // admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
-// ignored. If a sink is full or a key is blocked, the reader remembers where to read the row later.
+// ignored. If a sink is full or the row's key is blocked, the sink's reader remembers from where to read the row later.
 func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 	queues := e.engine.routes.queuesOf(row.Message.Topic, row.Sinks)
 	var f *joint
@@ -26,7 +26,7 @@ func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 	return taken
 }
 
-// admitTo admits a row for one of its sinks. If several sinks need the row, f is their common state.
+// admitTo admits a row for one of its sinks. If several sinks need the row, f is the state that its items share.
 func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	r := &l.readers[queue]
 	var meets meeting
@@ -35,7 +35,7 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	}
 	a := r.offer(row, meets)
 	if a == rowUnasked {
-		if !e.blocked.recall(l, keyRef{queue, row.Message.Key}) { // whether the key is blocked is not known
+		if !e.blocked.recall(l, keyRef{queue, row.Message.Key}) { // it isn't known whether the key is blocked
 			r.stopBefore(row)
 			a = rowStopped
 		} else {
@@ -75,7 +75,7 @@ func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // usually it is settled without being sent; otherwise take checks the room
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // usually the row isn't sent, only settled; otherwise take checks the room
 		room = 1
 	}
 	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
@@ -88,7 +88,7 @@ func (e *byLanes) roomFor(q *sinkQueue, row *storage.Row) int {
 	return q.room()
 }
 
-// take puts a row into memory that a reader has accepted.
+// take puts a row that its reader has accepted into memory.
 func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	q := e.engine.queues[queue]
 	var k *key // nil: the message has no key
@@ -124,8 +124,8 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	return true
 }
 
-// skipOrDiscard carries out an operator's decision about a parked row that blocks its key. Once that is written, the key resumes
-// where it was blocked.
+// skipOrDiscard carries out an operator's decision about a parked row that blocks its key. When the row's new state is written,
+// the key is unblocked.
 func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 	it := &item{row: *row, lane: l, slot: queue, key: k, stage: inSettle, idGeneration: e.late.numberingOf(row)}
 	l.add(it)
@@ -138,7 +138,7 @@ func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 }
 
 // waitForSameID makes a row wait for the item in memory that has the same id. When that item has left memory, the row is read
-// again. The later rows of its key wait, too.
+// again. The later rows of the row's key wait, too.
 func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	it.idCollision = true
 	if row.Message.Key == "" {
@@ -170,8 +170,8 @@ func (r *lateRows) numberingOf(row *storage.Row) int {
 	return r.idGeneration
 }
 
-// settled removes an item whose settlement is written, and continues what waited for that. A read in progress may return the row
-// from an older snapshot, so until the read has ended the item stays known.
+// settled removes an item whose settlement is written, and continues its key if the key waited for the settlement. A read in
+// progress may return the row from an older snapshot, so the item stays known until that read has ended.
 func (e *byLanes) settled(it *item) {
 	if e.engine.poll.under > 0 {
 		e.settledDuringRead = append(e.settledDuringRead, it)
@@ -198,8 +198,8 @@ func (e *byLanes) settled(it *item) {
 	}
 }
 
-// dueSooner moves the next read of deferred rows forward to the time when the next known one becomes due. The database's clock
-// may be slightly behind.
+// dueSooner schedules the next read of deferred rows for the time when the next known one becomes due, unless it is scheduled
+// earlier. If that time has passed, deferred rows are read once more now: the database's clock may be slightly behind.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {
 		e.engine.poll.dueAt = earliest(e.engine.poll.dueAt, e.due.next)
@@ -208,15 +208,15 @@ func (e *byLanes) dueSooner(now time.Time) {
 	}
 }
 
-// giveUp drops a waiting item, to be read again: when its key is unblocked if another message blocks it, otherwise with the
-// lane's new rows.
+// giveUp drops a waiting item, which will be read again: with the other dropped rows of its key if another message blocks the
+// key, otherwise with the lane's new rows.
 func (e *byLanes) giveUp(it *item) {
 	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
 		e.blocked.leaveBehind(it)
 		return
 	}
 	if !it.row.Deferred {
-		it.lane.readers.rewind(it.row.ID - 1) // all readers, so that the lane's next holder reads for its sinks together
+		it.lane.readers.rewind(it.row.ID - 1) // all readers, so that the lane's next holder reads for all sinks together
 		e.held.rewound = true
 	}
 	if it.key != nil {

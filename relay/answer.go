@@ -2,14 +2,14 @@ package relay
 
 import "github.com/rowrelay/rowrelay/sinks"
 
-// Classes of answers, which don't depend on earlier answers.
+// Classes of answers. An answer's class doesn't depend on earlier answers.
 
-// isFinal reports whether the rejection is certainly the message's own.
+// isFinal reports whether the message itself is certainly the cause of its rejection.
 func isFinal(outcome *sinks.Outcome) bool {
 	return outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonExhausted || outcome.Reason == sinks.ReasonCrash
 }
 
-// isUnanswered reports whether the destination gave no answer, so that it may have the message.
+// isUnanswered reports whether the destination gave no answer. The destination may have the message nevertheless.
 func isUnanswered(outcome *sinks.Outcome) bool {
 	return outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout)
 }

@@ -7,22 +7,24 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Sinks that are set apart. While a sink is behind, its readers read its rows separately until it has caught up. Meanwhile the
-// pages that all sinks share return its rows for nothing; for a sink that is down these may be millions. So the sink is set
-// apart: shared pages exclude the topics that only this sink takes, and don't move its readers. The pages that its own readers
-// read exclude the other sinks' topics in the same way.
+// Sinks that are set apart. While a sink is behind, its readers read separately until it has caught up. Meanwhile the pages that
+// all sinks share also return the sink's rows, without effect; if the sink is down, these may be millions of rows. So the sink is
+// set apart: shared pages exclude the topics that only this sink takes, and don't move its readers. In the same way, the pages
+// that are read for this sink alone exclude the topics that only other sinks take.
 //
-// The database still walks over the rows that a page excludes. So such a page covers a limited range of ids, which is adjusted so
-// that its statement takes about 100 ms at most.
+// The database still walks over the rows that a page excludes. So a page that excludes topics covers only a limited range of ids.
+// The range is adjusted so that the page's statement takes at most about 100 ms.
 //
 // What must hold: a page that excludes a sink's topics does not move this sink's readers.
 
-// mostPassed is how many rows shared pages may return for nothing for a sink that is behind before the sink is set apart.
+// mostPassed limits the rows that shared pages return without effect because their sink is behind. When this number is reached,
+// the sink is set apart.
 const mostPassed = 500
 
-// setApart decides which sinks the next shared page excludes: a sink that is failing while others are up, if it has less room
-// than a page may fill; and a sink that is behind, once pages have returned mostPassed of its rows for nothing. A sink rejoins
-// the others when it has caught up in all lanes. A sink that shares all its topics with others is never set apart.
+// setApart decides which sinks the next shared page excludes. A sink is set apart if it is failing while others are up, and has
+// less room than a page may fill. It is also set apart if pages have returned mostPassed of its rows without effect while it was
+// behind. A sink rejoins the others when it has caught up in all lanes. A sink that shares all its topics with others is never
+// set apart.
 func (e *byLanes) setApart() {
 	up := anyUp(e.engine.queues)
 	for _, q := range e.engine.queues {
@@ -52,7 +54,8 @@ func (e *byLanes) leaveApart(f *fetch) {
 	}
 }
 
-// leaveOut makes a page exclude the topics of the sinks that it isn't for, and limits it to a range of ids.
+// leaveOut makes a page for some sinks exclude the topics that only the other sinks take (ownTopics). A page that excludes topics
+// is also limited to a range of ids.
 func (e *byLanes) leaveOut(f *fetch) {
 	for queue, own := range e.engine.routes.ownTopics {
 		if !f.reads(queue) {
@@ -70,13 +73,13 @@ func (e *byLanes) leaveOut(f *fetch) {
 	f.positions = lowestOf(f.positions, int64(e.pageStride))
 }
 
-// isStretch reports whether the page ended at the end of its range, below the last id, so that more rows may exist.
+// isStretch reports whether the page ended at the end of its range, below the last id, so more rows may exist above.
 func (f *fetch) isStretch() bool {
 	return !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Until > 0 && p.Until < f.page.LastID })
 }
 
-// learnStride adjusts the range of the next page that excludes rows. A page that ended early counts only if it was slow: it may
-// have been fast because it ended early.
+// learnStride adjusts the range of the next page that excludes topics. A page that ended early counts only if it was slow, since
+// a fast one may have been fast because it ended early.
 func (e *byLanes) learnStride(f *fetch) {
 	whole := !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool {
 		return p.Until-p.After >= int64(e.pageStride) && p.Until <= f.page.LastID

@@ -10,11 +10,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// base is what all parts of the engine share: the store, the options, and reporting of errors. Any goroutine may use it.
+// base has what all parts of the engine share: the store, the options, and the reporting of errors. Any goroutine may use it.
 type base struct {
 	store       storage.Store
 	options     Options
-	callTimeout time.Duration // the time-out of a database call: the lease, at least 5 s
+	callTimeout time.Duration // the time-out of a database call: as long as a lease, but at least 5 s
 	health      *health
 	logLimiter  logLimiter
 }
@@ -37,7 +37,8 @@ func (b *base) reached(call string, began time.Time, err error) {
 	}
 }
 
-// failed reports the error of a stage, which will try again. It logs a lasting failure at intervals.
+// failed reports a failed database call, which the given stage will repeat. If failures continue, it logs them only once per
+// quietTime.
 func (b *base) failed(stage string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -61,7 +62,7 @@ func (b *base) tried(l *lasting, err error) {
 	}
 }
 
-// backAfter is how long every call must have failed before the database's return is logged.
+// backAfter is the shortest outage of the database whose end is logged.
 const backAfter = time.Second
 
 // logBack logs that the database answers again.
@@ -74,7 +75,7 @@ func (b *base) logBack(silent time.Duration) {
 	}
 }
 
-// quietTime is how long a log line is suppressed after it was logged.
+// quietTime is how long similar log lines are suppressed after one was logged.
 const quietTime = 10 * time.Second
 
 // logLimiter keeps lasting failures from filling the log. It may be used concurrently.
@@ -88,7 +89,7 @@ type limitedLine struct {
 	more int
 }
 
-// allow reports whether a line may be logged now, and how many like it were suppressed since the last one.
+// allow reports whether a line may be logged now, and if so, how many similar lines were suppressed since the last one.
 func (q *logLimiter) allow(line string) (ok bool, more int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -105,7 +106,7 @@ func (q *logLimiter) allow(line string) (ok bool, more int) {
 	return true, l.more
 }
 
-// sleep waits for d, and reports whether the context is still alive.
+// sleep waits until d has passed or the context ends, and reports whether the context is still alive.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

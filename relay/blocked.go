@@ -7,24 +7,24 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Blocked keys. A message blocks its key while it waits for another attempt, is being parked, or is parked and holds its key. No
-// other message of the key is sent meanwhile: the later rows are dropped from memory, and the position to read them from is kept.
-// What must hold: either a blocked key is in memory, or its lane knows that it doesn't know all of them (keysUnknown); then the
-// database is asked about a key before a row of it is admitted.
+// Blocked keys. A message blocks its key while it waits for another attempt, is being parked, or is parked and holds its key.
+// Meanwhile no other message of the key is sent: its later rows are dropped from memory, and the position from which to read them
+// is kept. What must hold: a blocked key is in memory, unless keysUnknown is set for its lane. If it is set, the database is
+// asked about each key that isn't in memory before a row of the key is admitted.
 
 const (
 	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. Further keys are
-	// forgotten as soon as their retry is written. The database is then asked about each key that is read in their lanes, in one
-	// query for each page. So a million blocked keys need no more memory than these.
+	// forgotten as soon as their retry is written. After that, each page of their lanes needs one more query, which asks the
+	// database which of the page's keys are blocked. So even a million blocked keys need no more memory than this.
 	maxBlockedKeys = 10_000
 
-	// blockedInterval is how often the blocked keys of lanes that don't know all of theirs are read, and how often
-	// blockersTogether keys in memory are checked for whether the message that blocks them still exists.
+	// blockedInterval is the time between two reads of the blocked keys of lanes with keysUnknown. It is also the time between two
+	// checks whether the messages that block keys in memory still exist, for blockersTogether keys at a time.
 	blockedInterval  = 10 * time.Second
 	blockersTogether = 500
 )
 
-// blockedKeys is the engine's state about blocked keys.
+// blockedKeys keeps track of the blocked keys of all lanes.
 type blockedKeys struct {
 	held    *heldLanes
 	routes  *router
@@ -32,17 +32,18 @@ type blockedKeys struct {
 	poll    *polling
 	control *control // for the pauses
 
-	most       int                                      // the most keys in memory: maxBlockedKeys
-	count      int                                      // keys in memory
+	most       int                                      // the maximum number of blocked keys in memory: maxBlockedKeys
+	count      int                                      // blocked keys in memory
 	toForget   []*key                                   // keys to forget when the read in progress has ended
 	forgotten  int64                                    // counts forgotten keys, to detect whether any was forgotten during a read
 	resuming   []*key                                   // keys that were unblocked and have dropped rows to read
 	answers    map[storage.LaneKey][]storage.BlockedKey // the database's answers about a page's keys, while the page is merged
-	lanesAskAt time.Time                                // when the blocked keys of lanes that don't know all of theirs are read next
-	keysAskAt  time.Time                                // when the blockers of keys in memory are checked next
+	lanesAskAt time.Time                                // when the blocked keys of lanes with keysUnknown are read next
+	keysAskAt  time.Time                                // when the messages that block keys in memory are checked next
 }
 
-// block lets only this item of its key be sent. The items that wait behind it are dropped, and read again later.
+// block blocks the item's key, so that only this item of the key is sent. The key's other waiting items are dropped, and read
+// again later.
 func (b *blockedKeys) block(it *item) {
 	k := it.key
 	if k == nil || k.lane.lost {
@@ -75,9 +76,9 @@ func (h *heldLanes) drop(it *item) {
 	h.forget(it)
 }
 
-// unblock unblocks a key, and schedules a read of its dropped rows. If the database reported the key as blocked, another message
-// may block it, too, because after a failover two relays may each have written a retry. So the database is asked again before the
-// key continues.
+// unblock unblocks a key, and schedules a read of its dropped rows. If the database reported the key as blocked, a second message
+// may block it, too: after a failover, two relays may each have written a retry. So the database is asked again before the key
+// continues.
 func (b *blockedKeys) unblock(k *key) {
 	k.blocked = false
 	b.count--
@@ -90,7 +91,7 @@ func (b *blockedKeys) unblock(k *key) {
 }
 
 // forgetSoon forgets a blocked key if too many are in memory. A read in progress may return the key's rows, or an older answer
-// about the key, so like settled rows the key is forgotten when that read has ended.
+// about the key. So the key, like a settled row, is forgotten only when that read has ended.
 func (b *blockedKeys) forgetSoon(k *key) {
 	if k == nil || b.count <= b.most {
 		return
@@ -101,8 +102,8 @@ func (b *blockedKeys) forgetSoon(k *key) {
 	}
 }
 
-// forgetKeys forgets those keys of toForget whose retry is written and which have no items in memory. Their dropped rows become
-// part of the reader's gap.
+// forgetKeys forgets those keys of toForget whose retry is written and which have no items in memory. From then on the reader's
+// gap covers their dropped rows.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -121,9 +122,9 @@ func (b *blockedKeys) forgetKeys() {
 	b.toForget = b.toForget[:0]
 }
 
-// askFirst first keeps the database's answers about keys, if this read has asked. Then it lists in f.asked the keys that the
-// database must be asked about before the read is merged, and reports whether any exist: keys of rows whose lanes don't know all
-// their blocked keys, and unblocked keys that must be asked about again (fromDatabase). It never asks for the same key twice.
+// askFirst reports whether the database must be asked about keys before the read is merged, and lists these keys in f.asked. They
+// are keys of rows in lanes with keysUnknown, and unblocked keys that the database has reported as blocked (fromDatabase). If the
+// read has just asked, askFirst first stores the answers. It never asks about the same key twice.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -138,7 +139,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 		}
 	}
 	if f.kind == readUnrouted || f.kind == readBlockers {
-		return false // these admit no rows
+		return false // these reads admit no rows
 	}
 	f.asked = nil
 	asked := map[storage.LaneKey]bool{}
@@ -185,9 +186,9 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	return len(f.asked) > 0
 }
 
-// recall blocks a key that the lane doesn't know, if the database reported it as blocked. It returns false if the database wasn't
-// asked. If the message that blocked the key is in memory and the key isn't, the message was delivered, and the database doesn't
-// know that yet.
+// recall blocks a key if the database reported it as blocked. It returns false if the database wasn't asked about the key. A
+// reported message that is in memory, where it doesn't block the key any more, doesn't count: it was delivered, and the database
+// doesn't know that yet.
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
@@ -214,8 +215,8 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	return k
 }
 
-// mayContinue reports whether nothing blocks the key any more, so that its rows may be read. If the database reported the key as
-// blocked, it must have been asked again, and its answer may block the key again.
+// mayContinue reports whether nothing blocks the key any more, so that its rows may be read. If the database had reported the key
+// as blocked, it must have been asked again. The new answer may block the key again.
 func (b *blockedKeys) mayContinue(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked
@@ -223,9 +224,10 @@ func (b *blockedKeys) mayContinue(k *key) bool {
 	return !k.blocked && !k.fromDatabase
 }
 
-// pollBlocked returns a read about blocked keys, when one is due. One kind reads the blocked keys of lanes that don't know all of
-// theirs, because they were just acquired or had too many, if there is room. The other kind checks whether the messages that
-// block keys in memory still exist: somebody may have deleted one by SQL, and its key would wait for ever.
+// pollBlocked returns a read about blocked keys if one is due. One kind of read fetches the blocked keys of lanes with
+// keysUnknown, if there is room; these lanes were just acquired or had too many blocked keys. The other kind checks whether the
+// messages that block keys in memory still exist: if an operator deleted such a message by SQL, its key would otherwise wait for
+// ever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}
@@ -276,8 +278,9 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	return f
 }
 
-// mergeBlocked merges the blocked keys of lanes that don't know all of theirs. It ignores an answer that may be incomplete,
-// because it reached its limit or because keys were forgotten meanwhile. State in memory is newer than the answer.
+// mergeBlocked merges the list of blocked keys into lanes with keysUnknown. It ignores a list that may be incomplete, because it
+// reached its limit or because keys were forgotten meanwhile. Keys and messages in memory stay as they are, since their state is
+// newer than the list.
 func (b *blockedKeys) mergeBlocked(f *fetch) {
 	if len(f.blocked) >= f.limit || b.forgotten != f.forgotten {
 		return
@@ -299,7 +302,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 				continue
 			}
 			if first, ok := holders[l][ref]; !ok || blocked.ID < first {
-				holders[l][ref] = blocked.ID // the first of several is sent first
+				holders[l][ref] = blocked.ID // the first of several blocking messages is sent first
 			}
 		}
 	}
@@ -308,7 +311,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			b.blockAgain(l, ref, holder)
 		}
 		l.keysUnknown = false
-		if b.control.pauses == nil { // otherwise the gap may also be for paused rows
+		if b.control.pauses == nil { // otherwise the gap may also cover paused rows
 			for i := range l.readers {
 				l.readers[i].gap = none
 			}
@@ -316,8 +319,9 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 	}
 }
 
-// mergeBlockers unblocks keys whose blocking message is gone: its retry had been written before the read began, and the read
-// didn't find it. If other messages block the key, the one with the lowest id takes its place.
+// mergeBlockers unblocks keys whose blocking message is gone: the retry that blocks the key was written before the read began,
+// and the read didn't find it. If the read found other messages that block the key, the one with the lowest id blocks it from now
+// on.
 func (b *blockedKeys) mergeBlockers(f *fetch) {
 	first := map[*lane]map[keyRef]int64{}
 	for _, blocked := range f.blocked {

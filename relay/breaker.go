@@ -11,8 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The breaker of a sink decides what an answer means, whether the message or the destination is the cause of a failure, and whether the sink
-// is sent messages. It has no clock, channel, goroutine or store. The loop calls it and acts on what it returns.
+// breaker is the breaker of one sink. It decides what an answer means, whether the message or the destination is the cause of a
+// failure, and whether the sink is sent messages. It has no clock, channel, goroutine or store. The loop calls it and acts on
+// what it returns. In the drawing, K is BreakerThreshold, or more if keys usually fail between two deliveries (isEvident).
 //
 //	 Open     ┌────────┐   a failure   ┌─────────┐   K new keys fail   ┌──────┐  reopenAt, Open ok  ┌─────────┐
 //	────────▶ │ CLOSED │ ────────────▶ │ SUSPECT │ ──────────────────▶ │ OPEN │ ──────────────────▶ │ PROBING │
@@ -26,8 +27,8 @@ import (
 //
 // What must hold: a failure is charged only if one of these conditions holds.
 //
-//   - The message has failed before since it was read, and a send that began after that failure has delivered another message to the
-//     same destination, before the current send began.
+//   - The message has failed before, since it was read. After that failure, another send began and delivered a message to the same
+//     destination, and only then the current send began.
 //   - The message has failed alone for JudgeAloneAfter.
 //   - The sink has found the message invalid (isFinal).
 //   - BreakerThreshold is negative.
@@ -36,17 +37,17 @@ import (
 type breaker struct {
 	options      *SinkOptions
 	state        breakerState
-	openings     int // consecutive openings without a delivery between, for the back-off
+	openings     int // how often the breaker has opened since it was last closed, for the back-off
 	reopenAt     time.Time
 	suspectSince time.Time
-	last         sinks.Outcome // the last failure that the sink may be the cause of
+	last         sinks.Outcome // the last failure that the sink itself may have caused
 
 	turn         int64                   // the number of the last job that began
-	period       int                     // how often the breaker has opened; only two failures of the same period can charge a message
+	period       int                     // how often the breaker has opened; a failure repeats an earlier one only if both have the same period
 	destinations map[string]*destination // by name; "" is the sink itself
 	minute       minute
 	putOff       map[rowRef]*suspension // the failures of messages that left memory to make room and will return as retries
-	probed       map[string]struct{}    // topics whose messages found the sink unavailable since the last delivery
+	probed       map[string]struct{}    // topics of the messages for which the sink was unavailable, since the last delivery
 }
 
 type breakerState int
@@ -61,10 +62,10 @@ const (
 
 // destination is what the breaker knows about one of a sink's destinations.
 type destination struct {
-	delivered int64               // the highest turn that delivered a message
-	failing   time.Time           // when the first failure since that delivery arrived; zero: none, other than in the same batch
-	fresh     map[string]struct{} // keys, or messages without one, whose first failure came after that delivery
-	usual     float64             // the recent mean of len(fresh) between two deliveries
+	delivered int64               // the highest number of a job that delivered a message
+	failing   time.Time           // when the first failure since that delivery arrived; zero: no failure since, except in the batch of the delivery
+	fresh     map[string]struct{} // keys (or ids of messages without a key) whose first failure arrived after that delivery
+	usual     float64             // the recent mean of len(fresh) when a message was delivered
 }
 
 // minute counts the outcomes of a sink's messages within parkWindow.
@@ -79,8 +80,8 @@ const (
 	// suspectFor is how long a sink is suspect before it is reported as down.
 	suspectFor = 5 * time.Second
 
-	// A message whose first rejection came while the others failed, too, is parked only after roundsWithAll more rejections, each
-	// after another delivery. So a single message that gets through during an outage doesn't get others parked.
+	// A message that was first rejected while other messages failed, too, is parked only after roundsWithAll more rejections, each
+	// after another delivery. So a single message that is delivered during an outage doesn't cause others to be parked.
 	roundsWithAll = 3
 
 	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures. So the
@@ -92,7 +93,8 @@ const (
 
 	mostDestinations = 10_000
 
-	// mostPutOff is the most entries of breaker.putOff. The failures of a message without an entry are counted from the start.
+	// mostPutOff is the maximum number of entries of breaker.putOff. If a message has no entry, its failures are counted from zero
+	// again.
 	mostPutOff = 10_000
 )
 
@@ -102,7 +104,7 @@ type sent struct {
 	items    []*item
 	outcomes []sinks.Outcome
 	cut      bool // the context had ended, so an unsent message says nothing about the sink
-	excused  bool // an unsent batch says nothing about the sink
+	excused  bool // if the whole batch is unsent, that says nothing about the sink
 	paused   bool // the sink is paused; see mayPark
 	relays   int  // how many relays send to the sink
 }
@@ -128,7 +130,7 @@ const (
 type news struct {
 	up      bool
 	down    *sinks.Outcome // why the sink is down
-	tripped string         // why the sink is to be paused for all relays
+	tripped string         // why the sink must be paused for all relays
 }
 
 // sending reports whether the sink may be sent messages.
@@ -138,8 +140,9 @@ func newBreaker(options *SinkOptions) breaker {
 	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}, putOff: map[rowRef]*suspension{}, probed: map[string]struct{}{}}
 }
 
-// begin numbers a job that begins. It records for which of the job's messages another one was delivered since their last failure.
-// A delivery during the send doesn't count: the message may have failed in an outage that ended before the delivery.
+// begin returns the number of a job that begins. For each of the job's messages that failed before, it records whether another
+// message was delivered since the failure. A delivery during the job's own send doesn't count: the message may fail in an outage
+// that ends before that delivery.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
@@ -155,8 +158,8 @@ func (b *breaker) begin(items []*item) (turn int64) {
 	return b.turn
 }
 
-// remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise bad messages that fill the
-// buffer would replace each other in it, and each failure would be a message's first.
+// remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise, if bad messages filled the
+// buffer, they would replace each other there, and every failure would count as the first of its message.
 func (b *breaker) remember(it *item) {
 	for ref := range b.putOff {
 		if len(b.putOff) < mostPutOff {
@@ -222,8 +225,8 @@ func (b *breaker) lastAnswer() string {
 	return line
 }
 
-// judge decides about the messages of a batch; nil verdicts mean that all were delivered. It counts all outcomes first, because
-// the other outcomes of a batch are evidence, too.
+// judge decides about the messages of a batch; nil verdicts mean that all were delivered. It first counts all outcomes, because
+// each is evidence for judging the others.
 func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 	if now.Sub(b.minute.since) >= parkWindow {
 		b.minute = minute{since: now}
@@ -260,10 +263,10 @@ func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 // counted is what a batch shows about its sink.
 type counted struct {
 	delivered   int
-	answered    bool           // the sink tried or postponed some message, so the sink itself works
-	excused     bool           // an unsent batch says nothing about the sink
+	answered    bool           // the sink has tried or postponed some message, so the sink itself works
+	excused     bool           // if the whole batch is unsent, that says nothing about the sink
 	suspended   bool           // some message is suspended, and the sink itself may be the cause
-	failed      *sinks.Outcome // the last failure that the sink may be the cause of
+	failed      *sinks.Outcome // the last failure that the sink itself may have caused
 	unavailable *sinks.Outcome // the Unavailable outcome with the longest RetryAfter
 }
 
@@ -331,7 +334,7 @@ func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	}
 }
 
-// isEvident reports whether enough keys have failed without a delivery in between that the destination must be the cause.
+// isEvident reports whether the destination must be the cause, because enough keys have failed since its last delivery.
 func (b *breaker) isEvident(d *destination) bool {
 	threshold := b.options.BreakerThreshold
 	return threshold > 0 && len(d.fresh) >= int((1+patiencePer*d.usual)*float64(threshold))
@@ -400,9 +403,9 @@ func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool,
 	return verdict{action: retry, charged: 1, delay: max(b.options.Backoff.draw(attempts), outcome.RetryAfter)}
 }
 
-// charges reports whether a failure counts as the message's own, because it is a repetition, or because the message has failed
-// alone for long enough. Otherwise it records the failure, and returns how long the message waits for its next attempt if nothing
-// is delivered.
+// charges reports whether the message counts as the cause of its failure, because the failure is repeated, or because the message
+// has failed alone for long enough. Otherwise it records the failure, and returns how long the message waits for its next attempt
+// if no other message is delivered.
 func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judged bool, wait time.Duration) {
 	s, d := it.suspension, b.destinations[outcome.Destination]
 	if s == nil {
@@ -418,7 +421,7 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 	case b.options.BreakerThreshold < 0, !evident && alone <= 0:
 		return true, 0
 	case s.destination != outcome.Destination || s.period != b.period || evident || b.state == breakerOpen || b.state == breakerProbing:
-		s.rounds = roundsWithAll // others have failed, too
+		s.rounds = roundsWithAll // other messages have failed, too
 	case s.repeats:
 		if outcome.Result == sinks.Retry {
 			return true, 0
@@ -446,7 +449,7 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 	return false, wait
 }
 
-// failsAlone returns how long the message has been failing without another delivery.
+// failsAlone returns how long the message has been failing while no message was delivered to the destination.
 func (d *destination) failsAlone(s *suspension, now time.Time) time.Duration {
 	return now.Sub(laterOf(s.since, cmp.Or(d.failing, now)))
 }
@@ -459,17 +462,17 @@ func (b *breaker) retryAt(s *suspension) time.Time {
 	return s.retryAt
 }
 
-// resolved processes what a deduplicating sink has answered about batches that were sent again. Failures don't count against the
+// resolved processes the answers of a deduplicating sink about batches that were sent again. Only Unavailable counts against the
 // sink.
 func (b *breaker) resolved(turn int64, outcomes []sinks.Outcome, excused bool, now time.Time) news {
 	c := b.count(&sent{turn: turn, outcomes: outcomes, excused: excused}, now)
 	return b.move(&c, now)
 }
 
-// mayPark counts a message that is to be parked. If ParkRateLimit is reached and the sink refuses more messages than it accepts,
-// mayPark trips the breaker and returns false: for example, a credential may have expired that some messages need. A relay counts
-// only its own messages. Each of two or more relays allows half of the limit; a smaller share would let the bad messages of one
-// key, which all come to one relay, pause the sink.
+// mayPark counts a message that is about to be parked. If ParkRateLimit is reached and the sink refuses more messages than it
+// accepts, mayPark trips the breaker and returns false: for example, a credential that some messages need may have expired. A
+// relay counts only its own messages. If two or more relays send to the sink, each allows half of the limit. A smaller share
+// would be too low: the bad messages of a single key, which all go to one relay, would pause the sink.
 func (b *breaker) mayPark(outcome *sinks.Outcome, s *sent, told *news) bool {
 	limit, m := b.options.ParkRateLimit, &b.minute
 	if limit < 0 || outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonCrash {
@@ -490,7 +493,8 @@ func (b *breaker) mayPark(outcome *sinks.Outcome, s *sent, told *news) bool {
 	return false
 }
 
-// countsAgainst reports whether the destination may be the cause of an outcome. It is not if the sink found the message invalid.
+// countsAgainst reports whether an outcome is a failure that the destination may have caused. If the sink found the message
+// invalid, the destination is not the cause.
 func (it *item) countsAgainst(outcome *sinks.Outcome) bool {
 	failed := outcome.Result == sinks.Retry || outcome.Result == sinks.Reject && !isFinal(outcome)
 	return failed && !it.commitUnknown(outcome)

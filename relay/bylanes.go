@@ -18,7 +18,7 @@ type byLanes struct {
 	share   int // the relay's fair share of lanes; -1 until the members are known
 	reads   chan *fetch
 
-	// inherit takes over the journal of a lane whose last holder died; nil: the store keeps no journals.
+	// inherit takes over the journal of a lane whose last holder died. It is nil if the store keeps no journals.
 	inherit func(l *lane, g storage.Grant)
 
 	seq               int64 // the number of the last read
@@ -26,11 +26,11 @@ type byLanes struct {
 	ahead             bool                // readAhead is starting the next read
 	elsewhere         int                 // consecutive pages from another server than the one that granted the leases
 	settledDuringRead []*item             // items that were settled during the read in progress, which may return them
-	failingSince      [kindsOfReads]int64 // since when each kind of read has been failing, in the time of health.now; 0: the last one succeeded
+	failingSince      [kindsOfReads]int64 // when each kind of read began to fail, on the clock of health.now; 0: its last read succeeded
 
-	mostPassed int       // the constant; smaller in tests
-	pageStride stride    // of pages that leave rows out
-	keyStride  stride    // of reads for unblocked keys
+	mostPassed int       // the constant mostPassed, or less in tests
+	pageStride stride    // the range of a page that excludes topics
+	keyStride  stride    // the range of a read for unblocked keys
 	unroutedAt time.Time // when rows without a route are read next; zero: now
 }
 

@@ -18,17 +18,19 @@ import (
 
 // ConsumerOptions configure a [Consumer]. All fields have defaults.
 type ConsumerOptions struct {
-	// Name identifies the consumer among the relays and consumers of its table. It defaults as [Options].Name does.
+	// Name identifies the consumer among the relays and consumers of its table. It has the same default as [Options].Name.
 	Name string
 
 	// Version is shown in the table of relays. Defaults to "".
 	Version string
 
-	// Topics limits the claim to these topics; none means all. Pick is the order of claiming; defaults to [storage.Oldest].
+	// Topics limits the consumer to messages of these topics; an empty list means all topics. Pick is the order in which messages
+	// are claimed; it defaults to [storage.Oldest].
 	Topics []string
 	Pick   storage.Pick
 
-	// Lease is how long a message belongs to the consumer, unless [Delivery.Extend] extends that. Defaults to 30 s; at least 1 s.
+	// Lease is how long a claimed message belongs to the consumer, unless [Delivery.Extend] extends the claim. Defaults to 30 s; at
+	// least 1 s.
 	Lease time.Duration
 
 	// Poll is the time between two polls while Receive waits. Defaults to 200 ms; at least 1 ms.
@@ -40,23 +42,23 @@ type ConsumerOptions struct {
 	// Backoff is the back-off before the next attempt, as in [SinkOptions].
 	Backoff Backoff
 
-	// ExpireAfter and OnExpire say when messages expire and what happens to them, as in [Route]. Default to never, and
-	// [ParkExpired].
+	// ExpireAfter and OnExpire say when messages expire and what happens to them then, as in [Route]. By default messages don't
+	// expire this way; OnExpire defaults to [ParkExpired].
 	ExpireAfter time.Duration
 	OnExpire    OnExpire
 
-	// Retention is how long delivered messages are kept, as in [Options]. Receive deletes older ones, every 10 s.
+	// Retention is how long delivered messages are kept, as in [Options]. Every 10 s, Receive deletes those that are older.
 	Retention time.Duration
 
-	// Observer receives only expired messages, with the sink name "consumer". Defaults to [NoObserver].
+	// Observer is notified only of expired messages, with the sink name "consumer". Defaults to [NoObserver].
 	Observer Observer
 
-	// Logger receives only expired messages, at most one line in 10 s. Defaults to slog.Default.
+	// Logger logs only expired messages, at most one line in 10 s. Defaults to slog.Default.
 	Logger *slog.Logger
 }
 
 // Consumer lets an application claim messages itself, instead of being called by a relay. It claims by rows, so messages have no
-// order. Any number of consumers, and of relays that claim by rows, may share a table. [NewConsumer] makes one. Its methods may
+// order. Any number of consumers and of relays that claim by rows may share a table. [NewConsumer] returns one. Its methods may
 // be called concurrently.
 type Consumer struct {
 	store   storage.Store
@@ -99,7 +101,7 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 	return &Consumer{store: store, options: o, routes: routes, wake: make(waker, 1)}, nil
 }
 
-// Wake makes a waiting Receive poll now.
+// Wake makes a Receive that is waiting poll immediately.
 func (c *Consumer) Wake() {
 	if c.notMade() == nil {
 		c.wake.wake()
@@ -115,8 +117,8 @@ func (c *Consumer) notMade() error {
 }
 
 // Receive claims at most n messages with at most 8 MiB of payload, or a single larger message. If no message can be claimed, it
-// waits until one can or the context ends, and then returns the context's error. Each delivery must be answered with Done, Retry
-// or Park before its lease expires; after that another consumer or relay may claim its message.
+// waits until one can be. If the context ends first, it returns the context's error. Each delivery must be answered with Done,
+// Retry or Park before its lease expires; after that another consumer or relay may claim its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 	if err := c.notMade(); err != nil {
 		return nil, err
@@ -238,7 +240,7 @@ func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []stri
 	return c.clock, paused, standsDown, nil
 }
 
-// Close removes the consumer from the table of relays. Messages that it has not answered are free again when their leases expire.
+// Close removes the consumer from the table of relays. Messages that were not answered are free again when their leases expire.
 func (c *Consumer) Close(ctx context.Context) error {
 	if err := c.notMade(); err != nil {
 		return err
@@ -247,12 +249,12 @@ func (c *Consumer) Close(ctx context.Context) error {
 }
 
 // Delivery is a message that a Consumer has claimed. It must be answered once, with Done, Retry or Park. These return
-// [storage.ErrFenced] if the claim has expired and the message was claimed by another one; then the message may be delivered
-// again.
+// [storage.ErrFenced] if the claim has expired and the message has since been freed for other claims; then the message may be
+// delivered again.
 type Delivery struct {
 	sinks.Message
 
-	// Until is when the claim expires, by this process's clock.
+	// Until is when the claim expires, on this process's clock.
 	Until time.Time
 
 	consumer *Consumer
@@ -268,13 +270,13 @@ func (d *Delivery) notMade() error {
 	return nil
 }
 
-// Done marks the message as delivered. The receipt is stored with it, up to 255 bytes, and may be empty.
+// Done marks the message as delivered. The receipt may be empty. Up to 255 bytes of it are stored with the message.
 func (d *Delivery) Done(ctx context.Context, receipt string) error {
 	return d.settle(ctx, storage.StateDone, 1, 0, "", shorten(receipt, 255))
 }
 
-// Retry schedules another attempt after a back-off, or parks the message if this was the last attempt. The reason is stored with
-// the message, up to 1,000 bytes.
+// Retry schedules another attempt after a back-off, or parks the message if this was the last attempt. Up to 1,000 bytes of the
+// reason are stored with the message.
 func (d *Delivery) Retry(ctx context.Context, reason string) error {
 	if err := d.notMade(); err != nil {
 		return err
@@ -286,12 +288,12 @@ func (d *Delivery) Retry(ctx context.Context, reason string) error {
 	return d.settle(ctx, storage.StateRetry, 1, d.consumer.options.Backoff.draw(attempts), shorten(reason, 1000), "")
 }
 
-// Park parks the message: it waits for an operator. The reason is stored with the message.
+// Park parks the message, which then waits for an operator. The reason is stored with the message.
 func (d *Delivery) Park(ctx context.Context, reason string) error {
 	return d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
 }
 
-// Extend makes the claim expire this long from now.
+// Extend makes the claim expire after the given duration, counted from now.
 func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
 	if err := d.notMade(); err != nil {
 		return err

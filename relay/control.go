@@ -7,12 +7,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Controls are the pauses and limits that operators have set. They are stored with the table, and each relay reads them about
-// once a second. A paused sink is treated like one whose breaker is open: its rows fill its buffer, and further rows are skipped.
-// Rows of a paused topic or key are not kept in memory. Their lane remembers the first of them, and reads from there when the
-// pause ends. What must hold: the later rows of a key wait behind a row of a paused topic, too.
+// Controls are the pauses and limits that operators have set. They are stored in the database, and each relay reads them about
+// once a second. The relay treats a paused sink like one whose breaker is open: the sink's rows fill its buffer, and further rows
+// are skipped. Rows of a paused topic or key are not kept in memory. Their lane remembers the position of the first one, and
+// reads from there when the pause ends. What must hold: if a row of a paused topic waits, the later rows of its key wait, too.
 
-// heard applies the controls that were read.
+// heard applies the controls that the controller has read.
 func (e *engine) heard(inForce []storage.Control) {
 	if len(inForce)+len(e.control.inForce) > 0 {
 		e.obey(inForce)
@@ -52,7 +52,7 @@ func (e *engine) obey(inForce []storage.Control) {
 	}
 	paused := of(storage.PauseSink)
 	for _, q := range e.queues {
-		if q.breaker.state == breakerTripped && paused[q.name] { // the stored pause takes the place of the breaker's
+		if q.breaker.state == breakerTripped && paused[q.name] { // the stored pause replaces the breaker's own
 			e.report(q, q.breaker.close())
 		}
 		wasPaused := q.paused

@@ -12,16 +12,17 @@ import (
 // the query.
 const controlInterval = 700 * time.Millisecond
 
-// controller reads the controls, and stores the pauses of sinks whose breakers have tripped, so that they hold for all relays.
+// controller reads the controls. It also stores pauses for the sinks whose breakers have tripped, so that these pauses apply to
+// all relays.
 type controller struct {
 	base    *base
 	trips   chan storage.Control            // the pauses of tripped breakers
 	results chan<- func()                   // functions that the loop calls
-	heard   func(inForce []storage.Control) // called by the loop with the first controls, and when they have changed
+	heard   func(inForce []storage.Control) // called by the loop after the first read, and when the controls have changed
 }
 
-// work reads the controls until the context ends. The relay reads and sends no messages before the first answer. If a later read
-// fails, the last answer holds.
+// work reads the controls until the context ends. The relay reads and sends no messages until the first read has succeeded. If a
+// later read fails, the last known controls stay in force.
 func (c *controller) work(ctx context.Context) {
 	var last, wanted []storage.Control // wanted: pauses of tripped breakers that are not in force yet
 	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {
@@ -50,8 +51,8 @@ func (c *controller) work(ctx context.Context) {
 	}
 }
 
-// pauseTripped stores the pauses of tripped breakers. It returns those that it couldn't store, to be tried again. Meanwhile this
-// relay pauses the sink for itself.
+// pauseTripped stores the pauses of tripped breakers. It returns those that it couldn't store, to be tried again. Meanwhile only
+// this relay pauses the sinks.
 func (c *controller) pauseTripped(ctx context.Context, wanted []storage.Control) (left []storage.Control) {
 	for len(c.trips) > 0 {
 		wanted = append(wanted, <-c.trips)

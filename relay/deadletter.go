@@ -14,9 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Dead letters. If a sink has a dead letter topic or sink, a message that it parks is also sent there. The dead letter is a new
-// message, which the settlement that parks the original writes from its row (see [storage.Copy]). So each parking writes exactly
-// one, even if settlements are repeated or fenced, and the dead letter is read, routed, sent and retried like any other message.
+// Dead letters. If a sink has a dead letter topic or sink, a message that is parked for the sink is also sent there. The dead
+// letter is a new message. The settlement that parks the original also writes the dead letter, from the original's row (see
+// [storage.Copy]). So exactly one is written each time a message is parked, even if settlements are repeated or fenced. The dead
+// letter is read, routed, sent and retried like any other message.
 
 // The headers of a dead letter, in addition to the headers of its message.
 const (
@@ -30,12 +31,13 @@ const (
 	deadLetterParked  = sinks.DeadLetterHeader + "parked-at"
 )
 
-// mostErrorHeader is the most bytes of an error in a dead letter's header: HTTP servers accept about 8 KiB of headers. The parked
-// message has the whole error.
+// mostErrorHeader is the maximum length of the error text in a dead letter's header, in bytes: HTTP servers accept only about 8
+// KiB of headers. The parked message has the whole text.
 const mostErrorHeader = 500
 
-// addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has dead letters, and returns a note for
-// the log. A dead letter that is parked gets no dead letter, which would loop for ever. now is the database's time.
+// addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has a destination for dead letters. It
+// returns a note for the log. A dead letter that is parked itself gets no other dead letter, since that might never end. The
+// argument now is the database's time.
 func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (note string) {
 	to := q.options.DeadLetter
 	if to == (DeadLetter{}) {
@@ -46,7 +48,7 @@ func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *resul
 	}
 	headers := map[string]string{}
 	for name, value := range row.Message.Headers {
-		if !sinks.ReservedHeader(name) { // perhaps it was parked for that
+		if !sinks.ReservedHeader(name) { // the message may have been parked because of such a header
 			headers[name] = value
 		}
 	}
@@ -67,7 +69,7 @@ func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *resul
 	return "; its dead letter goes to " + cmp.Or(to.Sink, to.Topic)
 }
 
-// withoutError returns a dead letter without its error text, which the database can't store.
+// withoutError returns a copy of a dead letter, with unwritableText in place of the error text that the database can't store.
 func withoutError(letter storage.Copy) *storage.Copy {
 	headers := map[string]string{}
 	_ = json.Unmarshal([]byte(letter.Headers), &headers) // made by headersText
@@ -81,7 +83,8 @@ func headersText(headers map[string]string) string {
 	return string(text)
 }
 
-// headerText returns a text that every sink accepts as a header value: HTTP allows no line breaks, and no blanks at the ends.
+// headerText returns the text in a form that every sink accepts as a header value: HTTP allows no line breaks in it, and no
+// blanks at its ends.
 func headerText(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -91,8 +94,9 @@ func headerText(text string) string {
 	}, text))
 }
 
-// checkDeadLetter checks that the sink's dead letters have a destination other than the sink itself. In particular they must not
-// be routed to a sink that holds the keys of parked messages: they would wait behind their own message.
+// checkDeadLetter checks that the sink's dead letters have a valid destination. The destination can't be the sink itself. If the
+// sink holds the keys of parked messages, the topic of the dead letters must not be routed to it either: each would wait behind
+// the message that it was made from.
 func (s SinkOptions) checkDeadLetter(name string, routes *router) error {
 	to, problem := s.DeadLetter, ""
 	switch {
@@ -105,7 +109,7 @@ func (s SinkOptions) checkDeadLetter(name string, routes *router) error {
 	case to.Sink == name:
 		problem = "goes to the sink itself, which refused the message; give another, or a topic"
 	case strings.Contains(to.Sink, ",") || len(to.Sink) > storage.MostSinks:
-		problem = fmt.Sprintf("the sink %.100q has a name with a comma, or a long one: rows can't name it", to.Sink)
+		problem = fmt.Sprintf("the name of the sink %.100q contains a comma or is too long: rows can't name it", to.Sink)
 	case to.Sink != "":
 	case routes.find(to.Topic).sinks[0] == len(routes.names):
 		problem = fmt.Sprintf("no route takes the topic %q", to.Topic)

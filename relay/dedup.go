@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// dedup sends to sinks that recognise a batch when it is sent again. Such a batch is planned, journalled, sent and settled, in
-// this order. A row has a reference from the time its batch is journalled until it is settled, or until the sink has promised
-// that the planned batch will never deliver the row. A batch is unresolved while it is unknown whether the sink has it. The
-// holder of its lanes sends an unresolved batch again first.
+// dedup sends batches to sinks that recognise a batch when it is sent again. A batch for such a sink is planned, journalled, sent
+// and settled, in this order. A row has a reference from the time its batch is journalled until the row is settled, or until the
+// sink has promised that the planned batch will never deliver the row. A batch is unresolved while it is unknown whether the sink
+// has it. A relay that holds one of the batch's lanes first sends the unresolved batch again.
 type dedup struct {
 	journal *journal
 	sinks   map[*sinkQueue]*dedupSink
@@ -27,13 +27,13 @@ type dedupSink struct {
 	resolving  bool      // a resolving job is in flight
 	tries      int       // consecutive resolving jobs that left a batch unresolved
 	resolveAt  time.Time // when to try again; until then messages of other keys are sent
-	oneAtATime bool      // it has refused a part of a batch, so batches don't overlap
+	oneAtATime bool      // the sink has refused part of a batch, so only one batch is in flight at a time
 }
 
 // planPause is the pause after a sink has refused a whole plan, so that a sink that refuses everything doesn't keep a core busy.
 const planPause = 10 * time.Millisecond
 
-// inherit takes over the references of a lane. Their batches are unresolved.
+// inherit takes over the references in a lane's journal, and marks their batches as unresolved.
 func (d *dedup) inherit(l *lane, g storage.Grant) {
 	queues, options := d.journal.engine.queues, &d.journal.engine.options
 	for _, t := range g.Batches {
@@ -61,8 +61,8 @@ func (s *dedupSink) unresolve(b *dedupBatch) {
 	}
 }
 
-// start resolves the unresolved batches, or plans and sends one more batch. While its plan is journalled, earlier batches are in
-// flight.
+// start resolves the unresolved batches, or plans and sends one more batch. While the plan is being journalled, earlier batches
+// may be in flight.
 func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	s := d.sinks[q]
 	if s == nil {
@@ -106,9 +106,9 @@ func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	return false
 }
 
-// gather moves the entries of a few lanes to the front of untried: first the entries of the first entry's lane, then of the next
-// lane, and so on, until they make up a batch of n. So a batch concerns few lanes, and few journals are written for it. Otherwise
-// the entries keep their order, and the first one stays first.
+// gather moves all entries of a few lanes to the front of untried. It chooses the lanes in the order in which they appear, until
+// their items make up a batch of n. So a batch has messages of few lanes, and few journals are written for it. The moved entries
+// keep their order, and so do the others; the first entry stays first.
 func (w *waitingLine) gather(n int) {
 	laneOf := func(entry queued) *lane {
 		if entry.key != nil {
@@ -144,8 +144,8 @@ func (w *waitingLine) gather(n int) {
 	copy(waiting[len(gathered):], rest)
 }
 
-// journalsOf returns the journals of the lanes of a batch, with their valid references. The stored journals of other lanes stay
-// as they are; ended references in them do no harm.
+// journalsOf returns the journals of the batch's lanes, and of the lanes whose journal is stale, with the references that are
+// still valid. The stored journals of other lanes stay as they are: references in them that have ended do no harm.
 func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	of := map[*lane]bool{}
 	for _, it := range items {
@@ -166,11 +166,11 @@ type plannedBatch struct {
 	dedup     *dedup
 	batchRefs []sinks.BatchRef // by item; zero: the item isn't sent
 	noted     bool
-	alone     bool // no other job of the sink was in flight
+	alone     bool // no other job of the sink was in flight when it began
 }
 
-// do lets the sink plan the messages, journals the plan, and sends the messages with a reference. The others have their outcomes
-// from the plan.
+// do lets the sink plan the messages, journals the plan, and sends those messages that got a reference. The plan contains
+// the outcomes of the others.
 func (b *plannedBatch) do(ctx context.Context, _ *base, f *flight) {
 	messages := make([]sinks.Message, len(f.items))
 	for i, it := range f.items {
@@ -199,7 +199,8 @@ func (b *plannedBatch) do(ctx context.Context, _ *base, f *flight) {
 	}
 }
 
-// planSafely returns one reference and one outcome for each message. A panic is a retryable failure of all.
+// planSafely calls Plan, and returns one reference and one outcome for each message. A panic counts as a retryable failure of all
+// messages.
 func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.Message) (batchRefs []sinks.BatchRef, outcomes []sinks.Outcome) {
 	defer func() {
 		n := len(messages)
@@ -215,8 +216,9 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 	return sink.Plan(ctx, messages)
 }
 
-// note sets the references of a batch's rows when its plan is journalled. If the write failed, it is unknown whether the plan is
-// journalled; then the batch isn't sent and is unresolved, since another relay that takes over a lane may send it.
+// note sets the references of the batch's rows when the plan was journalled. If the write failed, it is unknown whether the plan
+// is stored. Then this relay doesn't send the batch. Nevertheless the batch is unresolved, since another relay that takes over
+// one of its lanes may send it.
 func (b *plannedBatch) note(items []*item) {
 	if b.noted {
 		return
@@ -241,9 +243,9 @@ func (b *plannedBatch) note(items []*item) {
 	}
 }
 
-// done processes the outcomes. A whole batch that the sink wants planned again doesn't count against the sink. A sink that has
-// refused a part of a batch gets one batch at a time, so that smaller and smaller parts can be sent until the bad message is
-// found. Batches overlap again after one that was alone and was accepted.
+// done processes the outcomes. If the sink wants the whole batch planned again, that doesn't count against the sink. A sink that
+// has refused part of a batch gets one batch at a time, so that smaller and smaller parts can be sent until the bad message is
+// found. After it has accepted a batch that was alone, batches may overlap again.
 func (b *plannedBatch) done(e *engine, f *flight) {
 	b.note(f.items)
 	if b.err != nil {
@@ -274,7 +276,7 @@ func (b *plannedBatch) done(e *engine, f *flight) {
 }
 
 // answered updates a row's reference after an outcome. If the outcome is unknown, the reference stays and its batch is
-// unresolved. If the sink doesn't have the message, the reference ends.
+// unresolved. If it is certain that the sink doesn't have the message, the reference ends.
 func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	t := it.batchRef()
 	switch {
@@ -289,7 +291,7 @@ func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// uncharged turns a retryable failure into one that charges nothing, since the batch will be sent again unchanged.
+// uncharged turns a Retry into an Unavailable, which charges nothing, since the batch will be sent again unchanged.
 func uncharged(outcome sinks.Outcome) sinks.Outcome {
 	if outcome.Result == sinks.Retry {
 		outcome.Result = sinks.Unavailable
@@ -297,14 +299,14 @@ func uncharged(outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// resolving is the job that sends unresolved batches again, with all their rows that still exist. This includes rows of lanes
-// that another relay holds, which may send them again, too: the sink accepts each only once.
+// resolving is the job that sends unresolved batches again, with all their rows that still exist. Some of the rows may be in
+// lanes of another relay, which may send them again, too. But the sink accepts each message only once.
 type resolving struct {
 	dedup    *dedup
 	batches  []*dedupBatch
 	statuses map[rowRef]sinks.Outcome // the outcomes by row
 	outcomes []sinks.Outcome          // the same outcomes in the order of sending
-	err      error                    // reading the journals or the rows failed
+	err      error                    // the error of reading the journals or the rows
 }
 
 func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
@@ -329,7 +331,7 @@ func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
 	slices.SortFunc(ids, func(a, b storage.RowID) int { return cmp.Or(a.Lane-b.Lane, cmp.Compare(a.ID, b.ID)) })
 	rows, err := store.Pick(ctx, slices.Compact(ids))
 	refTo := func(row *storage.Row) sinks.BatchRef { return batchRefs[refOf(row, f.queue.index)] }
-	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { // rows that have the id of another message now, or need other sinks
+	rows = slices.DeleteFunc(rows, func(row storage.Row) bool { // the id may belong to another message now, or the row may need only other sinks
 		named := storage.SplitSinks(row.Sinks)
 		return refTo(&row) == sinks.BatchRef{} || named != nil && !slices.Contains(named, f.queue.name)
 	})
@@ -353,7 +355,7 @@ func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
 }
 
 // done settles the rows that the sink has, and ends the references of rows that are gone or were not delivered. The breaker
-// judges the sink's outcomes, but a refused batch doesn't count against it.
+// judges the sink's outcomes, but a refused batch doesn't count against the sink.
 func (r *resolving) done(e *engine, f *flight) {
 	d, q := r.dedup, f.queue
 	s := d.sinks[q]
@@ -390,7 +392,7 @@ func (r *resolving) done(e *engine, f *flight) {
 }
 
 // again schedules the next attempt for batches that are still unresolved. If the sink is unavailable, they are sent again as soon
-// as it is open.
+// as it has been opened again.
 func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	if open == 0 || !q.breaker.sending() {
 		s.tries, s.resolveAt = 0, time.Time{}
@@ -406,9 +408,9 @@ func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	}
 }
 
-// decide acts on the sink's outcome for a reference's row. If the outcome is unknown, nothing changes, and open is true. If the
-// sink has the message, the row is settled as delivered: immediately if it waits in memory, otherwise when it is read; the
-// reference stays until that is written. In all other cases the reference ends.
+// decide applies the sink's outcome for the row of a reference. If the outcome is unknown, decide changes nothing and returns
+// true. If the sink has the message, the row is settled as delivered: immediately if it waits in memory, otherwise when it is
+// read. Until that is written, the reference stays. In all other cases the reference ends.
 func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	status, there := r.statuses[ref]
 	switch {
@@ -434,7 +436,7 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	return false
 }
 
-// release unblocks the item's key, since it is known now whether the sink has the item.
+// release lets the item's key continue, since it is now known whether the sink has the item.
 func (d *dedup) release(it *item) {
 	if it.key != nil && it.key.suspended == it {
 		it.key.suspended = nil

@@ -8,18 +8,18 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due, which it finds by their
-// times alone. It finds paused messages, and messages that could be delivered although no read found them. What must hold: a
-// drain ends without an error only if no message is left that is due, whatever hides it from the reads. Messages of other relays'
-// lanes or topics don't count, and neither do messages that wait at each of their sinks for another message of their key that
-// is not due.
+// The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due. The store finds them
+// by their times alone. So the survey also finds paused messages, and messages that could be delivered although no read found
+// them. What must hold: a drain ends without an error only if no due message is left, whatever hides it from the reads. Some
+// messages don't count: those of other relays' lanes or topics, and those that wait at each of their sinks for another message of
+// their key that is parked or not due.
 
 const (
-	// surveyInterval is the time before the next survey if one has failed or has found an unread message.
+	// surveyInterval is the pause before the next survey after one that failed or found an unread message.
 	surveyInterval = 500 * time.Millisecond
 
-	// unreadFor is how long a message must stay unread, or surveys must fail, before the drain fails: another transaction may
-	// have locked the message or just written it.
+	// unreadFor is how long a message must stay unread, or surveys must fail, before the drain fails. Until then a message may be
+	// unread because another transaction has locked it or has just written it.
 	unreadFor = 10 * time.Second
 
 	// mostFailures is how many consecutive surveys must fail before the drain fails.
@@ -27,8 +27,8 @@ const (
 )
 
 // continueDrain takes the next step towards the end of a drain, and reports whether the drain has ended and with which error. It
-// is called while nothing is under way. The drain reads until two consecutive reads have found nothing, then surveys the table,
-// and ends with the survey's result.
+// is called while nothing is being read, sent or settled. The drain reads until two consecutive reads have found nothing, then
+// surveys the table, and ends with the survey's result.
 func (e *engine) continueDrain(p progress, now time.Time) (ended bool, err error) {
 	readsAreEmpty := e.poll.empty >= 2
 	switch {
@@ -57,7 +57,7 @@ func (e *engine) continueDrain(p progress, now time.Time) (ended bool, err error
 	return false, nil
 }
 
-// beginSurvey starts a survey. If all is true, messages of other relays' lanes count, too.
+// beginSurvey starts a survey. If the argument all is true, messages of other relays' lanes count, too.
 func (e *engine) beginSurvey(all bool) {
 	s := &survey{byRows: e.options.Claim == storage.ByRows, topics: e.options.Topics, pauses: e.control.pauses, before: e.drain.unread, began: time.Now(),
 		heldUp: map[int64]bool{}, isPaused: map[storage.ControlKind]map[string]bool{}, unrouted: map[string]bool{}}
@@ -71,8 +71,8 @@ func (e *engine) beginSurvey(all bool) {
 	e.surveyor.jobs <- s
 }
 
-// afterSurvey keeps the result of a survey. If the survey found an unread message or failed, the drain reads and surveys again,
-// for unreadFor at least.
+// afterSurvey keeps the result of a survey. If the survey failed or found an unread message, the drain reads and surveys again,
+// for at least unreadFor.
 func (e *engine) afterSurvey(s *survey) {
 	d, now := &e.drain, time.Now()
 	d.busy, d.last = false, s
@@ -109,7 +109,7 @@ func (e *engine) leftAlone(now time.Time) error {
 		case !q.fails(now):
 			return nil
 		default:
-			problems = append(problems, fmt.Errorf("drained, but %d messages are left that sink %q does not accept, or that wait behind those; the last answer: %s", q.buffered, q.name, q.breaker.lastAnswer()))
+			problems = append(problems, fmt.Errorf("drained, but %d messages are left, which sink %q does not accept or which wait behind such messages; the last answer: %s", q.buffered, q.name, q.breaker.lastAnswer()))
 		}
 	}
 	return errors.Join(problems...)

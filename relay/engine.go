@@ -10,20 +10,20 @@ import (
 
 // The engine's state, and the interfaces between its parts.
 
-// engine is one Run of a Relay, as far as both ways of claiming share it. The loop owns its state. Goroutines that call the
-// database or a sink get jobs through one channel and return results through another.
+// engine is the state of one Run of a Relay, as far as both ways of claiming share it. The loop owns this state. Goroutines that
+// call the database or a sink get jobs through one channel and return results through another.
 //
-// The claiming reads a message into memory. It waits in its sink's queue, a worker sends it, and it leaves memory when its
-// outcome is written.
+// The claiming reads a message into memory. There the message waits in its sink's queue until a worker sends it. It leaves
+// memory when its outcome is written.
 type engine struct {
 	*base
 	routes       *router
 	queues       []*sinkQueue // the last one is for messages without a route
-	names        []string     // of the queues
+	names        []string     // the names of the queues
 	wake         waker
 	aborted      <-chan struct{}
 	claiming     claiming
-	readers      []func(context.Context) // the goroutines of the claiming, which run starts
+	readers      []func(context.Context) // the functions of the claiming's goroutines
 	guards       []guard
 	deduplicates bool      // some sink recognises a batch that is sent again
 	journalAll   time.Time // until when all batches are journalled before they are sent, because a relay has died
@@ -44,7 +44,7 @@ type engine struct {
 	results chan func() // functions that apply the results of other goroutines; the loop calls them
 	sent    chan *flight
 
-	sendCtx    context.Context // the parent of every send's context; ends when the leases are about to expire
+	sendCtx    context.Context // the parent of every send's context; ends when all sends must be cancelled
 	cancelSend context.CancelCauseFunc
 
 	workers sync.WaitGroup
@@ -55,43 +55,45 @@ type claiming interface {
 	// startRead starts reading messages if there is a reason and room.
 	startRead(now time.Time)
 
-	// rights returns the relay's leases or claims, for the next renewal.
+	// rights returns the relay's leases or claims, for the next renewal. leave is true for the last renewal of the run.
 	rights(leave bool) rights
 
-	// block lets only this item of its key be sent; unblock ends that.
+	// block blocks the item's key, so that only this item of the key is sent. unblock ends that.
 	block(it *item)
 	unblock(k *key)
 
-	// settled removes an item from memory whose outcome is written, or is left to another relay. giveUp removes an item that this
-	// relay doesn't send, or not now, so that it is found again. giveUpQueued gives up all waiting items.
+	// settled removes an item from memory when its outcome was written or was left to another relay. giveUp removes an item that
+	// this relay won't send now, so that a later read or claim finds it. giveUpQueued gives up all waiting items.
 	settled(it *item)
 	giveUp(it *item)
 	giveUpQueued()
 
-	// abandon gives up the lanes or rows of a call that hangs.
+	// abandon is called when a call of a sink hangs. It gives up the lanes of the call, or if the relay claims by rows, rows that
+	// wait for the sink.
 	abandon(f *flight)
 
 	// controlled is called when the controls have changed, with the previous pauses of topics and keys. Waiting items that are
-	// paused now leave memory.
+	// paused now are removed from memory.
 	controlled(was *pauses)
 
-	// returned is called after a job while something is paused: some of the job's items may be waiting again.
+	// returned is called after a job while controls are in force, because some of the job's items may be waiting again.
 	returned(f *flight)
 
-	// ownLanes returns the lanes whose messages the relay delivers; nil: all lanes.
+	// ownLanes returns the lanes whose messages the relay delivers; nil means all lanes.
 	ownLanes() map[int]bool
 
-	// lookEverywhere is called by a drain whose survey has found a message that no read found.
+	// lookEverywhere makes reads search for missed rows again. A drain calls it when a survey has failed or has found a message
+	// that no read found.
 	lookEverywhere()
 
 	// drained reports whether the table has nothing left that could be delivered now.
 	drained() bool
 }
 
-// guard may decide what a sink is sent. Two exist, by lanes only, for stores that keep journals: [quarantine], for messages that
-// crash relays, and [dedup], for sinks that recognise a batch.
+// guard may decide what a sink is sent. The two guards are [quarantine], for messages that crash relays, and [dedup], for sinks
+// that recognise a batch that is sent again. A relay has guards only if it claims by lanes and its store keeps journals.
 type guard interface {
-	// start may give the sink its next job. If it returns true, the guard decides what this sink sends now, even if that is
+	// start may give the sink its next job. If it returns true, the guard has decided what this sink sends now, even if that is
 	// nothing.
 	start(q *sinkQueue, now time.Time) bool
 
@@ -112,29 +114,29 @@ func (w waker) wake() {
 // stop is the state of a stop (stop.go).
 type stop struct {
 	begun    bool
-	ready    bool // nothing is under way, so the leaser may take the relay out of its table
-	left     bool // the leaser has taken it out
+	ready    bool // nothing is under way, so the leaser may remove the relay from the table of relays
+	left     bool // the leaser has removed the relay
 	leaveErr error
-	aborted  bool // the sends were cancelled; the deadline is for settling now
+	aborted  bool // the sends were cancelled; until the new deadline their outcomes may be settled
 	deadline time.Time
 	logAt    time.Time // when to log what the stop waits for; zero once logged
-	gaveUp   bool      // the deadline for settling has passed
+	gaveUp   bool      // the deadline has passed again, after the sends were cancelled
 	err      error
 }
 
-// progress is what keeps a run from ending.
+// progress is the outstanding work, which decides whether a run can end.
 type progress struct {
 	unsettled int  // outcomes that are not written
-	sending   int  // calls of sinks
+	sending   int  // calls of sinks in progress
 	buffered  int  // messages in memory for sinks that are not paused
 	allPaused bool // every sink is paused
 	quiet     bool // nothing is being read, sent or settled
 }
 
-// draining is the state of a drain that has found no more messages (drain.go).
+// draining is the state of a drain whose reads find no more messages (drain.go).
 type draining struct {
 	busy bool      // a survey is running
-	last *survey   // the last survey; nil if reads have found a message since
+	last *survey   // the last survey; nil: another one must run before the drain can end
 	next time.Time // when the next survey may begin
 
 	unread int64     // the id of the message that the last survey found unread; 0: none

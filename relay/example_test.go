@@ -123,7 +123,7 @@ func ExampleNew() {
 	})
 	fmt.Println(err)
 	// Output:
-	// relay: pick "newest": only a relay that claims by rows can pick; lanes are read in their order
+	// relay: pick "newest": only a relay that claims by rows can pick; lanes are read in the order of ids
 	// route 1: exactly one of topic, prefix and pattern must be set
 	// route 2: there is no sink "adit"
 }

@@ -8,15 +8,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Expiry. A message expires at its ExpiresAt, or its route's ExpireAfter after it was written, whichever is earlier, by the
-// database's clock. The engine checks this when it reads the message (admit.go, rows.go), and again when it takes the message for
-// a batch (send.go). An expired message is not sent. It is settled as parked or discarded.
+// Expiry. A message expires at its ExpiresAt, or when its route's ExpireAfter has passed since it was written, whichever is
+// earlier on the database's clock. The engine checks this when it reads the message (admit.go, rows.go), and again when it takes
+// the message for a batch (send.go). An expired message is not sent. It is settled as parked or discarded.
 //
 // What must hold: a message that is in flight, or that a sink may have from an earlier attempt, never expires. Until the
-// settlement of an expired message is written, no later message of its key is sent; otherwise a successor with other routes might
-// send the expired message after them. So it counts as in flight for its key, and the later messages wait in memory.
+// settlement of an expired message is written, no later message of its key is sent; otherwise the lane's next holder, which may
+// have other routes, might send the expired message after the later ones. So an expired message counts as in flight for its key,
+// and the later messages wait in memory.
 
-// expiryOf returns when a message expires, and the route that says what happens to it then. The zero time means never.
+// expiryOf returns when a message expires, and the target of its route, which determines what happens to the message then. A zero
+// time means never.
 func (r *router) expiryOf(row *storage.Row) (at time.Time, by target) {
 	at = row.Message.ExpiresAt
 	if row.NeverExpires || at.IsZero() && !r.expires {
@@ -28,7 +30,7 @@ func (r *router) expiryOf(row *storage.Row) (at time.Time, by target) {
 	return at, by
 }
 
-// tooOld reports whether a row has expired. A row without a route waits, even if it has an ExpiresAt.
+// tooOld reports whether a row has expired. A row without a route doesn't expire: it waits, even if it has an ExpiresAt.
 func (r *router) tooOld(row *storage.Row, clock *databaseClock) bool {
 	if row.Message.ExpiresAt.IsZero() && !r.expires {
 		return false
@@ -37,7 +39,7 @@ func (r *router) tooOld(row *storage.Row, clock *databaseClock) bool {
 	return clock.passed(at) && by.sinks[0] < len(r.names)
 }
 
-// expire returns the state of an expired row, and its last error.
+// expire returns the state in which an expired row is settled, and the error text that is stored with it.
 func (t target) expire(row *storage.Row) (become storage.State, problem string) {
 	if t.onExpire == DiscardExpired {
 		return storage.StateDiscarded, ""
@@ -45,8 +47,8 @@ func (t target) expire(row *storage.Row) (become storage.State, problem string) 
 	return storage.StateError, shorten(t.describeExpired(row), 1000)
 }
 
-// reportExpired tells the observer of an expired row, and logs it unless a similar line was logged just before. The text note is
-// added to the log message.
+// reportExpired reports an expired row to the observer, and logs it unless a similar line was logged within quietTime. The
+// argument note is appended to the log message.
 func (t target) reportExpired(observer Observer, logger *slog.Logger, limiter *logLimiter, relay, sink string, row *storage.Row, note string) {
 	observer.Expired(sink, t.onExpire)
 	level, did := logger.Error, "parked"
@@ -59,7 +61,7 @@ func (t target) reportExpired(observer Observer, logger *slog.Logger, limiter *l
 	}
 }
 
-// describeExpired returns the error text of an expired row: since when it has been expired, and why.
+// describeExpired returns the error text of an expired row: when it expired, and why.
 func (t target) describeExpired(row *storage.Row) string {
 	at, why := row.Message.ExpiresAt, "its expires_at"
 	if t.expireAfter > 0 {

@@ -6,38 +6,39 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// fetch is a read, with its query and its result. The loop hands it to the reader goroutine, which returns it, once for each of
-// its steps.
+// fetch is a read, with its query and its result. For each step of the read, the loop hands it to the reader goroutine, which
+// returns it with the result of the step.
 type fetch struct {
 	kind  readKind
 	step  readStep
-	seq   int64 // the number of the read; lanes that were leased later ignore it
+	seq   int64 // the number of the read; lanes that were leased after it began ignore its result
 	began time.Time
 	err   error
 
-	queue     *sinkQueue // readSkipped, readKeys, readUnrouted
-	lanes     []int      // readDue, readBlocked
+	queue     *sinkQueue // for readSkipped, readKeys and readUnrouted: the queue that the read is for
+	lanes     []int      // for readDue and readBlocked: the lanes that are read
 	positions []storage.Position
-	reads     func(queue int) bool // whether the page is for this queue, so that its rows are offered to the queue's readers; nil: for all
-	except    []string             // the topics that the page leaves out
+	reads     func(queue int) bool // whether the page is for this queue, so that it moves the queue's readers; nil: it is for all queues
+	except    []string             // the topics that the page excludes
 	limit     int
 	maxBytes  int
-	keys      []*key            // readKeys, in the order of the positions
-	asked     []storage.LaneKey // readBlockers, stepBlocked: the keys that the database is asked about
-	holders   map[*key]int64    // readBlockers: the id of the message that each key waits for
-	forgotten int64             // readBlocked: blockedKeys.forgotten when the read began; if it has grown, the result is incomplete
-	cursor    storage.DueCursor // readDue: where it begins; after the read, where the next one does
-	from      storage.DueCursor // readDue: where it began
-	again     bool              // readDue: it searches the rows up to dueRows.pausedTo again, for rows that are not paused
+	keys      []*key            // for readKeys: the keys, in the order of the positions
+	asked     []storage.LaneKey // for readBlockers and stepBlocked: the keys that the database is asked about
+	holders   map[*key]int64    // for readBlockers: the id of the message that blocks each key
+	forgotten int64             // for readBlocked: blockedKeys.forgotten when the read began; if it has grown, the result is incomplete
+	cursor    storage.DueCursor // for readDue: where the read begins; after it, where the next one begins
+	from      storage.DueCursor // for readDue: where the read began
+	again     bool              // for readDue: it searches among the rows up to dueRows.pausedTo for rows that are not paused
 
 	page    storage.Page
 	took    time.Duration                            // how long the page's statement took
-	blocked []storage.BlockedKey                     // the answer about the keys
+	blocked []storage.BlockedKey                     // the blocked keys that the query returned
 	answers map[storage.LaneKey][]storage.BlockedKey // the answers of all steps, with an entry for each key that was asked about
-	scan    *lateScan                                // readSweep: the scan of this read
+	scan    *lateScan                                // for readSweep: the scan that this read carries out
 	late    *lateScan                                // the scan that must run before this page is merged; nil: none
 
-	// lateAfter is an id above which rows may have appeared since the page was read, which the next page reports; none: nowhere.
+	// lateAfter is the id above which rows may have appeared since the page was read, or none if no row can have appeared. Such rows
+	// are merged with the next page.
 	lateAfter int64
 }
 
@@ -49,11 +50,11 @@ const (
 	readSkipped                  // a queue's rows between its cursor and the head
 	readKeys                     // the dropped rows of keys that were unblocked
 	readDue                      // deferred rows that are due
-	readSweep                    // rows below the marks, where none should be
+	readSweep                    // rows that the other reads have missed; none should exist
 	readUnrouted                 // rows without a route
 	kindsInTurn                  // the number of the kinds above, which take turns
 	readBlocked                  // the blocked keys of lanes whose blocked keys are not all in memory
-	readBlockers                 // the messages that keys wait for
+	readBlockers                 // whether the messages that block keys still exist
 	kindsOfReads
 )
 
@@ -62,9 +63,10 @@ type readStep int
 
 const (
 	stepPage    readStep = iota // read the page
-	stepLate                    // scan for rows that appeared below it
+	stepLate                    // scan for rows that appeared below the page
 	stepBlocked                 // ask which of the page's keys are blocked
 )
 
-// bringsPage has the kinds of reads that return a page of pending rows, which also reports where other rows may have appeared.
+// bringsPage is true for the kinds of reads that return a page of pending rows. Such a page also reports above which id late rows
+// may have appeared.
 var bringsPage = [kindsOfReads]bool{readLanes: true, readSkipped: true, readKeys: true, readUnrouted: true}

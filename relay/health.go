@@ -6,26 +6,26 @@ import (
 	"time"
 )
 
-// health is what [Relay.Healthy] needs to know of a run. All goroutines may use it. Times are nanoseconds since epoch.
+// health has what [Relay.Healthy] must know about a run. All goroutines may use it. Times are nanoseconds since the field epoch.
 type health struct {
 	started atomic.Bool
-	looped  atomic.Int64 // when the loop last began a round
+	looped  atomic.Int64 // when the loop's last iteration began
 	reached atomic.Int64 // when the database last answered
 	epoch   time.Time
 
 	safeUntil atomic.Int64 // when the relay stops sending, unless its leases are renewed
-	readFails atomic.Int64 // since when some kind of read has been failing; 0: none is
+	readFails atomic.Int64 // when reads of some kind began to fail; 0: no kind is failing
 
-	lease   lasting // leases can't be renewed
-	journal lasting // journals can't be written
-	reclaim lasting // by rows: expired claims can't be freed
+	lease   lasting // failures to renew leases
+	journal lasting // failures to write journals
+	reclaim lasting // failures to free expired claims, when claiming by rows
 
-	silentSince atomic.Int64 // since when every call of the database has failed; 0: the last call succeeded
+	silentSince atomic.Int64 // the time of the first failed call since the last successful one; 0: the last call succeeded
 
 	readError  atomic.Pointer[string] // the last error of a read
 	problem    atomic.Pointer[string] // the error of the last call of the database; nil: it succeeded
 	stuck      atomic.Pointer[string] // describes the call of a sink that hangs; nil: none does
-	unwritable atomic.Pointer[string] // the outcomes that the database refuses
+	unwritable atomic.Pointer[string] // describes outcomes that the database refuses; nil: it refuses none
 	waits      atomic.Pointer[string] // why the relay stands by; empty: it is active; nil: not known yet
 }
 
@@ -40,7 +40,7 @@ func (p *health) readFailed(err error) {
 // lasting records that one kind of call keeps failing. A call that is no longer needed is not repeated, so a failure that has not
 // occurred again for a while counts as over.
 type lasting struct {
-	since, last atomic.Int64 // the first and the last failure, in the time of health.now; 0: the last call succeeded
+	since, last atomic.Int64 // the times of the first and the last failure, on the clock of health.now; since is 0 after a success
 	problem     atomic.Pointer[string]
 }
 

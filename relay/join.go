@@ -15,17 +15,18 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Membership. Each relay's heartbeat contains its configuration: its sinks and routes. A relay that started while relays with
-// another configuration are active would take its share of the messages and send them elsewhere. So it stands by until those have
-// stopped, unless it has the option Join. What must hold: all active relays without Join have the same configuration. So a relay
-// first announces that it begins, and only then checks for active relays with another configuration: of two that begin at the
-// same time, the later one finds the other.
+// Membership. Each relay's heartbeat contains its configuration: its sinks and routes. If a relay became active while relays with
+// another configuration are active, it would take its share of the messages and send them elsewhere. So it stands by until those
+// relays have stopped, unless it has the option Join. What must hold: all active relays without Join have the same configuration.
+// So a relay first announces that it begins, and only then looks for active relays with another configuration. If two relays
+// begin at the same time, the one that announced this later finds the other.
 //
-// An active relay stays active when others start. No relay stands by for one that stands by, or for one with Join; otherwise the
-// relays that the latter has joined would stand by for it when they restart. If a relay with its own configuration is active, a
-// relay becomes active, too.
+// An active relay stays active when others start. A relay never stands by for a relay that stands by, nor for one with Join;
+// otherwise the relays that the one with Join has joined would stand by for it when they restart. If a relay with the same
+// configuration is active, a relay becomes active, too.
 
-// destinationOf returns the destination of a sink, or its type if it is unknown or if Destination panics.
+// destinationOf returns the sink's description of its destination, or the sink's type if it gives no description or if
+// Destination panics.
 func destinationOf(sink sinks.Sink) (destination string) {
 	defer func() {
 		if recover() != nil {
@@ -74,7 +75,7 @@ func setupOf(o Options, names []string) storage.Config {
 	digest := sha256.Sum256(all)
 	setup.Print = hex.EncodeToString(digest[:8])
 
-	for setup.Membership = storage.StandingDown; len(setup.Text()) > storage.MaxConfig; { // with the longest membership
+	for setup.Membership = storage.StandingDown; len(setup.Text()) > storage.MaxConfig; { // measured with the longest membership
 		longest := &setup.Sinks
 		for _, list := range []*[]string{&setup.Routes, &setup.Topics} {
 			if len(strings.Join(*list, "")) > len(strings.Join(*longest, "")) {
@@ -91,17 +92,18 @@ func setupOf(o Options, names []string) storage.Config {
 	return setup
 }
 
-// participation is the leaser's state about its relay's membership.
+// participation is what the leaser knows about its relay's membership.
 type participation struct {
 	base       *base
 	process    process
 	self       storage.Identity
 	takes      bool      // the relay is active, or stands down; otherwise it stands by
-	heard      time.Time // the last heartbeat, by the database's clock
-	waitsUntil time.Time // until when a relay stands by in any case, because its heartbeats failed for a while and other relays may return
+	heard      time.Time // the time of the last heartbeat, on the database's clock
+	waitsUntil time.Time // until when a relay keeps standing by in any case: its heartbeats failed for a while, and other relays may return
 }
 
-// beat sends a heartbeat. It returns the active relays, including this one, and why this relay stands by; empty: it is active.
+// beat sends a heartbeat. It returns the active relays, including this one, and the reason why this relay stands by, which is
+// empty if the relay is active.
 func (p *participation) beat(ctx context.Context, standsDown bool) (members storage.Members, waits string, err error) {
 	announce := func(part storage.Membership) (err error) {
 		p.self.Config.Membership, waits = part, ""
@@ -123,9 +125,9 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	if err := announce(part); err != nil {
 		return members, "", err
 	}
-	// After such a long silence the other relays may have treated this one as dead. If it was active and others with another
-	// configuration are active now, it stands by. If it stood by, it gives the others time to return: they may not have reached
-	// the database either.
+	// After a silence of most of a lease, the other relays may have treated this one as dead. If this relay was active, and relays
+	// with another configuration are active now, it stands by. If it stood by, it continues to do so for another lease: the relays
+	// that it waited for may not have reached the database either, and may return.
 	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.base.options.Lease*3/4
 	p.heard = members.Now
 	if silent {
@@ -155,8 +157,8 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 }
 
 // bury ends the leases or claims of members whose processes no longer exist, and removes these relays from members. Before that
-// it sends another heartbeat, because a relay that has deregistered and exited since the last one is no longer a member. Errors
-// are logged, and the next renewal tries again.
+// it sends another heartbeat: a relay that deregistered and exited after the first one is no longer a member, and is left alone.
+// Errors are logged, and the next renewal tries again.
 func (p *participation) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {
@@ -181,8 +183,8 @@ func (p *participation) bury(ctx context.Context, members *storage.Members, beat
 	members.Relays = slices.DeleteFunc(members.Relays, func(m storage.Member) bool { return slices.Contains(dead, m.Name) })
 }
 
-// othersIn returns why a relay with this configuration stands by: for which relays, and how their configuration differs. It is
-// empty if the relay doesn't.
+// othersIn returns why a relay with this configuration stands by: it names the other relays, and describes how their
+// configuration differs. If the relay need not stand by, the text is empty.
 func othersIn(self storage.Identity, members []storage.Member) string {
 	own := &self.Config
 	var names []string
@@ -213,7 +215,7 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 	return fmt.Sprintf("its sinks or routes differ from those of the active relays of this table: %s. %s", strings.Join(names, ", "), difference(own, name, first))
 }
 
-// difference describes what only one of two configurations has.
+// difference describes what each of two configurations has and the other one lacks.
 func difference(own *storage.Config, name string, other *storage.Config) string {
 	only := func(of, without *storage.Config) string {
 		var all []string

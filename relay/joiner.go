@@ -9,32 +9,33 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// joiner decides what is written for a row that several sinks need, and when. Such a row is in memory as one item for each sink,
-// each with its own key and attempts, and the outcomes arrive separately. If all sinks deliver the message within joinPatience,
-// the joiner returns one settlement for the row. Otherwise it returns one settlement for each sink that failed, and one for those
-// that have delivered by then; after each of them the row names the remaining sinks. It has no clock, channel, goroutine or store:
-// the loop calls it, and writes what it returns.
+// joiner decides what is written for a row that several sinks need, and when. Such a row is in memory as one item for each sink.
+// Each item has its own key and attempts, and the items' outcomes arrive separately. If all sinks deliver the message within
+// joinPatience, the joiner returns one settlement for the row. Otherwise it returns one settlement for each sink that failed, and
+// one for the sinks that have delivered by then; after each settlement the row names the remaining sinks. The joiner has no
+// clock, channel, goroutine or store: the loop calls it, and writes what it returns.
 //
-// What must hold: the outcomes of one key and sink are written in order, including those of messages that only this sink needs. A
-// row has at most one settlement in progress, which names the sinks that the row has in the table before and after it. A sink
-// whose outcome isn't written remains named, so that the next holder of the lane sends to it.
+// What must hold: for each key and sink, outcomes are written in order, including those of messages that no other sink needs. A
+// row has at most one settlement in progress. The settlement lists the sinks that the row names before it and after it. A sink
+// whose outcome isn't written stays named, so that the next holder of the lane sends to it.
 type joiner struct {
 	names    []string      // the names of the sinks, by queue
 	patience time.Duration // how long a delivery waits for the other sinks of its row; 0 once the relay stops
-	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time; some may have been returned meanwhile
-	count    int           // outcomes that were not returned yet, including outcomes without a key
+	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time, including some that were returned meanwhile
+	count    int           // outcomes that were not returned yet, including those of messages without a key
 }
 
-// joinPatience is how long a delivery waits for the row's other sinks, so that the row is written once. It doesn't wait for a
-// sink that is down, that doesn't have the message in memory, or that this relay doesn't have.
+// joinPatience is how long a delivery waits for the outcomes of the row's other sinks, so that the row is written once. It
+// doesn't wait for a sink that is down, that has no item of the row in memory, or that this relay doesn't have.
 const joinPatience = 100 * time.Millisecond
 
 func newJoiner(names []string) joiner {
 	return joiner{names: names, patience: joinPatience}
 }
 
-// jointOf returns the shared state of a row's items, and which of the queues the row may enter. The row was read for these
-// queues, perhaps before its last settlement. The joint is nil if one item represents the whole row.
+// jointOf returns the state that the items of a row share. It also returns those of the given queues that the row may enter: the
+// row may have been read before its last settlement, so some queues may no longer need it. The state is nil if one item
+// represents the whole row.
 func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int) {
 	whole := false
 	for queue := range l.readers {
@@ -65,8 +66,8 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	return f, queues
 }
 
-// isOther reports whether a row with the id and message of the joint's row is a different row, namely a retry that was split off
-// a scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at all.
+// isOther reports whether a row with the id and message of the joint's row is a different row: a retry that was split off from a
+// scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at all.
 func (f *joint) isOther(row *storage.Row) bool {
 	return row.Sinks != "" && len(f.left) > 0 && !slices.ContainsFunc(storage.SplitSinks(row.Sinks), func(name string) bool { return slices.Contains(f.left, name) })
 }
@@ -88,8 +89,8 @@ func (j *joiner) add(it *item, now time.Time) []*item {
 	return j.next(it.key, now)
 }
 
-// next returns the first outcomes of a key as long as only one sink needs their messages, and offers the one after them to its
-// row.
+// next removes and returns the outcomes at the front of a key, as long as only one sink needs their messages. Then it adds the
+// key's next outcome to its row.
 func (j *joiner) next(k *key, now time.Time) (write []*item) {
 	for len(k.outcomes) > 0 {
 		first := k.outcomes[0]
@@ -118,9 +119,9 @@ func (j *joiner) join(a arrival, now time.Time) []*item {
 	return j.advance(f, now)
 }
 
-// advance begins the next settlement of a row, unless one is in progress. If a sink did not deliver the message and is not the
-// last one, the settlement is for it alone. Otherwise it is for all sinks that delivered, unless the remaining ones will probably
-// follow soon.
+// advance begins the next settlement of a row, unless one is in progress. If a sink did not deliver the message and other sinks
+// remain, the settlement is for that sink alone. Otherwise it is for all sinks that have an outcome, but it waits if the
+// remaining sinks will probably deliver soon.
 func (j *joiner) advance(f *joint, now time.Time) []*item {
 	if len(f.writing) > 0 || len(f.ready) == 0 {
 		return nil
@@ -137,8 +138,8 @@ func (j *joiner) advance(f *joint, now time.Time) []*item {
 	}
 }
 
-// wait adds the row to the waiting ones, ordered by their oldest outcomes. An outcome that waited behind another of its key may
-// be older than the outcomes of rows that wait already.
+// wait adds the row to the waiting ones, which are ordered by their oldest outcomes. The row may belong before others, because
+// its outcome may have waited behind another one of its key.
 func (j *joiner) wait(f *joint) {
 	if f.waits {
 		return
@@ -153,7 +154,7 @@ func (j *joiner) wait(f *joint) {
 	j.waiting = slices.Insert(j.waiting, at, arrival{f.ready[0], f.since})
 }
 
-// mayWait reports whether the remaining sinks will probably have the message soon.
+// mayWait reports whether the remaining sinks will probably deliver the message soon.
 func (j *joiner) mayWait(f *joint, now time.Time) bool {
 	of := f.ready[0]
 	if of.lane.lost || of.lane.draining || now.Sub(f.since) >= j.patience {
@@ -180,7 +181,7 @@ func (j *joiner) due() time.Time {
 	return j.waiting[0].at.Add(j.patience)
 }
 
-// late begins the settlements of rows that have waited for the joiner's patience.
+// late begins the settlements of rows that have waited as long as the joiner's patience.
 func (j *joiner) late(now time.Time) (write []*item) {
 	for len(j.waiting) > 0 && now.Sub(j.waiting[0].at) >= j.patience {
 		f := j.waiting[0].item.joint
@@ -192,8 +193,8 @@ func (j *joiner) late(now time.Time) (write []*item) {
 	return write
 }
 
-// settle begins one settlement for some of a row's sinks. If it is for several, all of them delivered the message, and the
-// settlement has all their receipts. The next outcomes of their keys follow.
+// settle begins one settlement for some of a row's sinks. If it is for several sinks, all of them delivered the message, and the
+// settlement has all their receipts. Then settle continues with the next outcomes of the items' keys.
 func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 	if len(items) == len(f.ready) {
 		f.ready = nil
@@ -225,7 +226,7 @@ func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 	return write
 }
 
-// begin records the settlement of some of a row's items, and which sinks it names before and after.
+// begin records the settlement of some of a row's items: the sinks that it is for, and the sinks that remain after it.
 func (j *joiner) begin(f *joint, items []*item) {
 	f.writing = items
 	if len(items) == len(f.left) {
@@ -253,7 +254,7 @@ func (j *joiner) lend(it *item) bool {
 	}
 }
 
-// takeBack revokes lend for an item whose handler's transaction hasn't settled it.
+// takeBack revokes lend if the transaction of the item's handler hasn't settled the row.
 func (j *joiner) takeBack(it *item, now time.Time) []*item {
 	f := it.joint
 	if f == nil || len(f.writing) == 0 || f.writing[0] != it {
@@ -269,7 +270,7 @@ func (j *joiner) written(it *item, now time.Time) []*item {
 	return j.takeBack(it, now)
 }
 
-// together returns the items that an item's settlement is for. For a row of several sinks these may be several items.
+// together returns the items that are settled by an item's settlement. If several sinks need the row, these may be several items.
 func (it *item) together() []*item {
 	if it.joint == nil {
 		return []*item{it}

@@ -10,18 +10,18 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The journal of a lane in the database tells the lane's next holder, if this relay dies, which messages were in flight
-// (quarantine.go) and in which planned batches (dedup.go). This file has the engine's copy of both.
+// The database stores a journal of each lane. If this relay dies, the journal tells the lane's next holder which messages were in
+// flight (quarantine.go), and in which planned batches they were (dedup.go). This file has the engine's copy of the journals.
 
 // journaled is a lane's copy of its journal.
 type journaled struct {
-	suspects  map[rowRef]int       // rows that were in flight when a relay died: how often each was the only one
-	batchRefs map[rowRef]*batchRef // rows that were sent in planned batches, by this relay or the lane's last holder, and are not settled
-	stale     bool                 // the stored journal is unknown or may name finished rows, so the next write includes it
+	suspects  map[rowRef]int       // rows that were in flight when a relay died; the value counts deaths with no other row in flight
+	batchRefs map[rowRef]*batchRef // unsettled rows of planned batches, which this relay or the lane's last holder has journalled
+	stale     bool                 // the stored journal is unknown or may name finished rows, so the next write of journals replaces it
 }
 
-// rowRef identifies a row in a journal, for one sink. It has a checksum of the message's id, because the row's id may be assigned
-// again.
+// rowRef identifies a row in a journal, for one sink. It has a checksum of the message's id, because another message may be
+// assigned the row's id later.
 type rowRef struct {
 	queue int
 	lane  int
@@ -36,7 +36,7 @@ type batchRef struct {
 	status *sinks.Outcome // set once the sink has confirmed the message, before the row is settled
 }
 
-// dedupBatch is a planned batch, which its sink recognises when it is sent again.
+// dedupBatch is a planned batch. Its sink recognises the batch when it is sent again.
 type dedupBatch struct {
 	sink       string
 	name       string
@@ -56,7 +56,7 @@ func (j *journaled) put(ref rowRef, t *batchRef) {
 	j.batchRefs[ref] = t
 }
 
-// maxCrashes is how many relays may die while a message is the only one in flight, before it is parked.
+// maxCrashes is the number of relays' deaths after which a message is parked if it was the only message in flight at each of them.
 const maxCrashes = 5
 
 // batches returns the references as the journal stores them.
@@ -82,7 +82,8 @@ func addRef(j *storage.Journal, sink string, t sinks.BatchRef, ref rowRef) {
 	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
 }
 
-// rowsOf calls take with each row of a SentBatch, and its place. If the lists differ in length, it uses only the complete entries.
+// rowsOf calls the function take with each row of a SentBatch, and the row's place in the batch. If the lists of the SentBatch
+// differ in length, rowsOf uses only the complete entries.
 func rowsOf(t *storage.SentBatch, queue, lane int, take func(ref rowRef, place int)) {
 	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {
 		take(rowRef{queue, lane, t.IDs[i], t.Checks[i]}, t.Places[i])

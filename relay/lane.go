@@ -13,26 +13,26 @@ import (
 )
 
 // Lanes, keys and items: what the relay keeps of the rows that it has read. This file has no clock, channel, goroutine or store.
-// The loop owns all of it. The positions of a lane are drawn in reader.go.
+// The loop owns all this state. The positions of a lane are drawn in reader.go.
 
-// lane is a lane that the relay holds. When the lease is lost, the whole lane is dropped, and a later lease of the same lane
-// begins without any of its state.
+// lane is the state of a lane that the relay holds. When the lease is lost, the whole state is dropped, and a later lease of the
+// same lane begins without any of it.
 type lane struct {
 	storage.Lease
 	epoch string // identifies the server that granted the lease
 
 	readers readers // by queue
 	floor   int64   // the lane's mark when it was leased: no row can appear at or below it
-	passed  *keySet // while topics are paused: keys of which a row was passed over, so that their later rows are passed over, too; nil: none
+	passed  *keySet // while topics are paused: the keys of rows that were passed over, so that later rows of these keys are passed over, too; nil: none
 
-	keysUnknown bool // not all blocked keys are in memory, so the database is asked about unknown keys
+	keysUnknown bool // not all of its blocked keys are in memory, so the database is asked about keys that aren't in memory
 	alarmed     bool // it has rows without a route, which were reported
 
-	unswept  bool  // it isn't read until a sweep has found that no rows are below its mark
-	placed   bool  // a page has shown that ids continue above its cursor, or it was read from the beginning
+	unswept  bool  // it isn't read until a sweep has searched for missed rows below its mark
+	placed   bool  // a page has confirmed that its cursor isn't above the last id, or it is read from the beginning
 	void     bool  // another server answers now, so its state in memory is worthless
 	draining bool  // it is being given up, because the relay has more than its share
-	lost     bool  // another relay may hold it. Its outcomes are written with its old fence, which rejects them if so
+	lost     bool  // another relay may hold it. Its outcomes are written with the old fence, so they are rejected if another relay holds it
 	seq      int64 // reads up to this number began before the lease, or before the id sequence was reset, and don't count
 
 	journaled journaled // its journal
@@ -63,8 +63,8 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 }
 
 // marks returns the positions from which a successor must read: one for each sink that is behind, and one for all other sinks.
-// safeID is the safe id of the last merged page: no row can appear at or below it any more. Unless lateAfter is none, rows that
-// are not merged yet may have appeared above it.
+// The argument safeID is the safe id of the last merged page: no further row can appear at or below it. If lateAfter is not none,
+// rows that are not merged yet may have appeared above lateAfter.
 func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) storage.Marks {
 	final := safeID
 	if lateAfter != none {
@@ -81,7 +81,7 @@ func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) sto
 	return marks
 }
 
-// items iterates over the items in memory. A row of several sinks is an item for each of them.
+// items iterates over the items in memory. A row that several sinks need may be in memory as an item for each of them.
 func (l *lane) items() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
 		for i := range l.readers {
@@ -131,9 +131,9 @@ func (l *lane) forget(k *key) {
 
 // key is the state of one key in one sink. It keeps the order of the key's messages.
 //
-// At most one batch of a key is in flight. The other messages wait here, ordered by id, and the key is queued once. A message
-// that is to be retried or parked blocks its key: the later messages are dropped from memory, and only the position to read them
-// from is kept, so any number of them costs nothing.
+// At most one batch of a key is in flight. The key's other messages wait here, ordered by id, and the queue has a single entry
+// for the key. A message that is to be retried or parked blocks its key: the later messages are dropped from memory, and only the
+// position from which to read them is kept. So any number of later messages takes no memory.
 type key struct {
 	ref       keyRef
 	lane      *lane
@@ -142,16 +142,16 @@ type key struct {
 	items     []*item   // waiting items, ordered by id
 	inFlight  int       // items in flight, and expired items whose settlement is not written
 	queued    bool      // it is in the queue
-	suspended *item     // an item that is suspended, or that its sink may have (dedup.go); nothing of the key is sent until that is resolved
-	outcomes  []arrival // outcomes that the joiner has not returned yet, in order; only the first is offered to its row (joiner.go)
+	suspended *item     // an item that is suspended, or that its sink may have already (dedup.go); no other item of the key is sent before it
+	outcomes  []arrival // outcomes that the joiner has not returned yet, in order; only the first is added to its row (joiner.go)
 
 	blocked      bool  // no item except blockedBy may be sent
 	blockedBy    int64 // the id of the message that blocks the key, or that blocked it last
-	fromDatabase bool  // the database reported it as blocked. Other messages may block it, too, so the database is asked again before it continues
+	fromDatabase bool  // the database reported it as blocked. Other messages may block it, too, so the database is asked again before the key continues
 
 	dropped    bool  // rows of the key above resumeFrom were dropped and must be read again
 	resumeFrom int64 // the position to read them from
-	after      *item // another message with the id of a dropped row, which is not read while this item is in memory
+	after      *item // an item that has the id of a dropped row but another message; the row is not read while this item is in memory
 }
 
 // keyRef identifies a key in one sink.
@@ -189,9 +189,9 @@ func (k *key) remove(it *item) {
 	}
 }
 
-// take removes and returns the items that may be sent now: at most n, and at most this many bytes, but at least one. Of a blocked
-// key this is the message that blocks it. An item that has failed before is only returned as the first: a sink that accepts only
-// whole batches would otherwise fail the items before it, too.
+// take removes and returns the items that may be sent now: at most n items, with at most the given bytes in total, but at least
+// one item. If the key is blocked, take returns only the message that blocks it. An item that has failed before is returned only
+// as the first one: otherwise a sink that accepts only whole batches would fail the items before it, too.
 func (k *key) take(n, bytes int) []*item {
 	first := 0
 	if k.blocked {
@@ -211,29 +211,30 @@ func (k *key) take(n, bytes int) []*item {
 	return taken
 }
 
-// mustWait reports whether it is too early to read the dropped rows: because another message with the same id is still in memory,
-// or because the outcome of the message that blocked the key isn't written yet, so that the database would report it again.
+// mustWait reports whether it is too early to read the key's dropped rows. That is so while an item in memory has the id of a
+// dropped row but another message. It is also so while the outcome of the message that blocked the key isn't written, since the
+// database would report this message again.
 func (k *key) mustWait() bool {
 	sameID := k.after != nil && k.lane.readers[k.after.slot].known[k.after.row.ID] == k.after
 	unwritten := k.fromDatabase && !k.blocked && k.reader().known[k.blockedBy] != nil
 	return sameID || unwritten
 }
 
-// item is a row in memory, for one sink. By rows it stays in memory until its outcome is written. By lanes it also stays until
-// the reads that began before that have ended, since they may return the row. The loop owns it; while it is in flight, a worker
-// does.
+// item is a row in memory, for one sink. It stays in memory until its outcome is written. If the relay claims by lanes, it also
+// stays until all reads that began earlier have ended, since they may return the row. The loop owns the item, except that a
+// worker owns it while it is in flight.
 type item struct {
 	// The fields that every step of the loop reads come first, next to the row's id, because a drain is limited by cache misses.
-	lane  *lane      // nil by rows
+	lane  *lane      // nil when claiming by rows
 	queue *sinkQueue // nil: the row is settled without being sent
 	key   *key       // nil: the message has no key
 	joint *joint     // the state that it shares with the row's other items; nil: this item represents the whole row
-	slot  int        // by lanes: the index of its reader
+	slot  int        // when claiming by lanes: the index of its reader
 	stage stage
 	bytes int // its size in its queue's buffer
 
 	row   storage.Row
-	token string // by rows: the token of its claim
+	token string // when claiming by rows: the token of its claim
 
 	toWrite result // the outcome to write; set from inSettle on
 
@@ -243,22 +244,22 @@ type item struct {
 	maybeCommitted bool // its handler's transaction may have been committed
 	expired        bool // it has expired and is being parked or discarded
 
-	lostAnswer string      // the error of its last attempt without an answer, which may have delivered the message
+	lostAnswer string      // the error of the last attempt that got no answer, and so may have delivered the message
 	suspension *suspension // its earlier failures; nil: none since it was read
 }
 
-// suspension records the failures of a message that was not charged.
+// suspension records the uncharged failures of a message.
 type suspension struct {
 	destination string
-	turn        int64     // the number of the last job that had begun when it failed last
-	period      int       // the breaker's period at that time
-	rounds      int       // how many more repeated rejections park it
+	turn        int64     // the number of the last job that had begun when the message failed last
+	period      int       // the breaker's period when the message failed last
+	rounds      int       // how many more repeated rejections are needed to park the message
 	rejected    bool      // its last failure was a rejection
-	repeats     bool      // something was delivered between its last failure and the beginning of its current send
+	repeats     bool      // another message was delivered between its last failure and the beginning of its current send
 	tries       int       // consecutive failures without a delivery between, for the back-off
-	since       time.Time // when it first failed; zero: it was charged before, so the time since which its destination fails counts
+	since       time.Time // when it first failed; zero: it was charged before, so the time when its destination began to fail is used instead
 	soonest     time.Time // the earliest time of its next attempt if another message is delivered
-	retryAt     time.Time // the time of its next attempt if none is
+	retryAt     time.Time // the time of its next attempt if no other message is delivered
 }
 
 // joint is the state that the items of one row share if several sinks need the row (joiner.go).
@@ -267,7 +268,7 @@ type joint struct {
 	left  []string  // the sinks whose outcomes aren't written
 	ready []*item   // items whose outcomes may be written next: each is the first of its key that isn't settled
 	since time.Time // when the earliest of these outcomes arrived
-	waits bool      // joiner.waiting has an entry for it, with the time since
+	waits bool      // joiner.waiting has an entry for the row, with the time in the field since
 
 	writing  []*item // items whose outcomes are being written by one settlement: the settlement of the first item
 	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty: it is for all remaining sinks
@@ -282,14 +283,14 @@ type arrival struct {
 // result is the outcome of an item, as its settlement writes it.
 type result struct {
 	state   storage.State
-	holds   bool // a parked message blocks its key
+	holds   bool // the parked message blocks its key
 	charged int  // attempts that this outcome costs: 0 or 1
 	delay   time.Duration
 	problem string
 	receipt string
 
 	deadLetter    *storage.Copy
-	refusedLetter *storage.Copy // a dead letter that the database refused with this outcome, which is written without it
+	refusedLetter *storage.Copy // a dead letter that the database refused to write with this outcome; the outcome is written without it
 }
 
 // stage is the state of an item.
@@ -306,8 +307,8 @@ const (
 // ref identifies the item's row for one sink.
 func (it *item) ref() rowRef { return refOf(&it.row, it.slot) }
 
-// batchRef returns the item's batch reference, or nil. An item with a reference was sent before, and either it is unknown whether
-// its sink has it, or its outcome isn't written.
+// batchRef returns the item's batch reference, or nil. If an item has a reference, it was sent before, and either it is unknown
+// whether its sink has it, or its outcome isn't written.
 func (it *item) batchRef() *batchRef {
 	if it.lane == nil || len(it.lane.journaled.batchRefs) == 0 {
 		return nil
@@ -350,7 +351,8 @@ func (it *item) unsendable() *sinks.Outcome {
 	}
 }
 
-// commitUnknown reports whether this outcome is the first after which the handler's transaction may have been committed.
+// commitUnknown reports whether this outcome is the first one that leaves it unknown whether the handler's transaction was
+// committed.
 func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
 	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
 }
@@ -365,7 +367,7 @@ func (it *item) message() sinks.Message {
 	}
 }
 
-// payloads returns how many bytes of payload the rows have.
+// payloads returns the total size of the rows' payloads in bytes.
 func payloads(rows []storage.Row) (bytes int) {
 	for i := range rows {
 		bytes += len(rows[i].Message.Payload)
@@ -373,7 +375,7 @@ func payloads(rows []storage.Row) (bytes int) {
 	return bytes
 }
 
-// heldLanes holds the lanes of a relay, by their numbers.
+// heldLanes has the lanes that the relay holds, by their numbers.
 type heldLanes struct {
 	lanes   map[int]*lane
 	sorted  []*lane // the lanes ordered by number; nil: to be computed
@@ -389,7 +391,7 @@ func (h *heldLanes) sortedLanes() []*lane {
 	return h.sorted
 }
 
-// lanesInTurn returns the lanes, beginning with a different one each time.
+// lanesInTurn returns the lanes, beginning with a different lane at each call.
 func (h *heldLanes) lanesInTurn() []*lane {
 	lanes := h.sortedLanes()
 	h.rotate++
@@ -402,7 +404,8 @@ func (h *heldLanes) anyBehind(q *sinkQueue) bool {
 	return slices.ContainsFunc(h.sortedLanes(), func(l *lane) bool { return l.readers.isBehind(q.index) })
 }
 
-// lagging returns the positions that the queue must read for itself: in each lane from its cursor up to the head.
+// lagging returns the positions that the queue must read separately: in each lane where it is behind, from its cursor up to the
+// head.
 func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	for _, l := range h.lanesInTurn() {
 		if l.readers.isBehind(q.index) && !l.draining {
@@ -412,8 +415,8 @@ func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	return positions
 }
 
-// laneOf returns the lane of a row that a read has returned; nil if the lane was lost meanwhile. This includes a lane that was
-// lost and leased again, since another relay may have delivered the row between.
+// laneOf returns the lane with this number, for the result of a read; nil if the lane was lost since the read began. It returns
+// nil even if the relay has leased the lane again, since another relay may have delivered the rows in between.
 func (h *heldLanes) laneOf(read int64, number int) *lane {
 	if l := h.lanes[number]; l != nil && read > l.seq {
 		return l
@@ -433,7 +436,7 @@ func (h *heldLanes) heads(read int64, positions []storage.Position) (heads []int
 	return heads
 }
 
-// moved reports whether one of these lanes has a higher head now.
+// moved reports whether the head of one of these lanes is higher now than in heads.
 func (h *heldLanes) moved(read int64, positions []storage.Position, heads []int64) bool {
 	for i, p := range positions {
 		if l := h.laneOf(read, p.Lane); l != nil && l.readers.head() > heads[i] {
@@ -451,7 +454,7 @@ func (h *heldLanes) furthest() (id int64) {
 	return id
 }
 
-// forget removes an item from memory. If another message with its id waits, the lane is read again from there.
+// forget removes an item from memory. If another message with the same id waits, the lane is read again from that id on.
 func (h *heldLanes) forget(it *item) {
 	l := it.lane
 	known := l.readers[it.slot].known

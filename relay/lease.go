@@ -8,18 +8,18 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Leases. A renewal carries the lanes that the relay holds, with their marks, to the leaser, and returns the lanes that were
+// Leases. A renewal passes the lanes that the relay holds, and their marks, to the leaser. Its result is the lanes that were
 // kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled.
 
-// calmAfter is how long a relay journals what it sends after it has taken over a lane from a dead relay.
+// calmAfter is how long a relay journals each batch before sending it after it has taken over a lane from a dead relay.
 const calmAfter = time.Minute
 
-// laneRights is a renewal of the lanes that a relay held when it began, and its result.
+// laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.
 type laneRights struct {
 	of       *byLanes
 	renewals []storage.Renewal // lanes to keep
 	released []storage.Renewal // lanes to give back
-	lapsing  []storage.Renewal // lanes whose leases run out, because a release would clear their journals
+	lapsing  []storage.Renewal // lanes whose leases must expire instead, because a release would clear their journals
 
 	epoch   string
 	share   int
@@ -30,9 +30,9 @@ type laneRights struct {
 
 func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{of: e, yields: time.Now().Before(e.engine.lease.yieldsUntil)}
-	journals := e.engine.deduplicates || time.Now().Before(e.engine.journalAll) // batches are journalled before they are sent
+	journals := e.engine.deduplicates || time.Now().Before(e.engine.journalAll) // whether batches are journalled before they are sent
 	for _, l := range e.held.sortedLanes() {
-		var has [dropped + 1]bool // items of each stage
+		var has [dropped + 1]bool // whether the lane has items of each stage
 		for it := range l.items() {
 			if !it.unwritable { // the next holder sends it again
 				has[it.stage] = true
@@ -52,9 +52,9 @@ func (e *byLanes) rights(leave bool) rights {
 	return r
 }
 
-// renew renews leases, releases lanes, and acquires the lanes that the relay's share lacks. A relay with a name from its operator
-// that has lost lanes acquires none for a while: another relay with the same name may have been started in its place, which has
-// ended these leases and is about to acquire the lanes.
+// renew renews leases, releases lanes, and acquires the lanes that the relay's share lacks. If the operator has set the relay's
+// name and the relay has lost lanes, it acquires none for a while: another relay with the same name may have been started in its
+// place. That relay has ended these leases and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.of.engine.options.Name, r.of.engine.options.Lease
 	r.epoch = members.Epoch
@@ -78,8 +78,7 @@ func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPa
 	return true, err
 }
 
-// conclude drops the lanes that were lost or released, begins with the acquired ones, and starts to give up lanes beyond the fair
-// share.
+// conclude drops the lanes that were lost or released, adds the acquired ones, and starts to give up lanes beyond the fair share.
 func (r *laneRights) conclude(err error) (held, lost int) {
 	kept := map[storage.Lease]bool{}
 	for _, lease := range r.kept {
@@ -102,7 +101,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		}
 		r.of.engine.options.Logger.Warn("relay: lost lanes", "relay", r.of.engine.options.Name, "lanes", lost)
 	}
-	if err == nil || len(r.granted) > 0 { // otherwise the release may have failed, and is repeated by the next renewal
+	if err == nil || len(r.granted) > 0 { // otherwise the release may have failed, and the next renewal repeats it
 		for _, renewal := range slices.Concat(r.released, r.lapsing) {
 			if l := r.of.held.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
 				r.of.dropLane(l)
@@ -142,9 +141,9 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	return len(r.of.held.lanes), lost
 }
 
-// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. Lanes that are
-// being given up stay chosen, and void lanes are always chosen. The others are chosen evenly from full and empty lanes, so that a
-// relay that joins gets its share of the work.
+// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. Void lanes are
+// always chosen. Of the others, lanes that are already being given up are chosen first. The rest is chosen evenly from full and
+// empty lanes, so that a relay that has just started gets its share of the messages.
 func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	chosen := map[*lane]bool{}
 	var others []*lane
@@ -168,7 +167,7 @@ func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	return chosen
 }
 
-// fairShare returns how many lanes a relay gets. All relays get the same number, and the first ones by name get one of the
+// fairShare returns how many lanes a relay gets. All relays get the same number, and the first relays by name get one of the
 // remaining lanes each.
 func fairShare(relays []storage.Member, name string) int {
 	n := max(1, len(relays))
@@ -179,7 +178,8 @@ func fairShare(relays []storage.Member, name string) int {
 	return share
 }
 
-// dropLane removes a lane and its waiting items. Items in flight return to a lane that is lost, and their outcomes are fenced.
+// dropLane removes a lane and its waiting items. Items in flight keep the lane, which is marked as lost. Their outcomes are
+// written with its old fence.
 func (e *byLanes) dropLane(l *lane) {
 	for it := range l.items() {
 		if it.stage == inQueue {
@@ -217,8 +217,8 @@ func (e *byLanes) ownLanes() map[int]bool {
 	return own
 }
 
-// abandon drops the lanes of a call that hangs. Their leases are not renewed, so other relays may acquire the lanes when they
-// expire.
+// abandon drops the lanes of a call that hangs. Their leases are not renewed, so other relays may acquire the lanes when the
+// leases expire.
 func (e *byLanes) abandon(f *flight) {
 	for _, it := range f.items {
 		if l := it.lane; e.held.lanes[l.Lane] == l {
@@ -227,7 +227,8 @@ func (e *byLanes) abandon(f *flight) {
 	}
 }
 
-// drainLane starts giving up a lane, or revokes that. Waiting items are dropped; the lane's next holder reads them again.
+// drainLane starts giving up a lane. If the argument draining is false, it keeps the lane after all. Waiting items of a lane that
+// is given up are dropped; the lane's next holder reads them again.
 func (e *byLanes) drainLane(l *lane, draining bool) {
 	l.draining = draining
 	if !draining {

@@ -12,19 +12,20 @@ type leasing struct {
 	busy        bool          // a renewal is in progress
 	next        time.Time     // when the next renewal begins
 	interval    time.Duration // between renewals; at most 2 s, to notice relays that start or stop
-	safeUntil   time.Time     // nothing is sent after this time, by the relay's own clock
+	safeUntil   time.Time     // nothing is sent after this time, on the relay's own clock
 	ended       bool          // safeUntil has passed, and the sends were cancelled
 	downUntil   time.Time     // until when the relay leaves its lanes to others, because it can't read
 	yieldsUntil time.Time     // until when it acquires no lanes, because another relay with its name may acquire them
-	relays      int           // active relays, and those about to be, including this one
+	relays      int           // how many relays are active or about to be, including this one
 	failures    int           // consecutive renewals that failed
-	waits       bool          // it stands by for relays with another configuration
+	waits       bool          // the relay stands by for relays with another configuration
 }
 
 // rights is a renewal of what the relay holds: leases of lanes, or claims of rows.
 type rights interface {
-	// renew extends the rights, gives back those that the relay gives up, and, if the relay takes part, acquires what
-	// its share lacks. Without members the relay leaves and gives back everything. The leaser calls it.
+	// renew extends the rights. If the relay claims by lanes, it also releases the lanes that the relay gives up and, if
+	// takesPart is true, acquires the lanes that the relay's share lacks. When the relay leaves, members is empty and
+	// renew extends nothing. The leaser calls it.
 	renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error)
 
 	// conclude applies the result of renew, and returns how many lanes the relay holds and how many it has lost. The loop
@@ -32,7 +33,7 @@ type rights interface {
 	conclude(err error) (held, lost int)
 }
 
-// leaseJob is a heartbeat and a renewal; or, if the relay stops, the end of both.
+// leaseJob is a heartbeat and a renewal. The last job of a run ends the rights and deregisters the relay instead.
 type leaseJob struct {
 	rights     rights
 	leave      bool

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// What the log says, and at which level:
+// What is logged, and at which level:
 //
 //	debug  each failed attempt of each message
 //	info   starts, stops and recoveries, and once a minute what was delivered
@@ -18,7 +18,7 @@ import (
 //	error  what an operator must look at: a parked message, a sink that hangs, an outcome that the
 //	       database refuses
 //
-// logLimiter limits lines that may be frequent. No line has a payload.
+// logLimiter limits lines that may be frequent. No line contains a payload.
 
 // logAttempt logs a sink's answer for a message.
 func (b *base) logAttempt(level slog.Level, what string, it *item, outcome *sinks.Outcome, more ...any) {
@@ -30,7 +30,8 @@ func (b *base) logAttempt(level slog.Level, what string, it *item, outcome *sink
 		"reason", string(outcome.Reason), "detail", loggable(outcome)}, more...)...)
 }
 
-// After the first failed attempt of a message, each warnEvery-th one is logged as a warning.
+// warnEvery selects the failed attempts of a message that are logged as warnings: the first one, and each one whose number is a
+// multiple of warnEvery.
 const warnEvery = 10
 
 // logRetry logs a failed attempt that is charged, and the time of the next one.
@@ -46,10 +47,10 @@ func (b *base) logRetry(it *item, outcome *sinks.Outcome, attempts int, wait tim
 		"next", time.Now().Add(wait).Round(time.Millisecond), "suppressed", suppressed)
 }
 
-// logUncharged logs a failed attempt that is not charged, since the destination is down, or since it is not known yet whether
+// logUncharged logs a failed attempt that is not charged, because the destination is down, or because it is not known yet whether
 // the message or the destination is the cause.
 func (b *base) logUncharged(it *item, outcome *sinks.Outcome) {
-	b.observeAttempt("waits uncharged", it, outcome)
+	b.observeAttempt("waits; the attempt is not charged", it, outcome)
 	level, suppressed := slog.LevelDebug, 0
 	if outcome.Result != sinks.Unavailable && it.suspension != nil && it.suspension.tries == 1 {
 		if allowed, more := b.logLimiter.allow("suspended " + it.queue.name + string(outcome.Reason)); allowed {
@@ -69,7 +70,7 @@ func (b *base) logParked(what string, it *item, outcome *sinks.Outcome) {
 	}
 }
 
-// observeAttempt passes an attempt to the observer if it implements [AttemptObserver].
+// observeAttempt passes an attempt to the observer if the observer implements [AttemptObserver].
 func (b *base) observeAttempt(became string, it *item, outcome *sinks.Outcome) {
 	if observer, wants := b.options.Observer.(AttemptObserver); wants {
 		observer.Attempted(Attempt{
@@ -79,7 +80,7 @@ func (b *base) observeAttempt(became string, it *item, outcome *sinks.Outcome) {
 	}
 }
 
-// traceClaimed passes the messages that were read to the tracer.
+// traceClaimed passes to the tracer the messages that were read.
 func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
 	if len(rows) == 0 {
 		return
@@ -91,7 +92,7 @@ func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
 	b.options.Tracer.Claimed(began, messages)
 }
 
-// traceSettled passes the messages whose outcomes were written to the tracer.
+// traceSettled passes to the tracer the messages whose outcomes were written, or the error of writing them.
 func (b *base) traceSettled(began time.Time, items []*item, err error) {
 	messages := make([]sinks.Message, len(items))
 	for i, it := range items {

@@ -11,70 +11,73 @@ import (
 // Observer receives a relay's events, for example for metrics. Its methods may be called concurrently, and must not block. Embed
 // [NoObserver] to implement only some of them.
 type Observer interface {
-	// Sent is called when a sink has returned from a batch. The results are the numbers of messages by result and reason.
+	// Sent is called after a batch was sent. results counts the batch's messages by result and reason.
 	Sent(sink string, took time.Duration, results map[OutcomeKind]int)
 
-	// Delivered is called for each delivered message. The lag is the time since it was written.
+	// Delivered is called for each delivered message. lag is the time since the message was written.
 	Delivered(sink, topic string, lag time.Duration)
 
 	// Expired is called for each message that has expired and is parked or discarded.
 	Expired(sink string, become OnExpire)
 
-	// DeadLettered is called for each parked message that gets a dead letter, before both are written.
+	// DeadLettered is called for each message that is parked with a dead letter, before both are written.
 	DeadLettered(sink string)
 
-	// Parked is called for each parked message, except for one that is parked because it has expired.
+	// Parked is called for each message that is parked, unless it is parked because it has expired.
 	Parked(sink string, reason sinks.Reason)
 
-	// Settled is called when outcomes were written.
+	// Settled is called after outcomes were written. states counts their messages by the new state.
 	Settled(counts storage.Settled, states map[storage.State]int)
 
-	// LanesHeld is called with the number of lanes that the relay holds, and how many leases it has lost since the last call.
+	// LanesHeld is called with the number of lanes that the relay holds, and the number of leases that it has lost since the last
+	// call.
 	LanesHeld(held, lost int)
 
-	// Standby is called with a reason when the relay starts to stand by for relays with another configuration, and with "" when it
-	// becomes active.
+	// Standby is called with a reason when the relay starts to stand by because relays with another configuration are active. It
+	// is called with "" when the relay becomes active.
 	Standby(why string)
 
-	// SinkDown is called when a sink was found unavailable, and SinkUp when it accepts messages again.
+	// SinkDown is called when a sink becomes unavailable, and SinkUp when the sink accepts messages for the first time or again.
 	SinkDown(sink string, reason sinks.Reason, detail string)
 	SinkUp(sink string)
 
-	// Unrouted is called for a topic whose messages wait because it has no route, or because the sink has no handler for it: when
-	// the topic is first seen, and then once a minute.
+	// Unrouted is called for a topic whose messages wait because the topic has no route, or because the sink has no handler for
+	// it. The first call is made when the topic is first seen; further calls follow once a minute.
 	Unrouted(topic string)
 
-	// InMemory is called once a second with the number of the sink's messages in flight, and in memory including these.
+	// InMemory is called once a second. inFlight is the number of the sink's messages that are being sent. buffered is the number
+	// of all its messages in memory, including those in flight.
 	InMemory(sink string, inFlight, buffered int)
 
-	// Called is called after each call of the database, successful or not. The calls are "lease", "controls", "read", "scan",
-	// "claim", "settle" and "purge".
+	// Called is called after each call of the database, whether or not it succeeded. The names of the calls are "lease",
+	// "controls", "read", "scan", "claim", "settle" and "purge".
 	Called(call string, took time.Duration)
 
-	// Failed is called when a stage has failed and will be tried again.
+	// Failed is called when a step of the relay's work has failed. stage is the name of the step, which is usually tried again.
 	Failed(stage string, err error)
 
-	// Polled is called after each read with the number of rows that it found. It is called with 0 once a second while the relay
-	// has no reason to read, because it has no lanes or no room. A relay that stops calling it is dead.
+	// Polled is called after each read, with the number of rows that the read returned. While the relay has no reason to read,
+	// because it has no lanes or no room, Polled is called with 0 once a second. If the calls stop, the relay is dead or can't
+	// read.
 	Polled(rows int)
 }
 
-// Tracer traces messages. Its methods may be called concurrently, and must not block. They must not change the messages' headers,
-// except as Send says.
+// Tracer traces messages. Its methods may be called concurrently, and must not block. They must not change the messages' headers.
+// Only Send may replace them.
 type Tracer interface {
-	// Claimed is called with messages that were read or claimed by a call that began at the given time.
+	// Claimed is called with the messages that a call of the database has read or claimed. began is when that call began.
 	Claimed(began time.Time, messages []sinks.Message)
 
 	// Send is called before a batch is sent. It may replace the Headers of messages in the batch by other maps. The sink is
 	// called with the context that Send returns. The returned function is called with the outcomes, in the order of the batch.
 	Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 
-	// Settled is called with messages whose outcomes were written by a call that began at the given time, or with the call's
-	// error.
+	// Settled is called after a call of the database that wrote the outcomes of these messages, or failed to do so. began is when
+	// that call began, and err is its error.
 	Settled(began time.Time, messages []sinks.Message, err error)
 }
 
-// OutcomeKind is the part of a [sinks.Outcome] that is counted.
+// OutcomeKind is the part of a [sinks.Outcome] by which outcomes are counted.
 type OutcomeKind struct {
 	Result sinks.Result
 	Reason sinks.Reason
@@ -114,9 +117,9 @@ type Attempt struct {
 	Topic     string
 	ID        int64
 	MessageID string
-	Number    int // counts charged attempts, including this one; an uncharged attempt has the number of the next charged one
+	Number    int // the number of charged attempts, including this one; an uncharged attempt has the number of the next charged one
 	Reason    sinks.Reason
 	Detail    string // the sink's text; may contain parts of the message
-	Err       error  // the handler's error, for errors.Is and errors.As; nil: the sink is not a function of this process
+	Err       error  // the handler's error, for errors.Is and errors.As; nil if the sink is not a function of this process
 	Became    string // what happens to the message, for example "is tried again"
 }

@@ -19,24 +19,24 @@ import (
 // DefaultRetention is the default of [Options].Retention.
 const DefaultRetention = 24 * time.Hour
 
-// KeepNothing as [Options].Retention deletes messages when they are delivered.
+// KeepNothing is a value of [Options].Retention: messages are deleted when they are delivered.
 const KeepNothing time.Duration = -1
 
-// Options configure a Relay. Sinks is required, and Routes if there is more than one sink. All other fields have defaults that
+// Options configure a Relay. Sinks is required; so is Routes if there is more than one sink. All other fields have defaults that
 // suit production.
 type Options struct {
-	// Name identifies this relay among the relays of its table. A relay that starts with the name of another one takes over its
-	// lanes immediately, without waiting until their leases expire. So set a name if a killed relay restarts elsewhere, as a
-	// member of a StatefulSet does. If the other relay is still alive, it is fenced, and stands by until this one has stopped.
-	// Defaults to the host name, the identity of the process, and a few random characters. On Linux, relays on the same host
-	// then recognise that the process is gone.
+	// Name identifies this relay among the relays of its table. A relay that starts with another relay's name takes over that
+	// relay's lanes immediately, without waiting until their leases expire. So set a name if a killed relay restarts elsewhere,
+	// as a member of a StatefulSet does. If the other relay is still alive, its writes are rejected, and it stands by until this
+	// one has stopped. Defaults to the host name, the identity of the process, and a few random characters. With this default,
+	// other relays on the same Linux host notice when the process no longer exists.
 	Name string
 
 	// Version is shown in the table of relays. Defaults to "".
 	Version string
 
-	// Claim is the way of claiming messages: [storage.ByLanes], the default, keeps the order per key; [storage.ByRows] doesn't.
-	// The first relay stores it with the table. A relay with another Claim doesn't start while others are alive.
+	// Claim selects how messages are claimed: [storage.ByLanes], the default, keeps the order per key; [storage.ByRows] doesn't.
+	// The first relay stores its Claim with the table. A relay with another Claim doesn't start while other relays are alive.
 	Claim storage.Claim
 
 	// Sinks are the destinations, by name.
@@ -46,22 +46,22 @@ type Options struct {
 	Routes []Route
 
 	// Lease is how long a lane or a claimed row belongs to the relay unless the lease is renewed. Leases are renewed after a
-	// third of it, or after 2 s if that is less. After a crash, the relay's messages wait until its leases expire. Defaults to 15
-	// s; at least 1 s.
+	// third of this time, or after 2 s if that is less. After a crash, the relay's messages wait until its leases expire.
+	// Defaults to 15 s; at least 1 s.
 	Lease time.Duration
 
-	// Poll is the longest time between two polls for new messages. While polls find messages, the next one follows after 7 ms.
-	// Defaults to 200 ms; at least 1 ms.
+	// Poll is the longest time between two polls for new messages. After a poll that found messages, the next one follows within
+	// 7 ms. Defaults to 200 ms; at least 1 ms.
 	Poll time.Duration
 
 	// Listener wakes the relay when the database notifies it of new messages. Defaults to none: the relay only polls, and
 	// [Relay.Wake] wakes it. A drain doesn't use the Listener.
 	Listener Listener
 
-	// Join lets the relay share the messages with active relays that have other sinks or routes. Without it, the relay stands by
-	// until these have stopped: it sends no messages and is healthy, and [Relay.StandbyReason] and the log give the reason. A
-	// relay that is active stays active when others start. A relay doesn't stand by if relays with its own sinks and routes are
-	// active.
+	// Join lets the relay share the messages with active relays that have other sinks or routes. Without Join, the relay stands
+	// by until those relays have stopped. A relay that stands by sends no messages and is healthy; [Relay.StandbyReason] and the
+	// log give the reason. An active relay stays active when others start. If relays with the same sinks and routes are active,
+	// the relay doesn't stand by.
 	Join bool
 
 	// Retention is how long delivered messages are kept. Defaults to 24 h; [KeepNothing] deletes them when they are delivered.
@@ -70,15 +70,15 @@ type Options struct {
 	// DrainTimeout is how long a stopping relay waits for the sends in flight. Defaults to 10 s.
 	DrainTimeout time.Duration
 
-	// Drain makes Run return when nothing is left that could be delivered now. Run returns nil only if no message is left that is
-	// due. Otherwise its error gives the reason: a pause, a topic without a route, or a message that no read has found for 10 s.
-	// Two kinds of messages don't count: messages of other relays' lanes, and of topics that aren't in Topics; and, by lanes,
-	// messages that wait at each of their sinks for another message of their key that is not due or is parked. Run also fails if
-	// the search for messages that are due fails for 10 s and at least 3 times.
+	// Drain makes Run return when nothing is left that could be delivered now. Run returns nil only if no due message is left.
+	// Otherwise its error gives the reason: a pause, a topic without a route, or a message that no read has found for 10 s. Some
+	// messages don't count: those in other relays' lanes, and those of topics that aren't in Topics. If the relay claims by
+	// lanes, a message also doesn't count if at each of its sinks it waits for another message of its key that is parked or not
+	// due. Run also fails if the search for due messages has failed for 10 s and at least 3 times.
 	Drain bool
 
-	// Pick is the order in which rows are claimed, and Topics limits the claim to these topics (none: all). Both apply to
-	// [storage.ByRows] only. Pick defaults to [storage.Oldest].
+	// Pick is the order in which rows are claimed. Topics limits the claims to these topics; if it is empty, all topics are
+	// claimed. Both apply only to [storage.ByRows]. Pick defaults to [storage.Oldest].
 	Pick   storage.Pick
 	Topics []string
 
@@ -88,79 +88,81 @@ type Options struct {
 	// Logger receives log lines for operators, without payloads and secrets. Defaults to slog.Default.
 	Logger *slog.Logger
 
-	// Tracer traces messages. The function New in relay/tracing makes one for OpenTelemetry. Defaults to none; then messages
-	// keep the headers that they were written with.
+	// Tracer traces messages. The function New in relay/tracing makes one for OpenTelemetry. Defaults to none. Without a Tracer,
+	// messages keep the headers that they were written with.
 	Tracer Tracer
 }
 
-// SinkOptions configure the use of a sink.
+// SinkOptions configure how the relay uses a sink.
 type SinkOptions struct {
 	Sink sinks.Sink
 
-	// Batch and BatchBytes are the most messages and bytes of payload of one call of Send. Default to 500 messages (1 for a
-	// transactional handler) and 4 MiB. Limits of the sink itself apply, too.
+	// Batch and BatchBytes are the maximum numbers of messages and of payload bytes in one call of Send. They default to 500
+	// messages (1 for a transactional handler) and 4 MiB. The sink's own limits apply, too.
 	Batch      int
 	BatchBytes int
 
-	// Workers is the most concurrent calls of Send. By lanes, messages of one key are never in two calls at a time. Defaults to
-	// 2, or the sink's limit.
+	// Workers is the maximum number of concurrent calls of Send. If the relay claims by lanes, messages of one key are never in
+	// two calls at a time. Defaults to 2, or to the sink's limit if that is lower.
 	Workers int
 
-	// Buffer and BufferBytes are the most messages and bytes of this sink in memory: waiting, in flight, or not yet settled.
-	// Default to eight full batches for each worker (by rows four), at most 8,000, and 16 MiB. By lanes, messages in flight and
-	// not yet settled, which are sent again if the relay dies, fill at most half of the buffer, or three batches for each worker
-	// if that is more.
+	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes: messages that wait, are in
+	// flight, or are not settled yet. Buffer defaults to eight full batches for each worker (four if the relay claims by rows),
+	// but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. Messages that are in flight or
+	// not settled yet are sent again if the relay dies. So if the relay claims by lanes, they fill at most half of the buffer, or
+	// three batches for each worker if that is more.
 	Buffer      int
 	BufferBytes int
 
-	// Timeout is the time-out of a call of Send; for a handler of single messages, and other sinks that are [sinks.OneByOne], of
-	// each message. Defaults to 30 s.
+	// Timeout limits the duration of each call of Send. For a handler of single messages, or another sink that is
+	// [sinks.OneByOne], it limits the duration for each message. Defaults to 30 s.
 	Timeout time.Duration
 
-	// MaxAttempts is the number of charged attempts after which a message is parked. Defaults to 20; negative means never.
+	// MaxAttempts is the number of charged attempts after which a message is parked. Defaults to 20; negative means no limit.
 	MaxAttempts int
 
-	// BreakerThreshold is how many keys must fail without a delivery between for the destination to count as down, whatever it
-	// answers. Then the breaker opens, and the sink is tried with one message at a time. Only the first failure of a message
-	// counts, and a message without a key counts as a key. If k keys usually fail between two deliveries, the threshold is
-	// multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5; negative means never, and then every
-	// failure is charged.
+	// BreakerThreshold is how many keys must fail, without a delivery in between, before the destination counts as down, whatever
+	// it answers. Then the breaker opens, and later the sink is tried with one message at a time. Only a message's first failure
+	// counts, and a message without a key counts as a key of its own. If k keys usually fail between two deliveries, the
+	// threshold is multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5. If it is negative, no
+	// number of keys suffices, and every failure is charged.
 	BreakerThreshold int
 
-	// JudgeAloneAfter is how long a message may fail while no other message is delivered to its destination, before the message
-	// itself counts as the cause. Until then it is tried again and charged nothing, its key waits, and after 5 s the sink is
-	// reported as down. Afterwards the message is judged by its own answers: a rejection parks it, and another failure charges an
-	// attempt. If another message is delivered between, the next failure counts. Failures with [sinks.ReasonConnection],
-	// [sinks.ReasonThrottled], [sinks.ReasonAuth] or [sinks.ReasonConfig] never make the message the cause, nor do failures while
-	// BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a function of this process
-	// (inproc.Permanent). [NeverJudgeAlone] waits for ever.
+	// JudgeAloneAfter is how long a message may fail, while no other message is delivered to its destination, before the message
+	// itself counts as the cause. Until then the message is tried again without being charged, its key waits, and after 5 s the
+	// sink is reported as down. Afterwards the message is judged by its own answers: a rejection parks it, and any other failure
+	// charges an attempt. If another message is delivered in the meantime, the next failure is charged. Failures with
+	// [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or [sinks.ReasonConfig] never make the message the
+	// cause, nor do failures while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a
+	// function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
 	JudgeAloneAfter time.Duration
 
-	// ParkRateLimit is how many messages a relay may park for the sink within a minute while the sink refuses more messages than
+	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than
 	// it accepts. At the limit the breaker trips: it pauses the sink for all relays until an operator resumes it, and logs an
-	// error. Each relay counts its own messages; each of two or more relays allows half of the limit. Invalid messages, which no
-	// sink could accept, don't count. Defaults to 50; negative means no limit. A relay without the right to write controls pauses
-	// the sink only for itself.
+	// error. Each relay counts only its own messages. If two or more relays have the sink, each of them may park half of the
+	// limit. Invalid messages, which no sink could accept, don't count. Defaults to 50; negative means no limit. A relay without
+	// the privilege to write controls pauses the sink only for itself.
 	ParkRateLimit int
 
 	// OnPark says what happens to a key when one of its messages is parked: the next message is sent ([ContinueKey], the
-	// default), or all later ones wait for an operator ([HoldKey], by lanes only). Messages without a key and expired messages
-	// block no others. A change doesn't affect keys that are held already.
+	// default), or all later ones wait for an operator ([HoldKey], which requires that the relay claims by lanes). Parked
+	// messages without a key, and expired ones, block no others. A change doesn't affect keys that are held already.
 	OnPark OnPark
 
-	// DeadLetter says where a copy of a message goes when the message is parked, including one that has expired. Each parking
-	// writes one copy, as a new message with the same payload and key. It has the headers of the message, and
-	// rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes), -attempts, -created-at and -parked-at.
-	// The copy is written in the transaction that parks the message, and has the same guarantees as any other message; a copy
-	// that is parked itself gets none. The relay needs the right to INSERT into the table. Defaults to nowhere.
+	// DeadLetter says where a copy of a message goes when the message is parked, even because it has expired. Each time a message
+	// is parked, one copy is written, as a new message with the same payload and key. The copy has the headers of the message,
+	// and also rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes), -attempts, -created-at and
+	// -parked-at. The copy is written in the transaction that parks the message, and has the same guarantees as any other
+	// message. If a copy is parked itself, it gets no copy. The relay needs the privilege to INSERT into the table. Defaults to
+	// none: no copies are written.
 	DeadLetter DeadLetter
 
 	// Backoff is the back-off before the next attempt of a message. The wait is random, between 0 and a bound that starts at Min
-	// and doubles with each attempt up to Max ("full jitter"). Default to 500 ms and 5 min.
+	// and doubles with each attempt up to Max ("full jitter"). Min and Max default to 500 ms and 5 min.
 	Backoff Backoff
 
 	// BreakerBackoff is the back-off before an unavailable sink is opened again, and before the next attempt of a message that
-	// failed and was charged nothing. Default to 500 ms and 15 s.
+	// has failed without being charged. Min and Max default to 500 ms and 15 s.
 	BreakerBackoff Backoff
 }
 
@@ -169,13 +171,13 @@ const (
 	// JudgeAtOnce judges each failure by its own answer, unless messages of BreakerThreshold keys fail.
 	JudgeAtOnce time.Duration = -1
 
-	// NeverJudgeAlone never makes a message that fails alone the cause of its failures.
+	// NeverJudgeAlone never treats a message that fails alone as the cause of its failures.
 	NeverJudgeAlone time.Duration = math.MaxInt64
 
 	defaultJudgeAloneAfter = 30 * time.Minute
 )
 
-// judgeAloneAfter returns JudgeAloneAfter for a message with this outcome.
+// judgeAloneAfter returns the JudgeAloneAfter that applies to a message with this outcome.
 func (s *SinkOptions) judgeAloneAfter(outcome *sinks.Outcome) time.Duration {
 	switch {
 	case isUnmistakable(outcome):
@@ -192,18 +194,18 @@ func (s *SinkOptions) judgeAloneAfter(outcome *sinks.Outcome) time.Duration {
 type OnPark string
 
 // ContinueKey sends the next messages of the key. HoldKey makes them wait, without using the relay's memory, until an operator
-// requeues the parked message, which is sent first then, or skips or discards it.
+// requeues, skips or discards the parked message. A requeued message is sent before the others.
 const (
 	ContinueKey OnPark = "continue"
 	HoldKey     OnPark = "hold"
 )
 
-// DeadLetter is the destination of a sink's dead letters: a topic or a sink. The zero value is none.
+// DeadLetter is the destination of a sink's dead letters: a topic or a sink. With the zero value no dead letters are written.
 type DeadLetter struct {
 	// Topic is the topic of the dead letters. It needs a route.
 	Topic string
 
-	// Sink gets the dead letters regardless of routes. They keep the topic of their message.
+	// Sink gets the dead letters regardless of routes. Dead letters keep the topic of their message.
 	Sink string
 }
 
@@ -220,20 +222,20 @@ type Route struct {
 	Pattern string // topics that this regular expression (RE2) matches as a whole
 	Sink    string // a name in Options.Sinks
 
-	// Sinks, instead of Sink, are several sinks. Each gets every message, in its own order per key, and has its own attempts,
-	// back-off, breaker and parked messages. A message is done when it is done for all of them. By lanes only. The sinks of
-	// routes with the same topic, prefix or pattern are combined.
+	// Sinks names several sinks, instead of Sink. Each of them gets every message. Each has its own order per key, its own
+	// attempts, back-off and breaker, and its own parked messages. A message is done when it is done for all of them. Several
+	// sinks require that the relay claims by lanes. The sinks of routes with the same topic, prefix or pattern are combined.
 	//
-	// If a sink is added or removed, pending messages go to the new set of sinks if none of their sinks has delivered them or
-	// failed yet, and otherwise to the sinks that they had then.
+	// If a sink is added to the route or removed from it, a pending message that no sink has delivered or failed yet goes to the
+	// new set of sinks. Every other pending message keeps the sinks that it had at its first delivery or failure.
 	Sinks []string
 
-	// Also adds the sinks of this route to the sinks of the topic's own route, instead of competing with it.
+	// Also makes the route add its sinks to those of the topic's own route, instead of competing with that route.
 	Also bool
 
-	// ExpireAfter is how long after it was written (created_at) a message expires, by the database's clock. If the message has an
-	// ExpiresAt, the earlier time counts. The relay checks this when it reads a message and when it takes it for sending.
-	// Defaults to 0: never.
+	// ExpireAfter is the time from when a message is written (created_at) until it expires, on the database's clock. If the
+	// message has an ExpiresAt, the earlier time counts. The relay checks this when it reads a message, and again before it sends
+	// it. Defaults to 0: messages don't expire.
 	ExpireAfter time.Duration
 
 	// OnExpire says what happens to a message that has expired, by ExpireAfter or by its own ExpiresAt. Defaults to [ParkExpired].
@@ -243,10 +245,10 @@ type Route struct {
 // OnExpire says what happens to an expired message.
 type OnExpire string
 
-// Values of OnExpire. Both are reported to the Observer and logged.
+// Values of OnExpire. With both, each expired message is reported to the Observer, and expired messages are logged.
 const (
 	// ParkExpired parks the message for an operator, with the state error and a last_error that begins with [storage.Expired]. If
-	// it is requeued, it is sent regardless of its age.
+	// the message is requeued, it is sent regardless of its age.
 	ParkExpired OnExpire = "park"
 
 	// DiscardExpired deletes the message. It is not kept like a delivered one.
@@ -255,9 +257,9 @@ const (
 
 // Listener waits for notifications of new messages.
 type Listener interface {
-	// Listen calls wake after each notification, and once whenever it has started to listen, since it may have missed
-	// notifications before. It returns when its context ends, or with an error if it can't listen. Then the relay polls, and
-	// calls Listen again after a pause.
+	// Listen calls wake after each notification. It also calls wake each time it starts to listen, since it may have missed
+	// earlier notifications. It returns when its context ends, or with an error if it can't listen. After an error the relay only
+	// polls, and calls Listen again after a pause.
 	Listen(ctx context.Context, wake func()) error
 }
 
@@ -281,8 +283,8 @@ func (o Options) withDefaults() (Options, error) {
 	reject(strings.TrimSpace(o.Name) == "" || len(o.Name) > 255, "name %q: must be 1 to 255 bytes", o.Name)
 	reject(o.Claim != storage.ByLanes && o.Claim != storage.ByRows, "claim %q: must be %q or %q", o.Claim, storage.ByLanes, storage.ByRows)
 	reject(o.Pick != storage.Oldest && o.Pick != storage.Newest && o.Pick != storage.Priority, "pick %q: must be %q, %q or %q", o.Pick, storage.Oldest, storage.Newest, storage.Priority)
-	reject(o.Claim == storage.ByLanes && o.Pick != storage.Oldest, "pick %q: only a relay that claims by rows can pick; lanes are read in their order", o.Pick)
-	reject(o.Claim == storage.ByLanes && len(o.Topics) > 0, "topics: only a relay that claims by rows can be limited to some; by lanes it must see every message of a lane")
+	reject(o.Claim == storage.ByLanes && o.Pick != storage.Oldest, "pick %q: only a relay that claims by rows can pick; lanes are read in the order of ids", o.Pick)
+	reject(o.Claim == storage.ByLanes && len(o.Topics) > 0, "topics: only a relay that claims by rows can be limited to topics; a relay that claims by lanes must see every message of a lane")
 	reject(o.Lease < time.Second, "lease %v: must be at least 1s", o.Lease)
 	reject(o.Poll < time.Millisecond, "poll %v: must be at least 1ms", o.Poll)
 	reject(o.Retention < 0 && o.Retention != KeepNothing, "retention %v: must not be negative", o.Retention)
@@ -290,7 +292,7 @@ func (o Options) withDefaults() (Options, error) {
 	return o, errors.Join(problems...)
 }
 
-// withDefaults does the same for one sink, whose limits go before what was configured.
+// withDefaults sets the defaults of one sink, and checks its options. The sink's own limits override larger configured values.
 func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (SinkOptions, error) {
 	if isNil(s.Sink) {
 		return s, fmt.Errorf("the sink is nil (%T): pass what its New returned, after checking its error; sinks of inproc need a function", s.Sink)
@@ -355,7 +357,7 @@ func (b Backoff) withDefaults(name string, longest time.Duration) (Backoff, erro
 	return b, nil
 }
 
-// draw returns a random wait between 0 and the n-th bound, n from 1 (full jitter).
+// draw returns a random wait between 0 and the n-th bound (full jitter). n starts at 1.
 func (b Backoff) draw(n int) time.Duration {
 	bound := b.Max
 	if shift := n - 1; shift < 30 && b.Min<<shift > 0 {

@@ -9,8 +9,8 @@ import (
 
 // From verdicts to settlements. A sink returns one outcome for each message of a batch, and its breaker judges what each outcome
 // means (breaker.go). The message is then settled as done, retry or error, is suspended in memory, or returns to the queue. What
-// must hold: a retry blocks its key until the message is settled for good, a park until it is written, and a suspended message
-// until it is sent again.
+// must hold: a retry blocks its key until the message is done or parked, a parked message until its state is written, and a
+// suspended message until it is sent again.
 
 // done processes the outcomes of a batch.
 func (b *batch) done(e *engine, f *flight) {
@@ -44,7 +44,7 @@ func (b *batch) done(e *engine, f *flight) {
 	}
 	e.requeue(q, rest, probed)
 	e.report(q, told)
-	q.retryAt = time.Time{} // a delivery or a suspension may change which suspended message is due
+	q.retryAt = time.Time{} // a delivery or a new suspended message may change which suspended message is due next
 	e.resume(f.items)
 }
 
@@ -57,7 +57,7 @@ func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {
 	q.base.options.Observer.Sent(q.name, took, counts)
 }
 
-// resume queues the keys of items again, if they have more messages to send.
+// resume queues the keys of these items again, if the keys have more messages to send.
 func (e *engine) resume(items []*item) {
 	for _, it := range items {
 		if k := it.key; k != nil {
@@ -95,8 +95,8 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 	}
 }
 
-// delivered settles the item as done. Its key continues immediately: if the settlement is lost, the successor sends this message
-// again before the later ones, so the order holds.
+// delivered settles the item as done. Its key continues immediately. If the settlement is lost, a successor sends this message
+// again before the later ones, so the order is kept.
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.work.delivered++
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
@@ -104,7 +104,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}
-	// The text of a lost answer explains why the message may have been delivered twice.
+	// The error of an earlier attempt without an answer explains why the message may have been delivered twice.
 	done := result{state: storage.StateDone, charged: 1, problem: it.lostAnswer}
 	if outcome.Receipt != "" {
 		done.receipt = shorten(outcome.Receipt, 255)
@@ -127,9 +127,9 @@ func (e *engine) deliveredBefore(it *item, outcome sinks.Outcome) {
 	e.resume([]*item{it})
 }
 
-// park settles the item as parked. Its key is blocked until that is written; otherwise, if the settlement were lost, this message
-// would be sent after later ones. With HoldKey the key stays blocked until an operator decides. The message may also be sent
-// elsewhere (deadletter.go).
+// park settles the item as parked. Its key is blocked until the settlement is written. Otherwise, if the settlement were lost,
+// this message would be sent after later ones. With HoldKey the key stays blocked until an operator decides. A dead letter may be
+// written with the parked message (deadletter.go).
 func (e *engine) park(it *item, outcome sinks.Outcome) {
 	holds, what := it.key != nil && it.queue.options.OnPark == HoldKey, "relay: parked a message, which waits for an operator"
 	if holds {
@@ -149,9 +149,10 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, v verdict) {
 	e.settle.add(it, result{state: storage.StateRetry, charged: v.charged, problem: describe(outcome), delay: v.delay})
 }
 
-// suspend keeps an item in memory, but out of the queue, until it is tried again. Its key waits. If others need the room, the
-// item is settled as a retry instead, so that the messages of one destination don't fill the buffer of a sink that has several.
-// suspend reports whether the item returns to its queue, because it can't stay in memory.
+// suspend keeps an item in memory, but out of the queue, until it is tried again. Its key waits. If other messages need the room,
+// the item is settled as a retry instead, so that the messages of one destination don't fill the buffer of a sink that has
+// several destinations. If the lane is being given up or the relay stops, suspend does nothing and returns true, and requeue
+// gives up the item.
 func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns bool) {
 	q := it.queue
 	if !e.mayStay(it) {
@@ -171,7 +172,7 @@ func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns b
 	return false
 }
 
-// requeue queues unsent items before all others, or behind them if they were probes.
+// requeue queues items that are to be sent again: before all others, or, if they were probes, behind all others.
 func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	var back []queued
 	for _, it := range items {
@@ -194,12 +195,13 @@ func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	q.waiting.putFirst(back...)
 }
 
-// mayStay reports whether the relay may keep the item: it is not stopping, and not giving up the item's lane.
+// mayStay reports whether the relay may keep the item: the relay is not stopping, and has neither lost the item's lane nor begun
+// to give it up.
 func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
 
-// written removes items from memory whose outcomes are written, and continues the keys that waited for that.
+// written removes items from memory after their outcomes were written, and lets the keys that waited for this continue.
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
 	for _, it := range items {
@@ -219,14 +221,14 @@ func (e *engine) written(items []*item, counts storage.Settled) {
 	}
 }
 
-// finish removes an item whose outcome is written, and the items that were written with it, counts their states, and continues
-// the keys that waited for that.
+// finish removes an item whose outcome is written, and the items that were written with it. It counts their states in states, and
+// lets the keys that waited for this continue.
 func (e *engine) finish(it *item, states map[storage.State]int) {
 	if letter := it.toWrite.refusedLetter; letter != nil {
 		e.options.Logger.Error("relay: the database refuses a dead letter: its message is parked without one", "relay", e.options.Name,
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", letter.Topic)
 	}
-	if it.toWrite.deadLetter != nil { // the dead letter is pending now: read it, before a drain ends
+	if it.toWrite.deadLetter != nil { // the dead letter is pending now, and must be read before a drain ends
 		e.poll.fresh, e.poll.empty = true, 0
 	}
 	for _, with := range it.together() {
@@ -284,8 +286,8 @@ func (e *engine) report(q *sinkQueue, n news) {
 	}
 }
 
-// expire settles an expired item as parked or discarded. It returns false, and does nothing, if the sink may have the message
-// from an earlier attempt. The item's key waits until the settlement is written.
+// expire settles an expired item as parked or discarded. If the sink may have received the message in an earlier attempt, it does
+// nothing and returns false. The item's key waits until the settlement is written.
 func (e *engine) expire(q *sinkQueue, it *item) bool {
 	if it.maybeCommitted || it.batchRef() != nil {
 		return false
@@ -303,7 +305,7 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 		note = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
 	}
 	by.reportExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, note)
-	it.row.Message.Payload, it.row.Message.Headers = nil, nil // they are not counted in a buffer, so free them
+	it.row.Message.Payload, it.row.Message.Headers = nil, nil // no buffer counts a row that was just read, so free its bytes
 	e.settle.add(it, gone)
 	return true
 }

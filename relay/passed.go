@@ -6,10 +6,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Pauses of topics and keys, by lanes. Paused rows don't stay in memory; the lane remembers from where to read them again.
+// Pauses of topics and keys, for a relay that claims by lanes. Paused rows don't stay in memory; the lane remembers from where
+// to read them again.
 
 // controlled drops waiting items that are paused now. If a pause has ended, the lanes are read again from the positions that they
-// remember. Otherwise these positions and the lanes' sets of keys stay, because rereading a backlog of paused messages would
+// remember. Otherwise the lanes keep these positions and their sets of keys, because rereading a backlog of paused messages would
 // delay all other messages.
 func (e *byLanes) controlled(was *pauses) {
 	e.due.restart()
@@ -30,8 +31,8 @@ func (e *byLanes) controlled(was *pauses) {
 		if e.engine.control.pauses == nil {
 			continue
 		}
-		// In the order of ids, beginning with an empty set of keys: an item stays if it is before the first item of its key that
-		// is passed over here.
+		// The items are visited in the order of their ids, beginning with an empty set of keys. So an item stays if its id is
+		// below that of the first item of its key that is passed over here.
 		var passed []*item
 		for _, it := range slices.SortedFunc(l.items(), func(a, b *item) int { return int(a.row.ID - b.row.ID) }) {
 			if it.stage == inQueue {
@@ -50,8 +51,8 @@ func (e *byLanes) controlled(was *pauses) {
 	}
 }
 
-// paused reports whether the row is paused, or follows a paused row of its key. A retry doesn't follow: it comes before the later
-// rows of its key. An operator's decision about a parked row is carried out in any case.
+// paused reports whether the row is paused, or follows a paused row of its key. A retry follows no other row, because it precedes
+// the later rows of its key. An operator's decision about a parked row is carried out even during a pause.
 func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 	if row.Holds != storage.NoHold {
 		return false
@@ -63,8 +64,8 @@ func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 	return e.engine.control.pauses.cover(row.Message.Topic, row.Message.Key, queue, passed)
 }
 
-// returned drops the items of a job that would be sent again and are paused now, and the items that wait behind them in their
-// keys.
+// returned drops those items of a job that would be sent again but are paused now. It also drops the paused items that wait
+// behind them in their keys.
 func (e *byLanes) returned(f *flight) {
 	for _, it := range f.items {
 		e.passOver(it)
@@ -93,7 +94,7 @@ func (e *byLanes) passOver(it *item) {
 	l.forget(it.key)
 }
 
-// notePassed records the key of a paused row, so that the later rows of the key wait, too.
+// notePassed records the key of a paused row, so that later rows of the key wait, too.
 func (e *byLanes) notePassed(l *lane, queue int, row *storage.Row) {
 	if row.Message.Key == "" || len(e.engine.control.pauses.topics) == 0 {
 		return

@@ -9,21 +9,21 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// control is the state of the operators' controls that the engine read last.
+// control holds the operators' controls as the engine has last read them.
 type control struct {
 	heard      bool // false until the first read
 	inForce    []storage.Control
 	pauses     *pauses // nil: no topic and no key is paused
-	standsDown bool    // this relay leaves its share to other relays, if any are active
+	standsDown bool    // this relay leaves its lanes or rows to other relays, if any are active
 }
 
-// pauses are the paused topics and keys. A value never changes, so scans may use it concurrently.
+// pauses has the paused topics and keys. A pauses value never changes, so scans may use it concurrently.
 type pauses struct{ topics, keys map[string]bool }
 
-// equal reports whether both pause the same topics and keys. Either may be nil.
+// equal reports whether p and other pause the same topics and keys. Either may be nil.
 func (p *pauses) equal(other *pauses) bool { return p.within(other) && other.within(p) }
 
-// within reports whether others pauses everything that p pauses.
+// within reports whether the argument others pauses everything that p pauses.
 func (p *pauses) within(others *pauses) bool {
 	if p == nil {
 		return true
@@ -39,15 +39,16 @@ func (p *pauses) within(others *pauses) bool {
 	return others != nil && all(p.topics, others.topics) && all(p.keys, others.keys)
 }
 
-// cover reports whether a row that needs the sink is paused, or whether an earlier row of its key was passed over.
+// cover reports whether a row is paused in this queue, by its topic or its key, or whether an earlier row of its key was passed
+// over.
 func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 	return p != nil && (p.topics[topic] || key != "" && (p.keys[key] || len(p.topics) > 0 && passed.has(queue, key)))
 }
 
-// keySet is the set of a lane's keys of which a row was passed over. It is a list of Bloom filters, each twice as large as the one
-// before it; a million keys take about 4 MiB. Fewer than one in a hundred other keys is a false positive, whose rows wait until the pause
-// ends. Beyond 2 million keys in a lane no filter is added (mostKeyBits), so false positives become more frequent. It may be
-// used concurrently, by the loop and the reader's scans.
+// keySet is the set of a lane's keys that have a row that was passed over. It is a list of Bloom filters, each twice as large as
+// the one before it; a million keys take about 4 MiB. Fewer than one in a hundred of the other keys are false positives; their
+// rows wait until the pause ends. Beyond 2 million keys in a lane no filter is added (mostKeyBits), so false positives become
+// more frequent. The loop and the reader's scans may use a keySet concurrently.
 type keySet struct {
 	seed    maphash.Seed
 	mu      sync.Mutex
@@ -64,7 +65,7 @@ const (
 
 func newKeySet() *keySet { return &keySet{seed: maphash.MakeSeed()} }
 
-// places returns the hashes of a key. In a filter the key's bits are their remainders.
+// places returns the hashes of a key. A hash modulo a filter's size in bits is the number of a bit that the key sets there.
 func (s *keySet) places(queue int, key string) (places [hashesPerKey]uint64) {
 	hash := maphash.String(s.seed, key) + uint64(queue)*0x9e3779b97f4a7c15
 	for i := range places {
@@ -101,7 +102,7 @@ func (s *keySet) has(queue int, key string) bool {
 	return s.hasPlaces(&places)
 }
 
-// hasPlaces reports whether some filter has all of the bits.
+// hasPlaces reports whether some filter has all of these bits set.
 func (s *keySet) hasPlaces(places *[hashesPerKey]uint64) bool {
 	return slices.ContainsFunc(s.filters, func(filter []uint64) bool {
 		for _, place := range places {

@@ -9,22 +9,23 @@ import (
 
 // polling decides when new rows are read.
 type polling struct {
-	under      int           // reads in progress: by lanes at most 1, or 2 while a full page is merged; by rows at most one per claimer
+	under      int           // reads in progress. When claiming by lanes: at most 1, or 2 while a full page is merged; by rows: at most one per claimer
 	fresh      bool          // there may be new rows, so read now
-	polled     bool          // the next read has no other reason than the poll interval
-	unasked    bool          // the last read had no other reason than the poll interval
+	polled     bool          // the only reason for the next read is that the poll interval has passed
+	unasked    bool          // the only reason for the last read was that the poll interval had passed
 	pace       time.Duration // the current poll interval, at most Options.Poll
 	began      time.Time     // when the last read began
-	at         time.Time     // when the next read begins if nothing asks for an earlier one
-	dueAt      time.Time     // by lanes: when deferred rows are read next
+	at         time.Time     // when the next read begins unless something requests an earlier one
+	dueAt      time.Time     // used only when claiming by lanes: when deferred rows are read next
 	pauseUntil time.Time     // after a failed read: when reading resumes
-	rowBytes   int           // the average size of a row, estimated
+	rowBytes   int           // the estimated average size of a row in bytes
 
-	empty int // consecutive reads that found nothing, for a drain
+	empty int // consecutive reads that found nothing; used in a drain
 }
 
-// quickPoll is the poll interval while polls find rows. Each empty poll makes the interval longer by a sixteenth. So a message
-// that is written after a pause waits for little more than a sixteenth of the pause, and a pause costs few polls.
+// quickPoll is the poll interval while polls find rows. Each empty poll makes the interval longer by a sixteenth. So after a time
+// without messages, the next message waits at most a little longer than a sixteenth of that time, and only few polls are made
+// meanwhile.
 const quickPoll = 7 * time.Millisecond
 
 // begin records that a read begins, and schedules the next one.
@@ -52,8 +53,8 @@ func (p *polling) count(empty bool) {
 type dueRows struct {
 	cursor storage.DueCursor // where the next read begins
 
-	// Up to pausedTo all rows are paused, so passes begin behind it. Rows that appear among these are found by one page a second,
-	// which begins at again.
+	// All due rows up to pausedTo are paused, so passes begin behind it. One page a second, which begins at again, finds new rows
+	// among the paused ones.
 	pausedTo storage.DueCursor
 	again    storage.DueCursor
 	againAt  time.Time
@@ -67,9 +68,9 @@ func (d *dueRows) restart() {
 }
 
 const (
-	// readLimit is the most rows of one read.
+	// readLimit is the maximum number of rows in one read.
 	readLimit = 2000
 
-	// readBytes is the most payload of one read in bytes, except for a single larger row.
+	// readBytes is the maximum number of payload bytes in one read, unless a single row has more.
 	readBytes = 8 << 20
 )

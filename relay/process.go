@@ -12,18 +12,18 @@ import (
 	"syscall"
 )
 
-// Fast restart. A relay that dies holds its lanes until its leases expire. Another relay may take them sooner if it knows that the
-// dead one is gone: because it has the same name, which an operator configured, or because the dead one's process no longer
-// exists. For the second case the default name of a relay identifies its process: the host, the process id, the start time, and a
-// hash of the boot id and the PID namespace (each container has its own). A wrong conclusion costs duplicates and nothing else,
-// since a relay that is still alive is fenced.
+// Fast restart. A relay that dies holds its lanes until its leases expire. Another relay may take the lanes sooner in two cases:
+// if it has the same name, which an operator has configured, or if it finds that the dead relay's process no longer exists. For
+// the second case a relay's default name identifies its process by the host, the process id, the start time, and a hash of the
+// boot id and the PID namespace (each container has its own). A wrong conclusion causes only duplicates, since the writes of a
+// relay that is still alive are fenced.
 
-// process identifies a process of a host.
+// process identifies a process on a host.
 type process struct {
 	host  string
 	pid   int
 	began string // the start time in ticks since boot; empty if the system doesn't report it
-	space string // a hash of the boot id and the PID namespace; empty if the system doesn't report them
+	space string // a hash of the boot id and the PID namespace; empty if the system doesn't report these and the start time
 }
 
 // thisProcess returns the current process.
@@ -68,14 +68,14 @@ func (p process) isGone(relay string) bool {
 }
 
 // beginning returns the start time of a process, from the field starttime of proc_pid_stat(5). It returns "ended" for a zombie,
-// and "" if no such process exists or it can't be read.
+// and "" if no such process exists or its start time can't be read.
 func beginning(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ""
 	}
 	_, rest, _ := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(" "))
-	fields := strings.Fields(string(rest)) // from the third field on, which is the state
+	fields := strings.Fields(string(rest)) // the third field, which is the state, and all later ones
 	if len(fields) < 20 {
 		return ""
 	}

@@ -9,11 +9,11 @@ const (
 	// purgeInterval is how often delivered rows past their retention are deleted.
 	purgeInterval = 10 * time.Second
 
-	// purgeBatch is the most rows of one deletion.
+	// purgeBatch is the maximum number of rows in one deletion.
 	purgeBatch = 1000
 
-	// After a full batch the janitor pauses for purgeRest times as long as the deletion took, at most longestRest, so that the
-	// database has time for messages.
+	// After a full batch the janitor pauses for purgeRest times the duration of the deletion, but at most for longestRest, so
+	// that the database has time for messages.
 	purgeRest   = 3
 	longestRest = time.Second / 4
 )
@@ -22,7 +22,7 @@ const (
 // briefly and does not keep a core of the database busy.
 func (b *base) janitor(ctx context.Context) {
 	for pause := time.Duration(0); sleep(ctx, pause); {
-		if why := b.health.waits.Load(); why == nil || *why != "" { // the active relays may have a longer retention than this one, which stands by
+		if why := b.health.waits.Load(); why == nil || *why != "" { // this relay stands by, and the active relays may have a longer retention
 			pause = time.Second
 			continue
 		}

@@ -10,16 +10,16 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// quarantine finds a message that crashes the relays that send it. When a relay takes over a lane that its last holder did not
-// release, it writes each batch to the lane's journal before it sends it, for calmAfter, and sends one batch at a time per sink. The
-// messages that were in flight when the holder died are suspects, and each is sent alone. A message that was the only one in
-// flight at maxCrashes deaths is parked. So a relay that is killed for another reason parks no message.
+// quarantine finds a message that crashes the relays that send it. When a relay has taken over a lane that its last holder did
+// not release, it sends one batch at a time per sink until calmAfter has passed, and journals each batch before it sends it. The
+// messages that were in flight when the holder died are suspects, and each of them is sent alone. A message is parked after
+// maxCrashes deaths at which it was the only message in flight. So killing relays for other reasons parks no message.
 type quarantine struct {
 	journal *journal
 	dedup   *dedup // nil if no sink is deduplicating
 
-	// waiting is the sink that has a suspect to send. No sink is sent anything else before that suspect, so that it is alone.
-	// This ends with journalAll at the latest.
+	// waiting is the sink that has a suspect to send. Before that suspect, no sink is sent anything else, so that the suspect is
+	// sent alone. This wait ends at engine.journalAll at the latest.
 	waiting *sinkQueue
 }
 
@@ -41,7 +41,7 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	}
 }
 
-// start sends one batch after journalling it: one suspect alone, or the messages before the first suspect.
+// start journals one batch and then sends it: one suspect alone, or the messages before the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if !now.Before(g.journal.engine.journalAll) {
 		g.waiting = nil
@@ -81,7 +81,7 @@ func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	return true
 }
 
-// journals returns the lanes' journals: the messages in flight, and the batch references that are still valid.
+// journals returns the lanes' journals. They contain the messages in flight, and the batch references that are still valid.
 func (g *quarantine) journals() []storage.Journal {
 	var journals []storage.Journal
 	total := 0
@@ -116,7 +116,7 @@ func inFlightOf(l *lane) (suspects []storage.Suspect) {
 	return suspects
 }
 
-// answered ends the suspicion of a message, since the relay survived sending it.
+// answered clears a message of suspicion, since the relay has survived sending it.
 func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	if g.waiting == it.queue {
 		g.waiting = nil
@@ -127,9 +127,9 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// A lane's journal is stored before its messages are sent. If the relay dies, the next holder of the lane reads which
-// messages were in flight (for quarantine) and which planned batches they were in (for dedup). Journals are written one at a
-// time, since each contains everything of the one before it that is still valid.
+// A lane's journal is stored before its messages are sent. If the relay dies, the next holder of the lane reads which messages
+// were in flight (for quarantine) and which planned batches they were in (for dedup). Journals are written one at a time, since
+// each journal contains everything from the previous one that is still valid.
 
 // journal writes the lanes' journals.
 type journal struct {
@@ -150,7 +150,7 @@ type journaledBatch struct {
 	batch
 	journal  *journal
 	journals []storage.Journal
-	err      error // why the journals were not written, so that nothing was sent
+	err      error // why the journals were not written; nothing was sent then
 }
 
 func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
@@ -159,8 +159,8 @@ func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 	}
 }
 
-// write writes the journals and reports whether the batch may be sent. It calls note on the loop as soon as they are written,
-// so that the next journals can be written while the batch is sent.
+// write writes the journals and reports whether the batch may be sent. As soon as the journals are written, it has the loop call
+// note, so that the next journals can be written while the batch is sent.
 func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	j := b.journal
 	ctx, cancel := context.WithTimeout(ctx, j.engine.callTimeout)

@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A sink's queue holds the messages in memory that wait for the sink, its breaker, and its jobs in flight. Queues know nothing of
-// each other, so a sink that is down does not delay another.
+// A sink's queue holds the messages in memory that wait for the sink, the sink's breaker, and its jobs in flight. Queues are
+// independent of each other, so a sink that is down does not delay another.
 
 // sinkQueue is the queue of one sink. The engine's loop owns it.
 type sinkQueue struct {
@@ -20,22 +20,22 @@ type sinkQueue struct {
 	options SinkOptions
 	order   sinks.Order
 	tx      sinks.TxSink // set if the sink's handler runs in the transaction that settles the message
-	ordered bool         // batches are sorted by id (by lanes)
+	ordered bool         // batches are sorted by id; true when claiming by lanes
 
-	// maxUnsettled limits the messages that were sent and are not settled yet, all of which would be sent again if the relay
-	// died. Together with the messages in flight they are at most half of the buffer, or three batches for each worker if that
-	// is more. By rows it is 0, since the buffer is smaller and limits them enough.
+	// maxUnsettled limits the messages that were sent but are not settled yet, all of which would be sent again if the relay
+	// died. It makes these and the messages in flight together fill at most half of the buffer, or three batches for each worker
+	// if that is more. When claiming by rows it is 0, which means no limit, since the smaller buffer limits them enough.
 	maxUnsettled int
 
 	waiting  waitingLine
-	buffered int // items in memory, including those that are sent and not settled
+	buffered int // items in memory, including those that were sent but are not settled
 	bytes    int
-	settling int  // items whose outcome is not written yet
+	settling int  // items that have an outcome that is not written yet
 	deferred int  // deferred rows in memory that are due
 	freed    int  // keys that were unblocked and whose remaining rows are not read yet
-	stopped  bool // it had no room for a new row, and resumes reading once it has
-	passed   int  // rows that shared pages brought without effect, because the queue was behind
-	apart    bool // shared pages leave it out until it has caught up (apart.go)
+	stopped  bool // it had no room for a new row; reading resumes once it has room
+	passed   int  // rows of the queue in shared pages that it ignored because it was behind
+	apart    bool // shared pages leave its topics out until it has caught up (apart.go)
 
 	jobs     chan *flight
 	longest  time.Duration        // the longest time that a call of the sink may take
@@ -43,20 +43,20 @@ type sinkQueue struct {
 	allStuck bool                 // every worker hangs in a call
 	breaker  breaker
 
-	suspended []*item   // items that failed and wait for their next attempt, ordered by their failure
-	retryAt   time.Time // when the next of them is due; zero: look now
+	suspended []*item   // items that failed and wait in memory for their next attempt, in the order in which they failed
+	retryAt   time.Time // when the next suspended item is due; zero: unknown, so check now
 
 	pauseUntil time.Time
-	paused     bool   // by an operator, or since the breaker tripped
-	wasUp      bool   // the observer was told once that the sink is up
-	isDown     bool   // the observer was told that the sink is down
+	paused     bool   // an operator has paused the sink, or the breaker has tripped
+	wasUp      bool   // SinkUp was called at least once
+	isDown     bool   // SinkDown was called, and SinkUp was not called since
 	downDetail string // the reason that was logged last
 
 	relays   int     // active relays that have the sink, including this one
-	capacity int     // the most messages in memory
+	capacity int     // the maximum number of messages in memory
 	rate     int     // the limit in messages a second for all relays together; 0: no limit
 	share    float64 // this relay's share of the rate
-	credit   float64 // messages that the share allowed at the time credited
+	credit   float64 // how many messages the share allowed to be sent at the time in credited
 	credited time.Time
 	limitAt  time.Time // when the next message may be sent
 }
@@ -69,7 +69,7 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 		q.order = ordered.Order()
 	}
 	q.tx, _ = options.Sink.(sinks.TxSink)
-	if _, each := options.Sink.(sinks.OneByOne); each || q.tx != nil { // the time-out is for each message
+	if _, each := options.Sink.(sinks.OneByOne); each || q.tx != nil { // the time-out applies to each message
 		q.longest += min(options.Timeout, beginFor)
 	}
 	if q.ordered = b.options.Claim == storage.ByLanes; q.ordered {
@@ -79,7 +79,7 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 	return q
 }
 
-// is reports whether this is the queue with the index.
+// is reports whether the queue has this index.
 func (q *sinkQueue) is(index int) bool { return q.index == index }
 
 // room returns how many more messages the queue may hold.
@@ -90,8 +90,9 @@ func (q *sinkQueue) room() int {
 	return q.capacity - q.buffered
 }
 
-// roomForDeferred returns how many deferred rows that are due the queue may take. They fill at most half of the buffer, so that
-// thousands of retries a second leave room for new messages. While many unblocked keys have rows to read, it is 0.
+// roomForDeferred returns how many due deferred rows the queue may take. Such rows fill at most half of the buffer, so that
+// thousands of retries a second leave room for new messages. While maxFreedKeys unblocked keys have rows to read, roomForDeferred
+// returns 0.
 func (q *sinkQueue) roomForDeferred() int {
 	if q.freed >= maxFreedKeys {
 		return 0
@@ -99,15 +100,15 @@ func (q *sinkQueue) roomForDeferred() int {
 	return min(q.room(), max(1, q.options.Buffer/2)-q.deferred)
 }
 
-// maxFreedKeys is how many unblocked keys of a sink may have rows to read before no more keys are unblocked.
+// maxFreedKeys is how many unblocked keys of a sink may have rows to read before no more deferred rows are read for the sink.
 const maxFreedKeys = 10_000
 
-// hasReadRoom reports whether the queue has enough room to be worth a read: a quarter of the buffer or one batch. Reading whenever one
-// place becomes free would cost many small queries. While settlements are about to free more places, it takes half of the buffer,
-// or readLimit if that is less.
+// hasReadRoom reports whether the queue has enough room to be worth a read: a quarter of the buffer or one batch. Reading
+// whenever there is room for one message would cost many small queries. While settlements are about to free more room, the
+// required room is half of the buffer, or readLimit if that is less.
 func (q *sinkQueue) hasReadRoom() bool { return q.shouldRead(q.room(), q.capacity) }
 
-// shouldRead is hasReadRoom for a part of the buffer that has this size and this room.
+// shouldRead is hasReadRoom for a part of the buffer. The parameters are that part's free room and its size.
 func (q *sinkQueue) shouldRead(room, buffer int) bool {
 	if q.settling > 0 {
 		return room > 0 && room >= min(buffer/2, readLimit)
@@ -118,21 +119,21 @@ func (q *sinkQueue) shouldRead(room, buffer int) bool {
 // up reports whether the sink may be sent messages.
 func (q *sinkQueue) up() bool { return q.breaker.sending() && !q.paused }
 
-// isFailing reports whether the sink is paused or has become unavailable. A sink that is being opened for the first time is neither up nor
-// failing.
+// isFailing reports whether the sink is paused or has become unavailable. A sink that is being opened for the first time is
+// neither up nor failing.
 func (q *sinkQueue) isFailing() bool { return !q.up() && (q.paused || q.breaker.openings > 0) }
 
 // anyUp reports whether some sink may be sent messages.
 func anyUp(queues []*sinkQueue) bool { return slices.ContainsFunc(queues, (*sinkQueue).up) }
 
-// waitingLine orders the entries that wait to be sent: items without a key, and keys that have items. Entries that were taken and not
-// sent, and suspended messages that are due, come first. After them retries and untried entries alternate, each in their order of
-// arrival, so that neither kind delays the other.
+// waitingLine orders the entries that wait to be sent: items without a key, and keys that have items. Entries that were removed
+// but not sent, and suspended messages that are due, come first. After them retries and untried entries alternate, each kind in
+// its order of arrival, so that neither kind delays the other.
 type waitingLine struct {
-	back        []queued // taken and not sent, or suspended and due
+	back        []queued // entries that were removed but not sent, and suspended messages that are due
 	untried     []queued
 	retries     []queued
-	retriesLast bool // the last turn was the retries'
+	retriesLast bool // when back was empty last, it was the turn of retries, not of untried
 }
 
 // queued is an entry of a waitingLine: an item without a key, or a key.
@@ -146,8 +147,8 @@ func (w *waitingLine) putFirst(entries ...queued) {
 	w.back = append(entries, w.back...)
 }
 
-// preferOther puts the first entry whose topic was not probed before all others, since only some topics may be failing. If every
-// topic was probed, it forgets the probed topics and leaves the order: requeue has put probed entries last.
+// preferOther puts the first entry whose topic is not in probed before all others, since only some topics may be failing. If
+// every topic was probed, it clears probed and keeps the order: requeue has put probed entries last.
 func (w *waitingLine) preferOther(probed map[string]struct{}) {
 	for _, line := range []*[]queued{&w.back, &w.untried, &w.retries} {
 		for at, entry := range *line {
@@ -234,8 +235,8 @@ func (q *sinkQueue) release(it *item) {
 	}
 }
 
-// retrySuspended queues the suspended messages that are due before all others. While the breaker probes with one message at a
-// time, it queues only the first, and only once every other message was tried.
+// retrySuspended queues the suspended messages that are due, before all other messages. While the breaker probes with one message
+// at a time, it queues only the first suspended message, and only when no other message is waiting or in flight.
 func (q *sinkQueue) retrySuspended(now time.Time) {
 	if len(q.suspended) == 0 || !q.breaker.sending() || now.Before(q.retryAt) {
 		return
@@ -260,7 +261,8 @@ func (q *sinkQueue) retrySuspended(now time.Time) {
 	q.resume(ready)
 }
 
-// fails reports whether every message that could be sent has been failing for suspectFor, although the breaker is not open.
+// fails reports whether every message that could be sent is suspended and has been failing for suspectFor, although the breaker
+// is not open.
 func (q *sinkQueue) fails(now time.Time) bool {
 	return len(q.suspended) > 0 && q.waiting.empty() && q.breaker.sending() && !slices.ContainsFunc(q.suspended, func(it *item) bool {
 		d := q.breaker.destinations[it.suspension.destination]
@@ -287,10 +289,10 @@ func (q *sinkQueue) resume(items []*item) {
 	q.waiting.putFirst(again...)
 }
 
-// Rate limits. A sink's limit in messages a second is for all relays together. Each relay that has the sink sends an equal share.
-// The other relays count a new one within two seconds.
+// Rate limits. A sink's limit in messages a second applies to all relays together. Each relay that has the sink may send an equal
+// share. The other relays notice a new relay within two seconds.
 
-// limitBurst is the time whose messages may be sent in one burst after a pause.
+// limitBurst limits a burst after a pause to the number of messages that the rate allows in this time.
 const limitBurst = 100 * time.Millisecond
 
 // sendersTo returns how many of the relays have the sink. Consumers have no sinks.
@@ -305,8 +307,8 @@ func sendersTo(sink string, relays []storage.Member) (n int) {
 	return n
 }
 
-// limit sets the rate that the relays share; 0 means no limit. By rows the relay holds at most what it may send in two seconds,
-// since no other relay can send the rows that this one has claimed.
+// limit sets the rate that the relays share; 0 means no limit. A relay that claims by rows holds at most as many rows as it may
+// send in two seconds, since no other relay can send rows that this one has claimed.
 func (q *sinkQueue) limit(rate int) {
 	q.rate, q.share, q.limitAt = rate, float64(rate)/float64(max(1, q.relays)), time.Time{}
 	if q.capacity = q.options.Buffer; rate > 0 && !q.ordered {
@@ -314,7 +316,8 @@ func (q *sinkQueue) limit(rate int) {
 	}
 }
 
-// allowed returns how many messages the rate allows now, up to the limit most. If it allows none, it sets limitAt.
+// allowed returns how many messages the rate allows now, but at most the number in most. If the rate allows none, it sets
+// limitAt.
 func (q *sinkQueue) allowed(now time.Time, most int) int {
 	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now

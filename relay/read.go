@@ -19,13 +19,13 @@ import (
 //	           has skipped, rows that are due, and so on, in turn
 //	ask        the reader goroutine queries the database
 //	merge      the loop applies the result. If rows may have appeared below the cursors, it first returns the read to the
-//	           reader for a scan (scan.go). If it isn't known whether a key is blocked, it returns the read to ask that
+//	           reader for a scan (scan.go). If it is unknown whether a key is blocked, it returns the read to query that
 //	           (blocked.go). Then the rows are admitted in order (admit.go)
 //
-// What must hold: only one read queries the database at a time, so no result is older than the one before. While a full page is merged,
-// the next read is already in progress, and poll.under is 2. A page counts only if it comes from the server that granted the leases.
-// A read begins at a position that the lane remembers, and a position moves only past rows that were admitted or that another
-// position covers. No kind of read starves another.
+// What must hold: only one read queries the database at a time, so no result is older than the previous one. While a full page is
+// merged, the next read is already in progress, and poll.under is 2. A page counts only if it comes from the server that granted
+// the leases. A read begins at a position that the lane remembers, and a position moves only past rows that were admitted or that
+// another position covers. No kind of read starves another.
 
 // unsettledLimit is how many outcomes may be unwritten before the relay stops reading.
 const unsettledLimit = 20_000
@@ -35,9 +35,9 @@ func (e *engine) mayRead(now time.Time) bool {
 	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !e.lease.waits && !now.Before(e.poll.pauseUntil)
 }
 
-// reportIdle reports an empty read to the observer, each second, while a healthy relay has no reason to read because it stands
-// by, has no lanes, or has no room while its sinks are down. Otherwise the metric of the last read would be old, and alerts would
-// take the relay for dead.
+// reportIdle is called once a second. While a healthy relay has no reason to read, because it stands by, has no lanes, or has no
+// room while its sinks are down, reportIdle reports an empty read to the observer. Otherwise the metric of the last read would
+// become old, and alerts would report the relay as dead.
 func (e *engine) reportIdle(now time.Time) {
 	if e.poll.under == 0 && (e.mayRead(now) || e.lease.waits) && e.health.readFails.Load() == 0 && e.health.lease.since.Load() == 0 {
 		e.options.Observer.Polled(0)
@@ -101,10 +101,10 @@ func (e *byLanes) startRead(now time.Time) {
 }
 
 // pollLanes reads new rows in all lanes. If messages arrive one by one, a row has often appeared a few ids below the cursor since
-// the last read. So the page begins that much lower, and returns such rows without another statement.
+// the last read. So the page begins a little below the cursor (late.span), and returns such rows without another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
 	e.setApart()
-	room := e.engine.mostRoom(e.late.scans) // a scan walks over the rows in memory again, so after one a page may fill only half of the buffer
+	room := e.engine.mostRoom(e.late.scans) // a scan walks over the rows in memory again, so the page after a scan may fill only half of the buffer
 	if !e.engine.poll.fresh || room == 0 {
 		return nil
 	}
@@ -127,8 +127,8 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 }
 
 // readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed), the
-// page begins a little below the head, to return late rows. Before that it begins at the head, which is the mark of the last
-// holder: ids far below it would look to the store as if the id sequence was reset.
+// page begins a little below the head, to return late rows. Before that it begins at the head, which is the mark that the last
+// holder stored: a store may treat a row far below the ids that it knows as a sign that the id sequence was reset.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
 		return min(l.readers.head(), again)
@@ -136,8 +136,8 @@ func (l *lane) readsAfter(again int64) int64 {
 	return l.readers.head()
 }
 
-// mostRoom returns the room of the queue with the most. A queue with less room may fall behind and read for itself later, like
-// one that is set apart. While no sink is up, the buffers are filled, so that rows are in memory when a sink recovers.
+// mostRoom returns the room of the queue that has the most. A queue with less room may fall behind and read alone later, like a
+// queue that is set apart. While no sink is up, the buffers are filled, so that rows are in memory when a sink recovers.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
 		room := q.room()
@@ -193,8 +193,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		b.traceClaimed(began, f.page.Rows)
 	}
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
-		// The answer about keys counts only if the server still has the page's epoch. A server that has lost commits doesn't know
-		// the retries that were lost, and the page doesn't have the rows that they block.
+		// The answer about keys counts only if the server still has the page's epoch. A server that has lost commits doesn't
+		// report the retries that it has lost. Their messages are pending again, but the page doesn't have them.
 		lateAfter, err := b.appearedSince(ctx, f.page.Epoch)
 		if err != nil {
 			return err
@@ -280,7 +280,7 @@ func (e *byLanes) merge(f *fetch) {
 	case *since == 0:
 		*since = e.engine.health.now()
 	}
-	longest := int64(0) // since when some kind of read has been failing, for Healthy
+	longest := int64(0) // for Healthy: the earliest time since which some kind of read has been failing; 0: none fails
 	for _, since := range e.failingSince {
 		if since != 0 && (longest == 0 || since < longest) {
 			longest = since
@@ -294,7 +294,7 @@ var errOtherServer = errors.New("the page comes from another server than the lea
 
 // checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table
 // now, and ids at or below their cursors may be assigned again. The marks on the server are as old as its rows, so the next
-// holder of the lanes reads from there. That may be this relay, immediately.
+// holder of the lanes reads from these marks. The next holder may be this relay, immediately.
 //
 // If this happens repeatedly, reads go to another server than writes, such as a replica, whose pages must not be merged.
 func (e *byLanes) checkEpoch(f *fetch) error {
@@ -317,9 +317,9 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 	return fmt.Errorf("%w, repeatedly: if a proxy sends reads to a replica, give the relay a connection to the primary", errOtherServer)
 }
 
-// mergeLanes merges a page of new rows, and of late rows from the part that was read again. The cursor of a lane without rows
-// moves, too, so that deleted rows are not walked over again: to Through if a limit ended the page, otherwise at most to SafeID,
-// since late rows may appear above it.
+// mergeLanes merges a page of new rows. The page may also have late rows, since it may begin below the cursors. The cursor of a
+// lane without rows moves, too, so that later reads don't walk over deleted rows again. It moves to Through if a limit ended the
+// page, and otherwise at most to SafeID, since late rows may appear above it.
 func (e *byLanes) mergeLanes(f *fetch) {
 	rows, heads, asked := f.page.Rows, e.held.heads(f.seq, f.positions), e.engine.poll.fresh
 	news := e.advance(f)
@@ -340,8 +340,8 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	e.engine.poll.count(!news && taken == 0)
 }
 
-// advance moves the readers that a page was read for to the end of the page, and reports whether the page has a row above the
-// head of its lane.
+// advance moves the readers for which a page was read to the page's end, and reports whether the page has a row above the head of
+// its lane.
 func (e *byLanes) advance(f *fetch) (news bool) {
 	last := map[int]int64{} // the id of each lane's last row
 	for i := range f.page.Rows {
@@ -370,8 +370,8 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 }
 
 // readAhead starts the next read before the rows of this page are admitted, so that the database isn't idle. The cursors have
-// moved already. Each queue counts all rows meanwhile, since any queue may get them, so that the next read asks only for the
-// remaining room.
+// moved already. Meanwhile each queue counts all rows of the page, since any queue may get them. So the next read asks only for
+// rows that fit into the remaining room.
 func (e *byLanes) readAhead(rows []storage.Row) {
 	bytes := payloads(rows)
 	for _, q := range e.engine.queues {
@@ -379,7 +379,7 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 		q.bytes += bytes
 	}
 	e.engine.poll.under-- // lets startRead start a second read
-	e.ahead = true        // no sweep may start: it would take the page's rows, which are not in memory yet, for missed ones
+	e.ahead = true        // no sweep may start: it would mistake the page's rows, which are not in memory yet, for missed rows
 	e.startRead(time.Now())
 	e.ahead = false
 	e.engine.poll.under++
@@ -389,13 +389,13 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 	}
 }
 
-// readFailed delays the next read, and records from where to scan again for late rows that this read would have returned.
+// readFailed delays the next read, and records the id above which to scan again for late rows that this read would have returned.
 func (e *byLanes) readFailed(f *fetch) {
 	if f.kind == readSweep {
 		e.sweep.stepFailed(f)
 		return
 	}
-	if f.late != nil { // the part that it had not scanned, and the late rows of its page
+	if f.late != nil { // scan again what was not scanned, and the ids whose late rows were in this page
 		left := f.late.left
 		if f.step == stepBlocked {
 			left = f.late.positions // nothing of the scan was merged, so everything is scanned again
@@ -438,10 +438,10 @@ func (e *engine) pauseReading(err error) (over bool) {
 	return false
 }
 
-// drained reports whether nothing is left to deliver, and the relay holds its whole share of lanes; it waits for the lanes of a
-// dead relay. Three kinds of messages don't count: those without a route, paused ones, and those behind a key whose next attempt
-// is not due. The last sweep must have found nothing and be no older than sweepSoonest, where both the sweep of each leased lane
-// and a pass count.
+// drained reports whether nothing is left to deliver and the relay holds its whole share of lanes. So a drain also waits until
+// the lanes of a dead relay are free. Three kinds of messages don't count: messages without a route, paused ones, and those that
+// wait for another message of their key whose next attempt is not due. The last sweep must have found nothing and must have begun
+// within the last sweepSoonest. It may be a pass, or the sweep of newly leased lanes.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.engine.queues[k.ref.queue].paused })
 	stopped := slices.ContainsFunc(e.engine.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
@@ -472,7 +472,7 @@ func (e *byLanes) drained() bool {
 
 // Rows that are read again: rows that a sink had no room for, rows that a key skipped while it was blocked, and deferred rows
 // that are due. They are read from a position that a lane or a key remembers, or by their time, and admitted again. What must
-// hold: a position moves past each row that was offered. It is cleared only by a page without More that reached the cursor.
+// hold: a position moves past each row that was offered, and is cleared only when a page without More has reached the cursor.
 
 // pollSkipped reads rows that a queue skipped while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
@@ -500,8 +500,8 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	}
 }
 
-// mergeUnrouted reports the topics of a page. If the page has all rows without a route, it also clears topics that have none any
-// more.
+// mergeUnrouted reports the topics of a page. If the page has all rows without a route, it also forgets the topics of which no
+// such row is left.
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.held.lanes {
@@ -521,12 +521,13 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 	}
 }
 
-// catchUpKeys is the most keys of one read.
+// catchUpKeys is the maximum number of keys in one read.
 const catchUpKeys = 64
 
-// pollKeys reads rows that keys of a queue skipped while they were blocked. It also counts the unblocked keys of each queue that
-// have rows to read (freed); while they are many, roomForDeferred is 0. A read of a key walks over all pending rows of its lane,
-// which may be many, so it covers a limited stretch of ids.
+// pollKeys reads rows that were skipped while their keys were blocked, for several keys of one queue. For each queue it also
+// counts the unblocked keys that still have rows to read (freed); if they are too many, roomForDeferred returns 0. To find the
+// rows of a key, the database walks over all pending rows of its lane, which may be many. So each read covers a limited range of
+// ids.
 func (e *byLanes) pollKeys() *fetch {
 	e.blocked.resuming = slices.DeleteFunc(e.blocked.resuming, func(k *key) bool {
 		return !k.dropped || k.blocked || k.lane.lost
@@ -556,7 +557,8 @@ func (e *byLanes) pollKeys() *fetch {
 	return f
 }
 
-// mergeKeys merges rows that blocked keys skipped. Keys whose skipped rows are all read continue with new rows.
+// mergeKeys merges rows that were skipped while their keys were blocked. A key continues with new rows once all its skipped rows
+// have been read.
 func (e *byLanes) mergeKeys(f *fetch) {
 	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {
@@ -574,7 +576,7 @@ func (e *byLanes) mergeKeys(f *fetch) {
 			return
 		}
 		k.resumeFrom = row.ID
-		if e.admit(k.lane, row); k.resumeFrom < row.ID { // it was dropped again
+		if e.admit(k.lane, row); k.resumeFrom < row.ID { // the row was dropped again
 			delete(keys, storage.LaneKey{Lane: row.Lane, Key: row.Message.Key})
 		}
 	}
@@ -631,7 +633,7 @@ func (e *byLanes) allPaused(l *lane, row *storage.Row) bool {
 	})
 }
 
-// mergeDue merges deferred rows that are due. The next pass reads those again for which there is no room.
+// mergeDue merges deferred rows that are due. If there is no room for a row, the next pass reads it again.
 func (e *byLanes) mergeDue(f *fetch) {
 	rows, admitted, bytes, largest := f.page.Rows, 0, 0, 0
 	allPaused := f.from == e.due.pausedTo && !f.again // whether all deferred rows before this page are paused
@@ -668,11 +670,11 @@ func (e *byLanes) mergeDue(f *fetch) {
 	}
 }
 
-// unroutedRows is the most rows of one read of rows without a route.
+// unroutedRows is the maximum number of rows in one read of rows without a route.
 const unroutedRows = 500
 
-// pollUnrouted reads rows without a route, once a minute. From the marks a new holder of a lane knows that such rows exist, but
-// not their topics, and no other read would show that they are gone. Each lane is read up to its first such row.
+// pollUnrouted reads rows without a route, once a minute. The marks show a lane's new holder that such rows exist, but not their
+// topics; and no other read would show that the rows are gone. Each lane is read up to its first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

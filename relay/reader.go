@@ -2,8 +2,8 @@ package relay
 
 import "github.com/rowrelay/rowrelay/relay/storage"
 
-// A reader is the part of a lane that belongs to one sink. This file decides what a sink does with a row that was read, and from which
-// position it must read again. It has no clock, channel, goroutine or store.
+// A reader is the part of a lane that belongs to one sink. This file decides what a sink does with a row that was read, and from
+// which position the sink must read again. It has no clock, channel, goroutine or store.
 //
 // Two sinks, A and B. B is behind:
 //
@@ -14,24 +14,26 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 //	    appear at            were left out               the head once it         sinks that stand
 //	    or below             deliberately                has room                 here read together
 //
-// A blocked key has a position of its own, resumeFrom: its rows above that were dropped, and are read when the key is unblocked.
+// A blocked key has a position of its own, resumeFrom: its rows above that position were dropped, and are read when the key is
+// unblocked.
 //
-// What must hold: a pending row of a sink at or below the sink's cursor is in memory, or above resumeFrom of its key, or above the gap
-// and left out on purpose (it is paused, or its blocked key was forgotten), or waits for a message with the same id, or has appeared
-// late and isn't reported yet. So the mark is the lowest of the cursor, the gap, resumeFrom of all keys, and the id before the
-// lowest pending row in memory. It is never above the safe id. Deferred rows don't count: they are found by their times.
+// What must hold for a pending row of a sink, at or below the sink's cursor: the row is in memory, or above resumeFrom of its
+// key, or above the gap and left out on purpose (it is paused, or its blocked key was forgotten), or it waits for a message with
+// the same id, or it has appeared late and isn't reported yet. So the mark is the lowest of the cursor, the gap, resumeFrom of
+// all keys, and the id before the lowest pending row in memory. It is never above the safe id. Deferred rows don't count: they
+// are found by their times.
 
 // reader is the part of a lane that belongs to one sink.
 type reader struct {
-	cursor    int64 // all rows up to this id were offered
+	cursor    int64 // all rows up to this id were offered to the reader
 	gap       int64 // some rows above this id were left out, because they are paused or their blocked key was forgotten; none: no row was left out
-	routeless bool  // it is for rows without a route, for which there is never room
+	routeless bool  // the reader gets the rows without a route, for which there is never room
 
 	known map[int64]*item // the rows in memory, by id
 	keys  map[string]*key
 }
 
-// none stands for no position.
+// none is the value of a position that is not set.
 const none = int64(-1)
 
 // newReader returns a reader that begins above this id.
@@ -51,15 +53,15 @@ type meeting struct {
 type answer int
 
 const (
-	rowTaken   answer = iota // takes it into memory
-	rowKnown                 // ignores it: it is in memory
-	rowDoubled               // makes it wait: another message with its id is in memory
-	rowBeyond                // reads it later: the cursor is below it
-	rowLater                 // schedules it for its time
-	rowPaused                // leaves it out until the pause ends
-	rowUnasked               // can't decide before it is known whether the row's key is blocked
-	rowBehind                // reads it when its key is unblocked, or with the deferred rows
-	rowStopped               // stops before it: there is no room, or the lane is being given up
+	rowTaken   answer = iota // takes the row into memory
+	rowKnown                 // ignores the row: it is in memory already
+	rowDoubled               // makes the row wait: another message with the same id is in memory
+	rowBeyond                // reads the row later: the cursor is below it
+	rowLater                 // lets the row be scheduled for its time
+	rowPaused                // leaves the row out until the pause ends
+	rowUnasked               // can't decide: it is unknown whether the row's key is blocked
+	rowBehind                // reads the row when its key is unblocked, or with the deferred rows
+	rowStopped               // stops before the row: there is no room, or the lane is being given up
 )
 
 // offer decides what the reader does with a row. For a row that it doesn't take, it remembers from where to read the row again.
@@ -104,7 +106,8 @@ func (r *reader) stopBefore(row *storage.Row) {
 	}
 }
 
-// rewind moves the cursor back, so that all rows above this id are offered again. Those in memory are ignored then.
+// rewind moves the cursor back, so that all rows above this id are offered again. The reader then ignores rows that are in
+// memory.
 func (r *reader) rewind(place int64) {
 	r.cursor = min(r.cursor, place)
 	if r.gap >= r.cursor {
@@ -126,8 +129,8 @@ func (r *reader) closeGap() {
 	}
 }
 
-// low returns the position above which a successor must read for this sink. Deferred rows don't count, since they are found by
-// their times, except if a pending row with the same id waits.
+// low returns the position above which a successor must read for this sink. A deferred row doesn't count, since deferred rows are
+// found by their times, unless a pending row with the same id waits for it.
 func (r *reader) low() int64 {
 	low := r.cursor
 	if r.gap != none {
@@ -146,9 +149,10 @@ func (r *reader) low() int64 {
 	return low
 }
 
-// takes reports whether the key allows the row into memory. It does not while the key is blocked, except for the held row that
-// blocks it, nor while the database must be asked again (fromDatabase). In these cases the key remembers to read a pending row
-// later (dropAt). Nor does it allow a pending row above resumeFrom, which would overtake dropped rows.
+// takes reports whether the key allows the row into memory. While the key is blocked, it allows only the deferred row that blocks
+// it. After the key was unblocked, it allows no row until the database has been asked again, if that is necessary (fromDatabase).
+// In both cases the key records that a pending row must be read later (dropAt). A pending row above resumeFrom isn't allowed
+// either, because it would overtake dropped rows.
 func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:
@@ -190,20 +194,20 @@ func (r *reader) places() places {
 	return p
 }
 
-// willMeet reports whether the row will be offered to the reader later.
+// willMeet reports whether the row with this id and key will be offered to the reader later.
 func (p *places) willMeet(id int64, key string) bool {
 	from, dropped := p.resumeFrom[key]
 	return id > p.cursor || dropped && id > from
 }
 
-// mayLeaveOut reports whether the reader may have left the row out, in which case the row is offered again later.
+// mayLeaveOut reports whether the reader may have left out the row with this id. Such a row is offered again later.
 func (p *places) mayLeaveOut(id int64) bool { return p.gap != none && id > p.gap }
 
-// readers are the readers of a lane, by queue.
+// readers holds the readers of a lane, indexed by queue.
 type readers []reader
 
-// head returns the position from which new rows are read: the highest cursor of any sink. The reader of rows without a route
-// doesn't count, since it never has room. If its cursor is above the head, it is not behind.
+// head returns the position from which new rows are read: the highest cursor of any sink. The reader that gets the rows without a
+// route doesn't count, since it never has room; if its cursor is above the head, this reader is not behind.
 func (rs readers) head() (head int64) {
 	for i := range rs {
 		if !rs[i].routeless {
@@ -216,8 +220,9 @@ func (rs readers) head() (head int64) {
 // isBehind reports whether the queue must still read rows below the head.
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
-// advance moves cursors to the end of the page (through): those that are at or above its beginning (after), of the readers that
-// the page is for (takesPart; nil: all). The caller then offers the rows, and a reader that can't take one moves its cursor back.
+// advance moves cursors to the end of a page (through). It moves those that are not below the beginning of the page (after), if
+// the page was read for their queue (takesPart; nil: for all queues). The caller then offers the rows. A reader that can't take a
+// row moves its cursor back.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
 		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {
@@ -233,8 +238,9 @@ func (rs readers) rewind(place int64) {
 	}
 }
 
-// marks returns the positions from which a successor must read: main for the sinks that are not behind, and by queue for each
-// sink that is. No position is above final, because late rows may still appear there.
+// marks returns the positions from which a successor must read. main is the position for all sinks that have read up to the head;
+// the map behind has the position of each other sink, by queue. No position is above final, because late rows may still appear
+// above that id.
 func (rs readers) marks(final int64) (main int64, behind map[int]int64) {
 	head := rs.head()
 	main, behind = min(head, final), map[int]int64{}

@@ -38,7 +38,8 @@ type Relay struct {
 	mostPassed  int // the constant mostPassed; smaller in tests
 }
 
-// New returns a relay that uses the store. If options are invalid, the error names all problems. New doesn't access the store.
+// New returns a relay that uses the store. If the options are invalid, the error lists all problems. New doesn't access the
+// database.
 func New(store storage.Store, options Options) (*Relay, error) {
 	if isNil(store) {
 		return nil, errors.New("relay: the store is nil: pass what sqlstore.Open returned, after checking its error")
@@ -83,10 +84,10 @@ func New(store storage.Store, options Options) (*Relay, error) {
 // Run delivers messages until the context ends, and then stops: it reads no
 // more messages, waits at most DrainTimeout for the sends in flight, writes
 // their outcomes, and gives back its lanes. It returns nil after a clean stop
-// or a complete drain, and an error if it couldn't start, if the stop left
-// something unfinished, or if a drain left messages that are due. While the
-// database or a sink is unavailable, Run keeps trying, and reports that to the
-// log and the Observer. Run may be called once.
+// or a complete drain. It returns an error if it couldn't start, if the stop
+// left something unfinished, or if a drain left messages that are due. While
+// the database or a sink is unavailable, Run keeps trying, and reports the
+// failures to the log and the Observer. Run may be called only once.
 func (r *Relay) Run(ctx context.Context) error {
 	if err := r.notMade(); err != nil {
 		return err
@@ -97,7 +98,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	e := r.newEngine()
 	if err := r.store.SetClaimMode(ctx, r.options.Claim); err != nil {
 		err = fmt.Errorf("start the relay to claim by %s: %w", r.options.Claim, err)
-		if ctx.Err() != nil { // it was stopped, for which each driver has its own error
+		if ctx.Err() != nil { // the relay was stopped; each driver reports this with an error of its own
 			err = nil
 		}
 		return errors.Join(err, e.closeSinks(ctx))
@@ -109,24 +110,24 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// Abort makes Run stop without waiting for the sends in flight: it cancels
-// them, and writes the outcomes that are known. It may be called at any time.
+// Abort makes Run stop without waiting for the sends in flight: Run cancels them, and writes the outcomes that are known. Abort
+// may be called at any time.
 func (r *Relay) Abort() {
 	if r.notMade() == nil {
 		r.abort.Do(func() { close(r.aborted) })
 	}
 }
 
-// Wake makes the relay read new messages now, or 2 ms after its last read. It
-// never blocks, and may be called at any time; many calls cause one read.
+// Wake makes the relay read new messages now, but not within 2 ms of the start of its last read. Wake never blocks, and may be
+// called at any time. Many calls in quick succession cause one read.
 func (r *Relay) Wake() {
 	if r.notMade() == nil {
 		r.wake.wake()
 	}
 }
 
-// StandbyReason returns why the relay stands by: relays with other sinks or routes are active. It is empty if the relay is
-// active. A relay that stands by is healthy.
+// StandbyReason returns why the relay stands by: which relays with other sinks or routes are active. The reason is empty if the
+// relay is active. A relay that stands by is healthy.
 func (r *Relay) StandbyReason() string {
 	if r.notMade() != nil {
 		return ""
@@ -138,10 +139,10 @@ func (r *Relay) StandbyReason() string {
 }
 
 // Healthy returns nil if the relay works, and otherwise an error with the
-// reason. It works if Run is running, its loop is not blocked, the database has
-// answered within the last lease, reads, renewals and settlements succeed, and
-// no call of a sink is stuck. A sink that is down doesn't make the relay
-// unhealthy.
+// reason. The relay works if Run is running, its loop is not blocked, the
+// database has answered within the duration of a lease, reads, renewals and
+// settlements succeed, and no call of a sink is stuck. A sink that is down
+// doesn't make the relay unhealthy.
 func (r *Relay) Healthy() error {
 	if err := r.notMade(); err != nil {
 		return err
@@ -169,7 +170,7 @@ func (r *Relay) Healthy() error {
 	if err := p.journal.unhealthy(now, "some messages are not sent, because writing the journals has failed", r.options.Lease); err != nil {
 		return err
 	}
-	if err := p.reclaim.unhealthy(now, "deferred messages are not delivered, because freeing them has failed", r.options.Lease); err != nil {
+	if err := p.reclaim.unhealthy(now, "deferred messages and expired claims are not delivered, because making them claimable has failed", r.options.Lease); err != nil {
 		return err
 	}
 	if text := p.unwritable.Load(); text != nil {
@@ -187,8 +188,8 @@ func (r *Relay) notMade() error {
 }
 
 // StandbyReasonBeside returns why this relay would stand by if it started now while the given relays are alive: which of them
-// have other sinks or routes, and what differs. It is empty if the relay would be active, as it always is with Join. It does not
-// access the database.
+// have other sinks or routes, and what differs. The reason is empty if the relay would be active, as it always is with Join.
+// StandbyReasonBeside does not access the database.
 func (r *Relay) StandbyReasonBeside(living []storage.Member) string {
 	if r.notMade() != nil || r.options.Join {
 		return ""

@@ -9,11 +9,12 @@ import (
 )
 
 // The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept, lost
-// and acquired. What must hold: nothing is sent after safeUntil, which is counted from before the renewal began. A lane is
-// released only when none of its messages is in flight or unsettled. At the end of a run the rights are given back.
+// and acquired. What must hold: nothing is sent after safeUntil, which is computed from a time before the renewal began. A lane
+// is released only when none of its messages is in flight or unsettled. At the end of a run the relay gives back its lanes or
+// claims.
 
-// startLease starts a renewal when it is due. The loop starts each of them, so a loop that stalls loses its lanes to other
-// relays.
+// startLease starts a renewal when it is due. Only the loop starts renewals, so a relay whose loop stalls loses its lanes to
+// other relays.
 //
 // If the leases were not renewed in time, startLease cancels the sends in flight, since another relay may soon send the same
 // messages.
@@ -29,7 +30,7 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.busy = true
 	e.lease.next = now.Add(e.lease.interval)
 	leave := e.stopping.ready
-	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // every worker of a sink hangs, so others should have the lanes
+	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // every worker of a sink hangs, so other relays should have the lanes
 	failing := e.health.readFails.Load()
 	if failing == 0 && !e.lease.downUntil.IsZero() {
 		e.lease.downUntil = time.Time{}
@@ -38,9 +39,9 @@ func (e *engine) startLease(now time.Time) {
 	e.leaser.jobs <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.leavesLanes(now, failing)}
 }
 
-// leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing, since that
-// time, for longer than a lease. Heartbeats may succeed meanwhile, for example if a right was revoked. After standDownTime the
-// relay tries again, for two leases.
+// leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing for longer
+// than a lease. since is when they began to fail. Heartbeats may succeed meanwhile, for example if only the privilege to read was
+// revoked. After standDownTime the relay tries to read again, for the duration of two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {
@@ -98,7 +99,7 @@ func (e *engine) afterLease(r leaseJob) {
 			}
 		}
 	}
-	if e.lease.waits { // other relays that stand by should not renew at the same moments
+	if e.lease.waits { // so that relays that stand by don't all renew at the same moments
 		e.lease.next = time.Now().Add(e.lease.interval/2 + rand.N(e.lease.interval/2))
 	}
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease expires
@@ -114,7 +115,7 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 }
 
-// noteWaits records whether and why the relay stands by for relays with another configuration.
+// noteWaits records whether the relay stands by because relays with another configuration are active, and the reason in detail.
 func (e *engine) noteWaits(why string) {
 	was := ""
 	if text := e.health.waits.Swap(&why); text != nil {

@@ -22,20 +22,21 @@ type router struct {
 	exact    map[string]target
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
-	rest     target      // for all other topics; without a route for "*", it has only the index after the sinks
-	also     []alsoRoute // routes whose sinks are added to those of each topic that they match
+	rest     target      // for all other topics; without a route for "*", its only index is the one after the last sink
+	also     []alsoRoute // routes that add their sinks to those of each topic that they match
 	expires  bool        // some route has an ExpireAfter
 
 	// print is a fingerprint of the routes. The marks that a relay has stored for its sinks are valid for another relay only if
 	// their prints are equal.
 	print string
-	cache map[string]target // by topic, for topics that were seen
+	cache map[string]target // the targets of topics that were seen
 
-	// ownTopics are, for each sink and finally for no route, the topics that no other sink needs: the first maxExcept known ones.
+	// ownTopics lists, for each sink, topics that only this sink needs; the last element lists topics without a route. Each list
+	// has at most the first maxExcept topics that were seen.
 	ownTopics [][]string
 }
 
-// maxExcept is the most topics of a sink that a read leaves out by name.
+// maxExcept is the maximum number of a sink's topics that a read leaves out by name.
 const maxExcept = 50
 
 // alsoRoute is a route with Also set.
@@ -46,7 +47,7 @@ type alsoRoute struct {
 
 // target is the result of routing a topic.
 type target struct {
-	sinks       []int         // indexes, at least one; for a topic without a route only the index after the sinks
+	sinks       []int         // indexes, at least one; for a topic without a route, only the index after the last sink
 	expireAfter time.Duration // 0: never
 	onExpire    OnExpire
 }
@@ -61,10 +62,10 @@ type patternRoute struct {
 	target
 }
 
-// maxCachedTopics limits the memory for topics, in case an application puts ids into topics.
+// maxCachedTopics limits how many topics are kept in memory, in case an application puts ids into topics.
 const maxCachedTopics = 10_000
 
-// newRouter compiles routes. A sink has the index of its name in names; the index after the last sink means "no route".
+// newRouter compiles routes. A sink has the index of its name in names. The index after the last sink means "no route".
 func newRouter(routes []Route, names []string) (*router, error) {
 	if len(routes) == 0 {
 		return nil, fmt.Errorf("routes: required if there are several sinks (%d here)", len(names))
@@ -111,7 +112,7 @@ func newRouter(routes []Route, names []string) (*router, error) {
 		return cmp.Or(len(b.prefix)-len(a.prefix), cmp.Compare(a.prefix, b.prefix))
 	})
 	r.print = hex.EncodeToString(digest.Sum(nil)[:8])
-	if r.ownTopics = make([][]string, len(names)+1); len(r.exact) <= maxExcept && len(problems) == 0 { // otherwise the first topics that are seen
+	if r.ownTopics = make([][]string, len(names)+1); len(r.exact) <= maxExcept && len(problems) == 0 { // otherwise ownTopics gets the first topics that are seen
 		for topic := range r.exact {
 			r.route(topic)
 		}
@@ -191,8 +192,9 @@ func (r *router) addAlso(route *Route, to target) error {
 	return nil
 }
 
-// several returns an error if the routes don't suit the way of claiming. By rows a message has one sink. By lanes the names of a
-// topic's sinks must fit into its row, where every route with Also is assumed to match every topic.
+// several returns an error if a topic has several sinks in a way that this claim doesn't allow. If the relay claims by rows, each
+// message has one sink. If it claims by lanes, the names of a topic's sinks must fit into a row; for this check every route with
+// Also is assumed to match every topic.
 func (r *router) several(claim storage.Claim) error {
 	all := []target{r.rest}
 	for _, to := range r.exact {
@@ -219,7 +221,7 @@ func (r *router) several(claim storage.Claim) error {
 		switch {
 		case len(names) < 2:
 		case claim == storage.ByRows:
-			return fmt.Errorf("routes: a topic with several sinks (%s) needs the claim by lanes", joined)
+			return fmt.Errorf("routes: a topic with several sinks (%s) requires a relay that claims by lanes", joined)
 		case strings.Count(joined, ",") >= len(names):
 			return fmt.Errorf("routes: a topic has several sinks (%s), whose names must not contain commas", joined)
 		case len(joined) > storage.MostSinks:
@@ -229,8 +231,8 @@ func (r *router) several(claim storage.Claim) error {
 	return nil
 }
 
-// queuesOf returns the indexes of the queues that need a row, at least one: those of the sinks that the row names, or if it names
-// none, those of its topic's route.
+// queuesOf returns the indexes of the queues that need a row, at least one. They are the queues of the sinks that the row names,
+// or, if the row names none, of the sinks of its topic's route.
 func (r *router) queuesOf(topic, sinks string) []int {
 	if sinks != "" {
 		return r.named(sinks)
@@ -239,7 +241,7 @@ func (r *router) queuesOf(topic, sinks string) []int {
 }
 
 // named returns the indexes of the sinks that a row names. For a sink that this relay doesn't have, it returns the index of the
-// queue without a route, where the row waits. It may be called concurrently.
+// queue for rows without a route, where the row waits. It may be called concurrently.
 func (r *router) named(sinks string) []int {
 	var named target
 	for _, name := range storage.SplitSinks(sinks) {
@@ -282,7 +284,7 @@ func (r *router) find(topic string) target {
 	return to
 }
 
-// own returns the target of the topic's own route: the most exact matching route without Also.
+// own returns the target of the topic's own route: the most specific matching route without Also.
 func (r *router) own(topic string) target {
 	if to, ok := r.exact[topic]; ok {
 		return to
@@ -300,5 +302,5 @@ func (r *router) own(topic string) target {
 	return r.rest
 }
 
-// unroutedName is the name, in marks, of the queue for messages without a route. That queue has no sink and never room.
+// unroutedName is the name that marks use for the queue of messages without a route. That queue has no sink, and never has room.
 const unroutedName = "(unrouted)"

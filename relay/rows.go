@@ -14,47 +14,47 @@ import (
 )
 
 // Claiming by rows: a claim writes the relay's token into a batch of free rows, in the order of Options.Pick. The rows belong to
-// the relay until the claim expires. Lanes and keys play no part. The relay extends the claims of the rows in memory, and gives
+// the relay until the claim expires. Lanes and keys are not used. The relay extends the claims of the rows in memory, and gives
 // back rows that it doesn't send.
 
-// byRows is the claiming by rows.
+// byRows implements claiming by rows.
 type byRows struct {
 	engine *engine
 	token  string
 	known  map[int64]*item // rows in memory, by id
 
-	except        map[string]*sinkQueue // topics that claims leave out, because their queue has no room
-	asked         amount                // the most that the claims in progress may return
-	lastClaimFull bool                  // the last claim returned as much as it asked for
-	failingSince  int64                 // since when claims have been failing, in the time of health.now; 0: the last one succeeded
+	except        map[string]*sinkQueue // topics that claims leave out, because their queues have no room
+	asked         amount                // the maximum that the claims in progress may return
+	lastClaimFull bool                  // the last claim reached its limit of rows or bytes
+	failingSince  int64                 // when claims began to fail, as a value of health.now; 0: the last claim succeeded
 
 	claims   chan claimJob
-	claimed  int64        // for a drain: how many rows are claimed by any relay; -1: not counted yet
-	reclaims atomic.Int64 // how many calls of Reclaim have succeeded
-	freed    atomic.Int64 // the number of the last of these calls that freed rows
-	since    int64        // the value of reclaims when the last claim that returned rows was merged
+	claimed  int64        // used only in a drain: how many rows all relays together have claimed; -1: not counted yet
+	reclaims atomic.Int64 // the number of calls of Reclaim that have succeeded
+	freed    atomic.Int64 // the number of the last call that freed rows; calls are numbered by reclaims
+	since    int64        // the value of reclaims when a claim that returned rows was merged last
 	looked   int64        // the value of reclaims when the last successful claim began
 }
 
-// amount is a number of rows, and their bytes.
+// amount is a number of rows and of bytes.
 type amount struct{ rows, bytes int }
 
 // claimJob is one call of Claim.
 type claimJob struct {
 	storage.ClaimRequest
 	began    time.Time
-	reclaims int64 // the value of byRows.reclaims when it began
+	reclaims int64 // the value of byRows.reclaims when the claim began
 }
 
 const (
-	// unknownRowBytes is the assumed size of rows before the first claim, so that it doesn't claim thousands of large rows, which
-	// some databases read to find their size.
+	// unknownRowBytes is the assumed size of a row before the first claim. With it the first claim doesn't take thousands of
+	// large rows, which some databases must read to find their sizes.
 	unknownRowBytes = 64 << 10
 
-	// slowRowBytes is the assumed size of rows after a failed claim, which may have failed because large rows took too long.
+	// slowRowBytes is the assumed size of a row after a failed claim. The claim may have failed because large rows took too long.
 	slowRowBytes = 1 << 20
 
-	// reclaimInterval is how often expired claims are freed, and deferred rows that are due made claimable.
+	// reclaimInterval is how often expired claims are freed and due deferred rows are made claimable.
 	reclaimInterval = time.Second
 )
 
@@ -66,12 +66,12 @@ func newByRows(e *engine) *byRows {
 	return r
 }
 
-// claimers returns how many claims may run concurrently. Claiming a row costs the database more than everything else that is
-// done with it.
+// claimers returns how many claims may run concurrently. There may be several, because claiming a row costs the database more
+// than everything else that is done with the row.
 func (r *byRows) claimers() int { return r.engine.store.Parallelism().Claims }
 
-// startRead claims rows up to the free room. While no sink is up it claims nothing, since other relays may be able to
-// deliver.
+// startRead starts a claim of rows, up to the free room. While no sink is up it claims nothing, since other relays may be able to
+// deliver the rows.
 func (r *byRows) startRead(now time.Time) {
 	if r.engine.poll.under >= r.claimers() || !r.engine.mayRead(now) || r.engine.control.standsDown && r.engine.lease.relays > 1 {
 		return
@@ -105,8 +105,8 @@ func (r *byRows) startRead(now time.Time) {
 }
 
 // worthClaiming returns how much to claim now. While another claim is in progress the amount is zero, unless the last claim was
-// full and there is room for both. If rows are large it asks for few: a claim also locks rows that it doesn't take, which other
-// relays then skip.
+// full and there is room for both. If rows are large, the amount is small: a claim also locks rows that it doesn't take, and
+// other relays skip locked rows.
 func (r *byRows) worthClaiming() amount {
 	if !anyUp(r.engine.queues) {
 		return amount{}
@@ -149,8 +149,8 @@ func (r *byRows) claimer(ctx context.Context) {
 	}
 }
 
-// merge takes claimed rows into memory. Rows without room are given back, and the next claims leave out their topics. If the
-// claim took long, all rows are given back, since their claims would expire too soon.
+// merge takes claimed rows into memory. It gives back rows for which there is no room, and the next claims leave out their
+// topics. If the claim took long, it gives back all rows, since their claims would expire too soon.
 func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.engine.poll.under--
 	r.asked.rows -= job.Limit
@@ -177,7 +177,7 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	for i := range rows {
 		row := &rows[i]
 		if old := r.known[row.ID]; old != nil && old.row.Message.ID == row.Message.ID && (old.stage == inQueue || old.stage == inFlight) {
-			continue // its claim had expired, and this relay has claimed it again
+			continue // the row's claim had expired, and this relay has claimed the row again
 		}
 		q := r.engine.queues[r.oneSink(row)]
 		switch {
@@ -212,8 +212,8 @@ func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.engine.options.Observer.Polled(len(rows))
 }
 
-// oneSink returns the index of the queue for a claimed row. A row that needs several sinks waits like one without a route, since
-// only relays by lanes deliver to several.
+// oneSink returns the index of the queue for a claimed row. A row that needs several sinks waits like a row without a route,
+// since only relays that claim by lanes deliver to several sinks.
 func (r *byRows) oneSink(row *storage.Row) int {
 	if queues := r.engine.routes.queuesOf(row.Message.Topic, row.Sinks); len(queues) == 1 {
 		return queues[0]
@@ -221,8 +221,8 @@ func (r *byRows) oneSink(row *storage.Row) int {
 	return len(r.engine.names) - 1
 }
 
-// putBack gives a row back that was just claimed, as pending or scheduled. Until that is written only the message's id is kept,
-// since no buffer counts its bytes.
+// putBack gives back a row that was just claimed, as pending or scheduled. Until this is written, only the message's id is kept,
+// since no buffer counts the message's bytes.
 func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, token: r.token, stage: inSettle}
@@ -230,7 +230,7 @@ func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	r.engine.settle.add(it, result{state: state})
 }
 
-// block and unblock do nothing: by rows there are no keys.
+// block and unblock do nothing: a relay that claims by rows ignores keys.
 func (r *byRows) block(*item)  {}
 func (r *byRows) unblock(*key) {}
 
@@ -252,7 +252,7 @@ func (r *byRows) giveUpQueued() {
 	}
 }
 
-// abandon gives back the items that wait for a sink whose workers are all stuck.
+// abandon gives back the items that wait for the sink of a stuck call, if all workers of the sink are stuck.
 func (r *byRows) abandon(f *flight) {
 	q := f.queue
 	if !q.allStuck {
@@ -281,7 +281,7 @@ func (r *byRows) controlled(*pauses) {
 	}
 }
 
-// returned gives back the items of a job that are to be sent again and are paused now.
+// returned gives back those items of a job that are to be sent again but are paused now.
 func (r *byRows) returned(f *flight) {
 	for _, it := range f.items {
 		r.giveBackPaused(it)
@@ -298,13 +298,13 @@ func (r *byRows) giveBackPaused(it *item) {
 // lookEverywhere does nothing: each claim considers all rows.
 func (r *byRows) lookEverywhere() {}
 
-// ownLanes returns nil, for all lanes.
+// ownLanes returns nil, which stands for all lanes.
 func (r *byRows) ownLanes() map[int]bool { return nil }
 
-// drained reports whether three conditions hold. Reclaim has found nothing since the last claim that returned rows. A claim has
-// begun since Reclaim last freed rows, so it has considered these. And unless other relays are active, no row is claimed except
-// by this relay: the drain waits until the claims of a dead relay expire. This relay's own rows fail while nothing else is
-// delivered.
+// drained reports whether three conditions hold. First, since the last claim that returned rows, Reclaim has run and found
+// nothing. Second, a claim has begun since Reclaim last freed rows, so it has considered these rows. Third, other relays are
+// active, or no row is claimed except by this relay; so the drain waits until the claims of a dead relay expire. The rows that
+// this relay still has keep failing while nothing else is delivered.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
 	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.engine.lease.relays > 1)
@@ -330,14 +330,15 @@ func (r *byRows) reclaimer(ctx context.Context) {
 	}
 }
 
-// rowRights is a renewal of the claims that a relay had when it began, and its result.
+// rowRights is a renewal of the claims that a relay had when the renewal began, and its result.
 type rowRights struct {
 	of         *byRows
 	rows, kept []int64 // ids
-	anyones    int64   // rows that are claimed by any relay
+	anyones    int64   // how many rows all relays together have claimed
 }
 
-// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are about to be settled.
+// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are being settled. If settlements
+// fail, the latter are included.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
 	for _, q := range r.engine.queues {
@@ -357,11 +358,11 @@ func (r *byRows) rights(bool) rights {
 	return claims
 }
 
-// renew extends the claims. For a drain it also counts the rows that are claimed by any relay, since the drain waits for the
-// claims of a dead relay to expire.
+// renew extends the claims. In a drain it also counts the rows that all relays together have claimed, since the drain waits until
+// the claims of a dead relay expire.
 func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) (renewed bool, err error) {
 	if len(members.Relays) == 0 {
-		return false, nil // the relay leaves, and has given back its waiting rows before
+		return false, nil // the relay is leaving, and has already given back its waiting rows
 	}
 	if len(r.rows) > 0 {
 		r.kept, err = r.of.engine.store.Extend(ctx, r.of.token, r.rows, r.of.engine.options.Lease)

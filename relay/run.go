@@ -13,8 +13,8 @@ import (
 )
 
 // The loop. Only the loop changes the engine's state. It receives results through channels, applies them, and then starts what
-// can be started: renewals, settlements, reads and sends. It never waits for the database or a sink; other goroutines do, which
-// are all started here.
+// can be started: renewals, settlements, reads and sends. It never waits for the database or a sink. Other goroutines do; this
+// file starts all of them.
 
 func (r *Relay) newEngine() *engine {
 	now, options := time.Now(), r.options
@@ -33,8 +33,8 @@ func (r *Relay) newEngine() *engine {
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent = make(chan *flight, workers)
-	// The capacity is the most results that can be outstanding: of journals, settlements, a renewal, reads or claims, controls,
-	// and a survey. So no goroutine blocks when the loop has ended.
+	// The capacity is the maximum number of outstanding results: of journals, settlements, a renewal, reads or claims, controls,
+	// and a survey. So no goroutine blocks on results after the loop has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
 	e.unrouted = unrouted{base: e.base, topics: map[string]time.Time{}, sinks: map[string]time.Time{}}
 	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
@@ -51,8 +51,8 @@ func (r *Relay) newEngine() *engine {
 	return e
 }
 
-// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the most blocked keys in memory, mostPassed the most rows
-// that pages may bring without effect for a sink that is behind.
+// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the maximum number of blocked keys in memory. mostPassed is
+// the number of ignored rows in shared pages at which a sink that is behind is set apart (apart.go).
 func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
 	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, queues: e.queues, control: &e.control, lateAfter: none, stride: leastStride}
@@ -84,8 +84,9 @@ func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	return b
 }
 
-// run starts the goroutines, runs the loop until the relay has stopped, and waits for the goroutines. It abandons a sink that
-// does not return after its context has ended. Every goroutine of the package is started here.
+// run starts the goroutines, runs the loop until the relay has stopped, and waits for the goroutines. It abandons calls of sinks
+// that do not return after their contexts have ended. Except for the goroutines of closeSinks, every goroutine of the package is
+// started here.
 func (e *engine) run(ctx context.Context) error {
 	background, end := context.WithCancel(context.WithoutCancel(ctx))
 	start := func(work func(context.Context)) { e.workers.Go(func() { work(background) }) }
@@ -114,7 +115,7 @@ func (e *engine) run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { e.workers.Wait(); close(ended) }()
 	grace := abortGrace
-	if e.stopping.gaveUp { // the sends have already had their time
+	if e.stopping.gaveUp { // the sends were given this time already
 		grace = time.Second
 	}
 	select {
@@ -134,8 +135,8 @@ func (e *engine) run(ctx context.Context) error {
 	return errors.Join(append(problems, e.closeSinks(ctx))...)
 }
 
-// wakePace is the shortest time between the starts of two reads that were requested. If messages arrive one by one, each read
-// then finds several. It delays a message by at most this time.
+// wakePace is the shortest time between the starts of two requested reads. So if messages arrive one by one, each read finds
+// several. A message is delayed by at most this time.
 const wakePace = 2 * time.Millisecond
 
 // loop starts whatever can be started, waits for the next result, request or time, and applies it.
@@ -148,7 +149,7 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
 		e.startSettlements(now)
-		over, err := e.over() // before the next read starts, since reads of a slow database follow each other without a gap
+		over, err := e.over() // before the next read starts: a drain or stop waits until no read is in progress, and a slow database's reads leave no gap
 		if now.Sub(e.work.housekept) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.housekept = now
 			e.findStuck(now)
@@ -161,10 +162,11 @@ func (e *engine) loop(ctx context.Context) error {
 		e.startLease(now) // again, since over may have found that the relay can leave
 		e.claiming.startRead(now)
 		e.startSends(now)
-		if e.settle.urgent { // startSends has parked messages or found expired ones
+		if e.settle.urgent { // startSends has parked messages or has found expired ones
 			e.startSettlements(now)
 		}
-		// Only times after now count: what was due earlier has just been started, or waits for a result, which wakes the loop.
+		// Only times after now count: work that was due earlier has just been started, or waits for a result, which wakes the
+		// loop.
 		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.unwritable.tryAt, e.settle.joiner.due(), e.stopping.deadline, e.stopping.logAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		for _, q := range e.settle.lists {
 			times = append(times, q.retryAt)
@@ -212,8 +214,9 @@ func (e *engine) loop(ctx context.Context) error {
 }
 
 // startSettlements starts settlements, unless the leases are being given back, after which outcomes would be fenced. Deliveries
-// that linger are sent again if the relay dies, so fewer may linger than the smallest batch of any sink, and none if the buffer
-// of a sink is more than a quarter full. None linger either while batches are journalled before they are sent.
+// that wait to be written together (settleLinger) are sent again if the relay dies. So fewer of them may wait than fit into the
+// smallest batch of any sink. None waits if the buffer of a sink is more than a quarter full, in a stop or a drain, or while
+// batches are journalled before they are sent.
 func (e *engine) startSettlements(now time.Time) {
 	if e.stopping.ready {
 		return
@@ -234,7 +237,7 @@ func (e *engine) startSettlements(now time.Time) {
 	e.settle.start(now, few)
 }
 
-// closeSinks closes all sinks. It abandons a sink whose Close does not return.
+// closeSinks closes all sinks that are not in use. It abandons a sink whose Close does not return.
 func (e *engine) closeSinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 	defer cancel()
@@ -274,7 +277,7 @@ func (e *engine) listen(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if listened.Load() { // it worked before its connection ended, for example because of idle_session_timeout
+		if listened.Load() { // the Listener worked before its connection ended, for example because of idle_session_timeout
 			failures = 1
 		}
 		if err != nil {
@@ -286,8 +289,8 @@ func (e *engine) listen(ctx context.Context) {
 	}
 }
 
-// reportWork tells the observer every second how many messages are in memory. It logs every minute, and at the end of a run of at
-// least a minute, what was done, unless nothing was.
+// reportWork is called every second, and reports to the observer how many messages are in memory. Once a minute, and at the end
+// of a run that took at least a minute, it logs what the relay has done, unless there is nothing to log.
 func (e *engine) reportWork(now time.Time, over bool) {
 	w, inFlight, buffered := &e.work, 0, 0
 	for _, q := range e.queues {

@@ -12,16 +12,16 @@ import (
 )
 
 // Late rows appear below the cursors. Ids are assigned before commits, so a transaction that takes longer than others commits
-// rows with lower ids than rows that were already read. Each page reports above which id that may have happened, and lateRows
-// decides which lanes must be scanned before the page is merged. The scan, in the reader goroutine, walks over the pending rows
-// from that id up to the lane's cursor, and returns those that the engine neither has in memory nor will read later. What must
-// hold: the rows that a scan returns are complete, so that no other row belongs before any of them. Reports that it receives
-// meanwhile are kept for the next page.
+// rows with lower ids than rows that were already read. Each page reports the id above which late rows may have appeared, and
+// lateRows decides which lanes must be scanned before the page is merged. The scan runs in the reader goroutine. It walks over
+// the pending rows from that id up to the lane's cursor, and returns those that the engine neither has in memory nor will read
+// later. What must hold: a scan returns every late row that belongs before any row that it returns. If further late rows are
+// reported during the scan, the report is kept for the next page.
 //
-// A scan may have to walk over millions of rows of a sink that is down. So it takes steps, each with its own time-out, and if one
-// fails it keeps how far it has come.
+// A scan may have to walk over millions of rows of a sink that is down. So it proceeds in steps, each with its own time-out. If a
+// step fails, the next scan need not repeat all of the steps before it.
 
-// lateRows knows which ids are final, and where rows appear late.
+// lateRows records the ids at or below which no row can appear, and the ids above which late rows may have appeared.
 type lateRows struct {
 	base    *base
 	held    *heldLanes
@@ -32,24 +32,24 @@ type lateRows struct {
 
 	safeID    int64  // no row can appear at or below it any more
 	lastID    int64  // the highest id that was assigned when the last page was read
-	span      int64  // how far below the highest read id most late rows appear
-	lateAfter int64  // rows may have appeared above this id that no merged page covers; or none
+	span      int64  // most late rows appear at most this far below the highest id that was read
+	lateAfter int64  // rows that no merged page covers may have appeared above this id; none: no such rows
 	scans     bool   // a scan ran before the last page was merged
-	stride    stride // of a scan's step
+	stride    stride // of a step of a scan
 
 	idGeneration int   // counts resets of the id sequence, after which a new row may have the id of an older one
 	highest      int64 // the highest id that was read before any reset
 }
 
-// scanFirst returns the scan for late rows that must end before the page is merged; nil: none is needed.
+// scanFirst returns the scan for late rows that must end before the page is merged; nil: no scan is needed.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
 	f.page.LateAfter = lowestSet(lateAfter, r.detectSequenceReset(f))
-	r.lateAfter = f.page.LateAfter // until the page is merged, no mark passes it
-	// Most late rows appear only a few ids below the highest one. The next pages begin that much lower (span), so they return
-	// such rows without a scan. Rows that appear far below are rare, and don't count for span.
+	r.lateAfter = f.page.LateAfter // until the page is merged, no mark rises above this id
+	// Most late rows appear only a few ids below the highest one. The next pages begin lower by the span, so they return such
+	// rows without a scan. Rows that appear far below the highest id are rare, and don't change the span.
 	if lateAfter >= 0 {
-		lag := int64(0) // late rows lie above LateAfter, up to LastID; if the two are equal, none exist
+		lag := int64(0) // late rows have ids above LateAfter, up to LastID; if the two are equal, no late rows exist
 		if lateAfter < f.page.LastID {
 			lag = r.held.furthest() - lateAfter
 		}
@@ -90,11 +90,11 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 }
 
 // detectSequenceReset detects that the id sequence was reset, and rewinds the lanes to their beginning. It returns the id above
-// which new rows count as late; or none.
+// which new rows count as late. If no new row counts as late, it returns the constant none.
 //
-// After a reset, new rows have lower ids than rows that were read. The reset concerns every lane if LastID has fallen, and
-// otherwise a lane that was leased with a mark above LastID. Old rows have higher ids and are read again, too. They leave the
-// cursor above LastID, so new rows count as late.
+// After a reset, new rows have lower ids than rows that were read. If LastID has fallen, every lane is rewound. Otherwise only
+// lanes that were leased with marks above LastID are. Old rows have higher ids, and are read again, too. They raise the cursor
+// above LastID, so new rows count as late.
 func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
 	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // safeID rises only when the page is merged
@@ -108,7 +108,7 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 			r.highest = max(r.highest, head, before)
 			l.readers.rewind(0)
 			head, l.floor, l.unswept = 0, 0, false
-			l.seq = f.seq // ignore this page, which began higher
+			l.seq = f.seq // ignore this page, which began above the new position
 			r.held.rewound = true
 			reset++
 		}
@@ -126,8 +126,8 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	return none
 }
 
-// brings reports whether the page has all rows that appeared late in a lane above an id. A page has no rows of sinks that are set
-// apart; the cursors of these must be at or below that id, so that they read the rows later.
+// brings reports whether the page has all rows that have appeared late in a lane above this id. The page lacks rows of sinks that
+// are set apart, so their cursors must be at or below the id: then these sinks read the rows later.
 func (f *fetch) brings(l *lane, after int64) bool {
 	for i := range l.readers {
 		if f.reads != nil && !f.reads(i) && l.readers[i].cursor > after {
@@ -138,13 +138,13 @@ func (f *fetch) brings(l *lane, after int64) bool {
 		slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Lane == l.Lane && p.After <= after })
 }
 
-// againBytes is about how much a page may read again for the sake of late rows.
+// againBytes is approximately how many bytes of rows a page may read again to find late rows.
 const againBytes = 64 << 10
 
 // mergeLate merges the rows that appeared late, before the page that waited for them.
 func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
-	for p, id := range f.late.skipped { // first, so that rows above a skipped one wait, too
+	for p, id := range f.late.skipped { // first, so that rows above a skipped row wait, too
 		if l := e.held.laneOf(f.seq, p.lane); l != nil {
 			l.readers[p.queue].rewind(id - 1)
 			e.held.rewound = true
@@ -158,13 +158,13 @@ func (e *byLanes) mergeLate(f *fetch) {
 	}
 }
 
-// lateScan is a scan: its positions, the state that decides which rows the engine needs, and its results. It runs in the reader
-// goroutine, concurrently with the loop. So it has copies of the loop's state, and shares only values that are safe for
-// concurrent use: the routes (find), the pauses, and the lanes' sets of keys, to which it adds keys. The loop judges each row
-// again when it merges the scan.
+// lateScan is a scan: its positions, the state that decides which rows the engine needs, and its results. A scan runs in the
+// reader goroutine, concurrently with the loop. So it has copies of the loop's state, and shares only values that are safe for
+// concurrent use: the routes (find), the pauses, and the lanes' sets of keys, to which it adds keys. The loop decides about each
+// row again when it merges the scan.
 type lateScan struct {
 	positions []storage.Position
-	left      []storage.Position // the parts that were not walked
+	left      []storage.Position // the ranges of ids that the scan has not walked over
 	rows      []storage.Row
 	stride    stride // of a step
 
@@ -175,16 +175,16 @@ type lateScan struct {
 	own    [][]string // router.ownTopics
 
 	leftRows, leftBytes int                 // how much more the scan may return
-	skipped             map[laneQueue]int64 // by lane and queue: the id of the first row for which there is no room
+	skipped             map[laneQueue]int64 // by lane and queue: the lowest id of a row for which there is no room
 
-	brought []storage.Position // positions whose late rows the page has; they must be scanned if the page is dropped
+	brought []storage.Position // positions whose late rows the page already has; they must be scanned if the page is dropped
 	epoch   string             // the page's epoch
 
 	found map[int]int64 // for a sweep: the lowest missed id in each lane
 	took  time.Duration
 }
 
-// scannedLane is what a scan knows of a lane. It shares the set passed with the loop.
+// scannedLane is what a scan knows about a lane. The scan shares the set in passed with the loop.
 type scannedLane struct {
 	readers     []places
 	keysUnknown bool
@@ -194,8 +194,8 @@ type scannedLane struct {
 // laneQueue identifies a reader: one queue's part of one lane.
 type laneQueue struct{ lane, queue int }
 
-// scan returns a scan of these positions. It may begin again lower, but never below the safe id, so it gets the ids in memory
-// from there on.
+// scan returns a scan of these positions. The scan may begin again at a lower id, but never below the safe id. So it gets the ids
+// in memory above its position or the safe id, whichever is lower.
 func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride,
@@ -236,7 +236,7 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 		return true
 	}
 	paused := r.mayLeaveOut(c.ID) && s.pauses.cover(c.Topic, c.Key, queue, l.passed)
-	if paused && c.Key != "" && s.pauses.topics[c.Topic] { // the lane may not know this row yet: later rows of its key wait from now on
+	if paused && c.Key != "" && s.pauses.topics[c.Topic] { // the loop may not have read this row yet: from now on later rows of its key wait
 		l.passed.add(queue, c.Key)
 	}
 	return paused
@@ -248,8 +248,8 @@ func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
 }
 
-// keep decides whether the scan returns a row. A long transaction may commit more rows than fit into memory; for the rest, the
-// queues fall behind.
+// keep decides whether the scan returns a row. A long transaction may commit more rows than fit into memory. The queues that need
+// the remaining rows fall behind, and read them later.
 func (s *lateScan) keep(c storage.Candidate) bool {
 	wanted, full := s.unexpected(c), s.leftRows <= 0 || s.leftBytes <= 0
 	if len(wanted) == 0 {
@@ -263,7 +263,7 @@ func (s *lateScan) keep(c storage.Candidate) bool {
 		s.leftRows--
 		s.leftBytes -= c.Bytes
 		for _, queue := range wanted {
-			s.known[queue][c.ID] = struct{}{} // a later round may read it again
+			s.known[queue][c.ID] = struct{}{} // a later round may read this row again
 		}
 		return true
 	}
@@ -288,8 +288,8 @@ func (s *lateScan) unexpected(c storage.Candidate) []int {
 	return slices.DeleteFunc(needed, func(queue int) bool { return s.expected(c, queue) })
 }
 
-// except returns the topics that a scan may leave out: the own topics of queues that will read all their rows at these positions
-// later. Usually these are the topics of a sink that is down.
+// except returns the topics that a scan may leave out: topics that only one queue needs, if that queue will read all its rows at
+// these positions later. Usually these are the topics of a sink that is down.
 func (s *lateScan) except(positions []storage.Position) (topics []string) {
 	for queue, own := range s.own {
 		comesBack := func(p storage.Position) bool { return s.lanes[p.Lane].readers[queue].cursor <= p.After }
@@ -301,9 +301,10 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 }
 
 // scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and
-// above the beginning of the scan. So after each round that found rows, it asks where rows have appeared since, and scans again
-// from there, until it has everything that belongs before the rows that it found. It returns the lowest id that was reported, for
-// the next page. If it fails, its rows don't count, and s.left is what must be walked again.
+// above the beginning of the scan. So after each round that found rows, it asks the store above which id rows have appeared
+// since, and scans again from there, until it has everything that belongs before the rows that it found. It returns the lowest id
+// that the store reported, for the next page. If it fails, its rows don't count, and s.left has the ranges that must be walked
+// over again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none
 	for round := s.positions; len(round) > 0; {
@@ -329,7 +330,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 	return lateAfter, nil
 }
 
-// scanStep scans the next stretch of ids, with its own time-out.
+// scanStep scans the next range of ids, with a time-out of its own.
 func (b *base) scanStep(ctx context.Context, s *lateScan) error {
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
@@ -346,7 +347,7 @@ func (b *base) scanStep(ctx context.Context, s *lateScan) error {
 	return err
 }
 
-// lowestOf returns the parts of positions that lie within this many ids above the lowest After, ordered by lane.
+// lowestOf returns the parts of positions that lie within the given number of ids above the lowest After, ordered by lane.
 func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Position) {
 	until := slices.MinFunc(positions, func(a, b storage.Position) int { return cmp.Compare(a.After, b.After) }).After
 	if until += ids; until < 0 {
@@ -361,7 +362,8 @@ func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Positio
 	return lowest
 }
 
-// restOf returns the parts of positions that must still be walked. The store has walked the parts in walked, except those in left.
+// restOf returns the parts of positions that must still be walked over. The store has walked over the ranges in walked, except
+// for those in left.
 func restOf(positions, walked, left []storage.Position) (rest []storage.Position) {
 	after := map[int]int64{}
 	for _, p := range walked {
@@ -378,7 +380,7 @@ func restOf(positions, walked, left []storage.Position) (rest []storage.Position
 	return rest
 }
 
-// appearedSince returns the id above which rows may have appeared since the last page; or none.
+// appearedSince returns the id above which rows may have appeared since the last page; none if none can have appeared.
 func (b *base) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
 	page, err := b.emptyPage(ctx)
 	if err == nil && page.Epoch != epoch {
@@ -387,7 +389,7 @@ func (b *base) appearedSince(ctx context.Context, epoch string) (lateAfter int64
 	return page.LateAfter, err
 }
 
-// emptyPage reads a page without rows, for its other fields.
+// emptyPage reads a page without rows, because only its other fields are needed.
 func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.callTimeout)
 	defer cancel()
@@ -397,8 +399,8 @@ func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	return page, err
 }
 
-// unwalked returns what must be walked again after a failed scan: the parts that it had not reached, and in lanes with found rows
-// everything from the first of them on.
+// unwalked returns what a failed scan leaves to be walked over: the ranges that it had not reached, and in lanes with found rows
+// everything from the first of these rows on.
 func unwalked(positions, left []storage.Position, found []storage.Row) (again []storage.Position) {
 	for _, p := range positions {
 		after := p.Until
@@ -421,8 +423,8 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 }
 
 // toScanAgain returns the positions that must be scanned again, from lateAfter on. Rows may have appeared above that id during
-// the scan, so the scan may have found some rows of a transaction and missed others. This concerns positions that began above
-// lateAfter, and after a scan of several steps also those that end above it.
+// the scan, so the scan may have found some rows of a transaction and missed others. Positions that began above lateAfter must be
+// scanned again. After a scan of several steps, so must positions that end above it.
 func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {
@@ -433,10 +435,10 @@ func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (aga
 	return again
 }
 
-// leastStride is the initial stride of scans and sweeps, and the least of reads for unblocked keys.
+// leastStride is the initial stride of scans and sweeps, and the minimum stride of reads for unblocked keys.
 const leastStride = 1 << 16
 
-// stride is how many ids a read covers that may have to walk over many rows, or over index entries of deleted rows.
+// stride is how many ids a read covers at a time if it may have to walk over many rows, or over index entries of deleted rows.
 type stride int64
 
 const minStride = 1000

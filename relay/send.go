@@ -10,17 +10,17 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Sending. The loop makes batches of the queued messages and hands them to the sink's workers. Of a key at most one batch is in
-// flight. What must hold: nothing is sent after safeUntil or while the sink's breaker is open. A call that hangs is treated as if
-// the relay had died: its lanes are dropped.
+// Sending. The loop makes batches of the queued messages and hands them to the sink's workers. Each key has at most one batch in
+// flight. What must hold: nothing is sent after safeUntil or while the sink's breaker is open. If a call hangs, the relay drops
+// the lanes of its messages, as if the relay had died.
 //
 // The path of a batch: startSends calls takeBatch and gives the batch to a worker, which sends it (worker.go). The loop receives
-// it with its outcomes (batch.done in outcome.go), and the settler writes them (settle.go).
+// the batch with its outcomes (batch.done in outcome.go), and the settler writes the outcomes (settle.go).
 
-// errLeaseEnding is the cause with which sends are cancelled when the leases were not renewed in time.
+// errLeaseEnding is the cancellation cause of sends that are cancelled because the leases were not renewed in time.
 var errLeaseEnding = errors.New("the relay's leases are about to expire")
 
-// errAborted is the cause with which sends are cancelled when a stop takes too long.
+// errAborted is the cancellation cause of sends that are cancelled because a stop takes too long or Abort was called.
 var errAborted = errors.New("the relay stops")
 
 // startSends gives jobs to every queue that can send.
@@ -65,8 +65,8 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	most, perKey := q.options.Batch, q.options.Batch
 	if q.breaker.state == breakerProbing {
 		q.waiting.preferOther(q.breaker.probed)
-		// One message at a time, unless a failing destination of several may have filled the buffer with its messages: then the
-		// sink gets a batch, and postpones the messages for that destination.
+		// Send one message at a time, unless one of the sink's destinations fails and may have filled the buffer with its
+		// messages. Then send a batch, so that the sink can postpone the messages for that destination.
 		if q.hasReadRoom() || q.breaker.last.Destination == "" {
 			most = 1
 		}
@@ -84,8 +84,8 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		entry := q.waiting.next()
 		k, items, left := entry.key, []*item{entry.item}, most-len(batch)
 		if k != nil {
-			// A key with many messages begins the next batch instead of getting the small rest of this one. Only one batch of a
-			// key is in flight at a time, so large batches are what makes a busy key fast.
+			// A key with many messages begins the next batch if this one has only little room left. Only one batch of a key is in
+			// flight at a time, so a busy key is fast only with large batches.
 			if len(batch) > 0 && left < q.options.Batch/2 && left < min(len(k.items), perKey) {
 				q.waiting.putFirst(entry)
 				break
@@ -106,27 +106,27 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	if q.rate > 0 {
 		q.credit -= float64(len(batch))
 	}
-	if q.ordered { // by rows the claim determines the order (Options.Pick)
+	if q.ordered { // otherwise the order of the claim is kept (Options.Pick)
 		slices.SortFunc(batch, func(a, b *item) int { return cmp.Compare(a.row.ID, b.row.ID) })
 	}
 	return batch
 }
 
-// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items have one key, or it is one
-// item without a key. From the first that may not be sent, all later ones wait in their key. blocked is true if that item can't
-// be sent yet and must be the next one that is sent.
+// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items share one key, or there is
+// only one item, without a key. The first item that may not be sent and all later ones wait in their key. blocked is true if that
+// first item can't be sent yet, and must be the next item that is sent.
 func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item) (_ []*item, blocked bool) {
 	wait := func(items []*item) {
 		if k != nil {
 			k.addAll(items)
 		}
 	}
-	expired := false // an item has expired: until that is written, no later item of its key is sent
+	expired := false // an item has expired: until its settlement is written, no later item of its key is sent
 	for i, it := range items {
 		if it.stage != inQueue { // an item without a key may have been dropped, or found delivered, while it was queued
 			break
 		}
-		if it.batchRef() != nil { // it waits until the relay knows whether the sink has it
+		if it.batchRef() != nil { // the item waits until the relay knows whether the sink has it
 			if wait(items[i:]); k != nil {
 				k.suspended = it
 			}
@@ -137,7 +137,7 @@ func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item)
 			continue
 		}
 		why := it.unsendable()
-		if expired || why != nil && i > 0 && q.options.OnPark == HoldKey { // the earlier items of its key are sent first
+		if expired || why != nil && i > 0 && q.options.OnPark == HoldKey { // the item waits: earlier items of its key are settled or sent first
 			wait(items[i:])
 			break
 		}
@@ -171,14 +171,14 @@ func (e *engine) give(q *sinkQueue, j job, items []*item) {
 	q.jobs <- f
 }
 
-// Stuck calls. A sink's call that ignores the end of its context can't be stopped. The relay sends nothing more of the call's
-// lanes and lets their leases expire, so another relay sends the messages again, as after a crash. If all workers of a sink are
-// stuck, the relay leaves its lanes to other relays, if any are active.
+// Stuck calls. A call of a sink that ignores the end of its context can't be stopped. The relay sends nothing more from the lanes
+// of the call's messages and lets their leases expire, so another relay sends the messages again, as after a crash. If all
+// workers of a sink are stuck, the relay leaves its lanes to other relays, if any are active.
 
 // stuckGrace is how much longer than its time-out a call may take before it counts as stuck.
 const stuckGrace = 5 * time.Second
 
-// findStuck finds calls that have become stuck, and logs when all stuck calls have returned.
+// findStuck finds calls that have become stuck, and logs a line once all stuck calls have returned.
 func (e *engine) findStuck(now time.Time) {
 	anyStuck := false
 	for _, q := range e.queues {

@@ -14,20 +14,21 @@ import (
 )
 
 // Settling. The settler collects the outcomes of messages and writes them in batches, each outcome under the fence of its lane or
-// the token of its claim. What must hold: the outcomes of a key are written in order. A batch that fails is written again. An
-// outcome of a lost lane changes nothing, because fences are never reused.
+// the token of its claim. What must hold: the outcomes of a key are written in order. A batch that could not be written is
+// written again. An outcome of a lost lane changes nothing, because fences are never reused.
 
 const (
-	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Each has its own lanes. So the outcomes
-	// of a key are written in order, and after a crash a successor sends again only the last messages of the key, in order.
-	// Outcomes that fit into one settlement make one: two small ones would slow down the database and each other.
+	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Concurrent settlements have different
+	// lanes. So the outcomes of a key are written in order, and after a crash a successor sends again only the last messages of
+	// the key, in order. Outcomes that fit into one settlement are written by one: two small settlements would slow down the
+	// database and each other.
 	settlers = 2
 
-	// settleBatch is the most rows of one settlement.
+	// settleBatch is the maximum number of rows in one settlement.
 	settleBatch = 2000
 
-	// settleLinger is how long deliveries wait after the last settlement to be written together, because writing each alone is
-	// most of a relay's cost when messages are few. At most settleFew deliveries wait.
+	// settleLinger is how long after the last settlement deliveries wait in order to be written together. When messages are few,
+	// writing each one alone would be most of a relay's cost. Fewer than settleFew deliveries wait.
 	settleLinger = 80 * time.Millisecond
 	settleFew    = 64
 )
@@ -41,15 +42,15 @@ type settler struct {
 	base    *base
 	jobs    chan settleJob
 	results chan<- func()                               // functions that the loop calls
-	written func(items []*item, counts storage.Settled) // called by the loop once the outcomes of items are written
+	written func(items []*item, counts storage.Settled) // the loop calls it once the outcomes of items are written
 
 	lists  [settlers]unsettled
 	atOnce int // how many of the lists are used
 
 	began  time.Time // when the last settlement began
-	urgent bool      // some unwritten outcome is not a delivery, so settle now
+	urgent bool      // some unwritten outcome is not a delivery, so the next settlement must not wait
 	dueAt  time.Time // until when deliveries wait to be written together
-	proven bool      // the last settlement, except of unwritable rows, was written or failed for a temporary reason
+	proven bool      // a settlement has succeeded, and the database has not refused every outcome since
 
 	joiner     joiner
 	unwritable unwritable
@@ -70,20 +71,20 @@ type unsettled struct {
 	failures  int
 	retryAt   time.Time
 
-	most     int   // the most rows of the next settlement, while searching for a row that the database refuses; 0: no limit
+	most     int   // while searching for a row that the database refuses: the maximum number of rows in the next settlement; 0: no search
 	failed   int   // how many rows the last failed settlement had
-	since    int64 // when a settlement of that many rows first failed, in the time of health.now
-	refusals int   // how often a row was refused when written alone
+	since    int64 // when a settlement of that many rows first failed, as a value of health.now
+	refusals int   // how often the list's first row was refused when it was written alone
 }
 
 // settleJob is one call of Settle.
 type settleJob struct {
 	items             []*item
-	of                [settlers]int // how many of the items each list contributed, in the order of the lists
+	of                [settlers]int // how many of the items come from each list; items are in the order of the lists
 	retriesUnwritable bool          // the job is another attempt for an unwritable item
 }
 
-// add queues an item's outcome. If its message has several sinks, the outcome may first wait for theirs.
+// add queues an item's outcome. If its message has several sinks, the outcome may first wait for the outcomes of the other sinks.
 func (s *settler) add(it *item, outcome result) {
 	it.stage, it.toWrite = inSettle, outcome
 	if it.queue != nil {
@@ -105,10 +106,10 @@ func (s *settler) write(items ...*item) {
 	}
 }
 
-// start hands unwritten outcomes to the goroutines: both lists as one settlement, or as one each if they are long. While one list
-// is being written, a short other list waits. If fewer than few deliveries are unwritten, they wait for more, up to settleLinger,
-// since nothing depends on them: their keys have continued, and memory is not scarce. Retries and parked messages don't wait,
-// because their keys are blocked.
+// start hands unwritten outcomes to the goroutines: both lists as one settlement, or each list as its own settlement if the lists
+// are long. While one list is being written, the other one waits if it is short. If the number of unwritten deliveries is below
+// the argument few, they wait up to settleLinger for more. Nothing depends on them: their keys have continued, and memory is not
+// scarce. Retries and parked messages don't wait, because their keys are blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {
@@ -124,9 +125,9 @@ func (s *settler) start(now time.Time, few int) {
 			waiting += len(q.unwritten)
 		}
 	}
-	worth := settleBatch / 2 // how long a list must be to be settled concurrently with the other one
+	worth := settleBatch / 2 // the length from which a list is settled concurrently with the other one
 	if s.base.options.Retention != KeepNothing {
-		worth /= 2 // keeping rows is the slowest part of a relay's work
+		worth /= 2 // keeping the rows of delivered messages is the slowest part of a relay's work
 	}
 	together := inFlight == 0 && waiting <= settlers*worth && !looking
 	if due := s.began.Add(settleLinger); together && !s.urgent && now.Before(due) && waiting < few {
@@ -183,13 +184,13 @@ func (s *settler) work(ctx context.Context) {
 }
 
 // inTableOrder is the order in which stores write settlements. A store need not copy settlements that are in this order already,
-// which saves a few percent of a drain.
+// which makes a drain a few percent faster.
 func inTableOrder(a, b *item) int {
 	return cmp.Or(a.row.Lane-b.row.Lane, cmp.Compare(a.row.ID, b.row.ID))
 }
 
-// after processes the result of a settlement. A batch that failed is written again; if the database stored it nevertheless, the
-// repetition changes nothing.
+// after processes the result of a settlement. If the settlement failed, its batch is written again; if the database has stored it
+// nevertheless, writing it again changes nothing.
 func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 	switch {
 	case job.retriesUnwritable:
@@ -213,7 +214,7 @@ func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 	}
 }
 
-// writeAgain returns a failed batch to the front of its lists.
+// writeAgain returns a batch that could not be written to the front of its lists.
 func (s *settler) writeAgain(job settleJob, err error) {
 	of := job.items
 	for i, n := range job.of {
@@ -233,9 +234,9 @@ func (s *settler) writeAgain(job settleJob, err error) {
 	s.base.failed("settle", err)
 }
 
-// mayHaveMore reports whether more messages may be sent. As long as no settlement has succeeded, or while the database refuses
-// every outcome, the relay sends nothing while outcomes are unwritten: otherwise it would send all of these messages again with
-// every start.
+// mayHaveMore reports whether more messages may be sent. Until a settlement has succeeded, and while the database refuses every
+// outcome, the relay sends nothing as long as outcomes are unwritten. Otherwise it would send all of these messages again after
+// each restart.
 func (s *settler) mayHaveMore() bool {
 	return s.proven || !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return len(q.unwritten)+q.inFlight > 0 })
 }
@@ -255,8 +256,9 @@ func (s *settler) count() (n int) {
 }
 
 // narrow searches for the row that made a settlement of n rows fail, by halving the next settlement. If the error may be
-// temporary, it first waits until another call of the database has succeeded, since an unreachable or busy database proves
-// nothing about a row. It reports whether a smaller settlement should be written now, because the reason is lasting.
+// temporary, the search begins only after another call of the database has succeeded, since an unreachable or busy database
+// proves nothing about a row. narrow reports whether a smaller or changed settlement should be written now, because the reason of
+// the failure is lasting.
 func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) {
 	if isUnreachable(err) {
 		q.failed = 0
@@ -277,7 +279,7 @@ func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) 
 		q.failures, q.refusals = 1, 0
 		return lasts
 	}
-	if errors.Is(err, storage.ErrTimeout) { // not the row's fault: the server is slow, or its time limit too low
+	if errors.Is(err, storage.ErrTimeout) { // the row is not the cause: the server is slow, or its time limit is too low
 		return false
 	}
 	if q.refusals++; !lasts && q.refusals%enoughRefusals != 0 {

@@ -12,10 +12,11 @@ import (
 // The end of a run. The relay reads and sends no more, waits until the messages in flight are settled or the deadline passes, and
 // gives back its leases or claims. A drain stops in the same way when no message is left (drain.go).
 
-// abortGrace is how long sends and settlements may take after they were cancelled.
+// abortGrace is how long sends may take to return after they were cancelled, and how long the remaining settlements may take
+// then.
 const abortGrace = 5 * time.Second
 
-// logStopAfter is how long a stop takes before the log says what it waits for.
+// logStopAfter is how long a stop may take before it logs what it waits for.
 const logStopAfter = time.Second
 
 // beginStop ends reading and sending.
@@ -49,15 +50,15 @@ func (e *engine) progress() progress {
 	return p
 }
 
-// over reports whether the run has ended, and with which error. Until then it takes the next step towards the end: of a drain,
-// and of a stop once one has begun.
+// over reports whether the run has ended, and with which error. Until then it takes the next step towards the end of a drain,
+// and, once a stop has begun, of the stop.
 func (e *engine) over() (bool, error) {
 	now, p := time.Now(), e.progress()
 	if e.options.Drain && !e.stopping.begun && p.quiet {
 		if ended, err := e.continueDrain(p, now); ended {
 			e.stopping.err = err
 			e.beginStop(now)
-			p = e.progress() // it has given back messages, which has to be written
+			p = e.progress() // the stop has given back messages, which has to be written
 		}
 	}
 	if !e.stopping.begun {
@@ -66,8 +67,8 @@ func (e *engine) over() (bool, error) {
 	return e.continueStop(p, now)
 }
 
-// continueStop lets the leaser leave once nothing is under way. When the deadline passes it cancels the sends, and when the
-// deadline passes again it ends the run without them.
+// continueStop lets the leaser leave once nothing is under way. When the deadline passes, it cancels the sends and sets a new
+// deadline. When that passes, too, the run ends without waiting for the sends.
 func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 	s := &e.stopping
 	if !s.logAt.IsZero() && !now.Before(s.logAt) {
@@ -93,7 +94,7 @@ func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 	return false, nil
 }
 
-// stopped returns the error that a run ends with; nil if it left nothing unfinished.
+// stopped returns the error with which a run ends; nil if the run left nothing unfinished.
 func (e *engine) stopped(p progress) error {
 	problems := []error{e.stopping.err, e.stopping.leaveErr}
 	if !e.stopping.left {
@@ -110,8 +111,8 @@ func (e *engine) stopped(p progress) error {
 	return errors.Join(problems...)
 }
 
-// stopOtherClaim stops a relay if a call has failed because the table's claim mode was changed. That happens only while
-// other relays consider this one dead.
+// stopOtherClaim stops the relay if a call has failed because the table's claim mode was changed. The mode can change only while
+// other relays consider this relay dead.
 func (e *engine) stopOtherClaim(err error) bool {
 	if !errors.Is(err, storage.ErrOtherClaim) || e.stopping.begun {
 		return false

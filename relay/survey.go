@@ -13,19 +13,19 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A survey searches for the messages that a drain would leave, and finds the reasons. drain.go decides when.
+// A survey searches for the messages that a drain would leave behind, and finds the reasons. drain.go decides when a survey runs.
 
 // survey is one search for rows that are due, and its results. It runs concurrently with the loop, on copies of the loop's state.
 type survey struct {
-	lanes  map[int]bool // only messages of these lanes count; nil: of all lanes
-	topics []string     // only messages of these topics count; empty: of all topics
+	lanes  map[int]bool // only messages of these lanes count; nil: messages of all lanes count
+	topics []string     // only messages of these topics count; empty: messages of all topics count
 	byRows bool
 	pauses *pauses
 	sinks  []bool // by queue: whether the sink is paused
 	before int64  // the id of the row that the previous survey found unread; 0: none
 	began  time.Time
 
-	heldUp   map[int64]bool                          // held rows that are due and whose keys wait for another row
+	heldUp   map[int64]bool                          // deferred rows that are due but wait for another row of their key
 	isPaused map[storage.ControlKind]map[string]bool // the pauses that messages wait for
 	unrouted map[string]bool                         // topics without a route
 	unread   *storage.Row                            // a message that could be delivered; nil: none was found
@@ -56,7 +56,7 @@ func (v *surveyor) work(ctx context.Context) {
 	}
 }
 
-// survey reads the rows that are due until all are judged, or until it finds a reason why the drain can't succeed.
+// survey reads due rows until it has judged all of them, or has found a reason why the drain can't succeed.
 func (v *surveyor) survey(ctx context.Context, s *survey) error {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
@@ -89,7 +89,8 @@ func (v *surveyor) survey(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// drained returns the error of a drain that leaves the messages that the survey found; nil if it found none.
+// drained returns the error of a drain that leaves the messages that the survey found; nil if the survey found none and has not
+// failed.
 func (s *survey) drained() error {
 	var problems []error
 	if s.err != nil {
@@ -118,17 +119,17 @@ func (s *survey) drained() error {
 }
 
 const (
-	// surveyTimeout limits a survey: a million rows that are due and don't count take seconds.
+	// surveyTimeout limits the duration of a survey. Reading a million due rows that don't count takes a few seconds.
 	surveyTimeout = time.Minute
 
-	// surveyRows is how many rows are judged together, and the limit of the first query, which usually suffices.
+	// surveyRows is how many rows are judged together. It is also the row limit of the first query, which usually suffices.
 	surveyRows = 1000
 )
 
 // found reports whether the survey found a reason why the drain can't succeed now.
 func (s *survey) found() bool { return len(s.isPaused)+len(s.unrouted) > 0 || s.unread != nil }
 
-// queues returns the indexes in router.names of the sinks that a message is for.
+// queues returns the indexes of the queues that need a message: of its sinks, or of the queue for messages without a route.
 func (s *survey) queues(routes *router, topic, sinks string) []int {
 	queues := routes.named(sinks)
 	if sinks == "" {
@@ -140,11 +141,11 @@ func (s *survey) queues(routes *router, topic, sinks string) []int {
 	return queues
 }
 
-// judge finds the reasons why rows are left, or an unread row.
+// judge finds out why rows are left. If it finds no reason for some rows, it sets unread to one of them.
 func (s *survey) judge(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) error {
 	slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	var unread []storage.Row
-	passed := map[keyRef]string{} // keys with a row of a paused topic, and the topic
+	passed := map[keyRef]string{} // keys that have a row of a paused topic, each with that topic
 	for i := range rows {
 		explained := true
 		for _, queue := range s.queues(routes, rows[i].Message.Topic, rows[i].Sinks) {
@@ -166,8 +167,9 @@ func (s *survey) judge(ctx context.Context, store storage.Store, routes *router,
 	return nil
 }
 
-// withoutHeldUp removes the rows that wait at each of their sinks for a blocked key. A held row that is due blocks no other row,
-// and is judged like any other.
+// withoutHeldUp removes the rows whose key is blocked by another row at each of their sinks. A deferred row that was removed
+// doesn't count as a blocking row afterwards. Otherwise two due rows of a key could hold up each other, and the survey would find
+// neither.
 func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) ([]storage.Row, error) {
 	keyOf := func(row *storage.Row) storage.LaneKey { return storage.LaneKey{Lane: row.Lane, Key: row.Message.Key} }
 	asked := map[storage.LaneKey]bool{}
@@ -187,7 +189,7 @@ func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes 
 		storage.LaneKey
 		queue int
 	}
-	holders := map[place][]int64{} // ids of the rows that block the key
+	holders := map[place][]int64{} // the ids of the rows that block the key
 	for _, b := range blocked {
 		for _, queue := range s.queues(routes, b.Topic, b.Sinks) {
 			at := place{storage.LaneKey{Lane: b.Lane, Key: b.Key}, queue}

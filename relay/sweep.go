@@ -10,13 +10,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A sweep searches for missed rows: pending rows at or below the cursors and the safe id that are not in memory and that no read
-// would find. None should exist. But some do if the id sequence was reset, or was not restored with a copy of the table, or if a
-// transaction was open for longer than the store allows for. Without a sweep they would never be delivered.
+// A sweep searches for missed rows: pending rows at or below the cursors and the safe id that are not in memory and that no other
+// read would find. No such rows should exist. But they do if the id sequence was reset, or was not restored with a copy of the
+// table, or if a transaction was open for longer than the store allows. Without a sweep they would never be delivered.
 //
 // A leased lane is swept once before its first read (laneRights.conclude in lease.go), so that missed rows are delivered in
-// order. All lanes are swept in passes, the first half a minute after the relay's start. The steps of a pass take turns with
-// other reads. The longer a pass takes, the later the next one begins.
+// order. All lanes are swept in passes. The first pass begins half a minute after the relay's start. The steps of a pass take
+// turns with other reads. The longer a pass takes, the later the next one begins.
 
 // sweep is the state of the current and the last pass.
 type sweep struct {
@@ -27,32 +27,32 @@ type sweep struct {
 
 	left  []storage.Position // the rest of the current pass
 	began time.Time
-	took  time.Duration // the time of the pass's steps, including those for leased lanes
-	found bool          // the pass has found a row, or a sweep of a leased lane since has
+	took  time.Duration // the total time of the pass's steps, including the steps for newly leased lanes
+	found bool          // the pass has found a row, or the sweep of a newly leased lane has found one since the pass began
 	next  time.Time     // when the next pass begins
-	ids   stride        // of one step
+	ids   stride        // how many ids one step covers
 
-	clean time.Time // when the last pass without a found row began; initially when the relay began
+	clean time.Time // when the last pass that found no row began; before that, when the relay started
 }
 
 const (
-	// The next pass begins sweepRest times the duration of the last one after it, at least sweepSoonest and at most sweepLatest.
-	// It begins after sweepAgain if a row was found, since other lanes may have missed rows, too.
+	// The pause after a pass is sweepRest times the duration of the pass, but at least sweepSoonest and at most sweepLatest. If a
+	// row was found, the pause is sweepAgain, since other lanes may have missed rows, too.
 	sweepSoonest = 30 * time.Second
 	sweepLatest  = 10 * time.Minute
 	sweepRest    = 50
 	sweepAgain   = 5 * time.Second
 
-	// sweepPatience is the time-out of a step, for which other reads wait, and which may have to walk over many index entries of
-	// deleted rows. It is also how long leased lanes wait for their sweep; after that they are read while the sweep continues.
-	// sweepLongest is the time-out of a step that can't be made smaller.
+	// sweepPatience is the time-out of a step. Other reads wait for the step, and it may have to walk over many index entries of
+	// deleted rows. It is also how long newly leased lanes wait for their sweep; after that they are read while the sweep
+	// continues. sweepLongest is the time-out of a step that can't be made smaller.
 	sweepPatience = 150 * time.Millisecond
 	sweepLongest  = 2 * time.Second
 )
 
-// step returns the next step of a pass; nil if none is to be made.
+// step returns the next step of a pass; nil if there is nothing to sweep now.
 func (s *sweep) step(now time.Time) *fetch {
-	if len(s.left) == 0 && !now.Before(s.next) { // begin a pass over all lanes, up to the safe id
+	if len(s.left) == 0 && !now.Before(s.next) { // begin a pass over all lanes, each up to its head or the safe id, whichever is lower
 		s.began, s.took, s.found = now, 0, false
 		s.next = now.Add(sweepLatest)
 		for _, l := range s.held.sortedLanes() {
@@ -76,7 +76,7 @@ func (s *sweep) step(now time.Time) *fetch {
 	return &fetch{kind: readSweep, positions: positions, scan: s.late.scan(positions)}
 }
 
-// end schedules the next pass. A pass over all lanes has ended, or the sweep of leased lanes.
+// end is called when a pass over all lanes or the sweep of newly leased lanes has ended. After a pass it schedules the next one.
 func (s *sweep) end(now time.Time) {
 	if !s.began.IsZero() {
 		if s.next = now.Add(sweepAgain); !s.found {
@@ -87,7 +87,7 @@ func (s *sweep) end(now time.Time) {
 	s.took = 0
 }
 
-// sweepStep carries out a step. The reader goroutine calls it.
+// sweepStep carries out a step of a sweep. The reader goroutine calls it.
 func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 	patience := sweepLongest
 	if slices.ContainsFunc(scan.positions, func(p storage.Position) bool { return p.Until-p.After > minStride }) {
@@ -109,8 +109,8 @@ func (b *base) sweepStep(ctx context.Context, scan *lateScan) (err error) {
 	return err
 }
 
-// merge applies the result of a step. A lane with a missed row is rewound to before that row, since the rows after it may have
-// been missed, too.
+// merge applies the result of a step. A lane with a missed row is rewound to just before that row, since the rows after it may
+// have been missed, too.
 func (s *sweep) merge(f *fetch) {
 	s.took += f.scan.took
 	s.ids.learn(f.scan.took)
@@ -147,8 +147,8 @@ func (s *sweep) merge(f *fetch) {
 
 var errFoundLate = errors.New("the id sequence was reset, rows were inserted with old ids (as from a dump), or a transaction was open for longer than allowed for")
 
-// stepFailed makes the steps smaller, and lets the lanes be read while the pass continues. It reports a time-out only if the step
-// can't be made smaller.
+// stepFailed makes the steps smaller, and lets the swept lanes be read while the sweep continues. It reports a time-out only if
+// the step can't be made smaller.
 func (s *sweep) stepFailed(f *fetch) {
 	if f.scan.took < sweepPatience || s.ids == minStride {
 		s.base.failed("sweep", f.err)

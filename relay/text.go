@@ -14,10 +14,11 @@ func describe(outcome sinks.Outcome) string {
 	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
 }
 
-// loggable returns the text of an outcome without the destination's own text, which follows the status and may repeat a payload.
+// loggable returns the text of an outcome without the text that the destination has returned after a status code, since that text
+// may repeat a payload.
 func loggable(outcome *sinks.Outcome) string {
 	cause, detail := "", shorten(outcome.Detail, 4000)
-	if outcome.Reason == sinks.ReasonExhausted { // the last reason and its detail
+	if outcome.Reason == sinks.ReasonExhausted { // the detail is the reason of the last failure, followed by its detail
 		if reason, rest, found := strings.Cut(detail, ": "); found {
 			cause, detail = reason+": ", rest
 		}
@@ -28,8 +29,7 @@ func loggable(outcome *sinks.Outcome) string {
 	return cause + detail
 }
 
-// shorten cuts a text to at most n bytes of valid UTF-8, without NUL, which
-// some databases can't store.
+// shorten cuts a text to at most n bytes of valid UTF-8. It replaces NUL bytes, which some databases can't store.
 func shorten(s string, n int) string {
 	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "�")
 	if len(s) <= n {
@@ -41,5 +41,5 @@ func shorten(s string, n int) string {
 	return s[:n]
 }
 
-// unwritableText takes the place of an error text that the database can't store.
+// unwritableText replaces an error text that the database can't store.
 const unwritableText = "(the database refused to store this error's text; the relay's log may have it)"

@@ -13,14 +13,15 @@ import (
 // unroutedInterval is the time between two log lines about the same topic or sink.
 const unroutedInterval = time.Minute
 
-// unrouted reports messages that wait because no route matches their topic or because they name a missing sink.
+// unrouted reports messages that wait because no route matches their topic, or because their rows name a sink that this relay
+// doesn't have.
 type unrouted struct {
 	base   *base
-	topics map[string]time.Time // topics without a route, and when to log them again
-	sinks  map[string]time.Time // the names in rows of sinks that this relay does not have, and when to log them again
+	topics map[string]time.Time // by topic without a route or handler: when to log it again
+	sinks  map[string]time.Time // by the value of Row.Sinks, if it names a sink that this relay does not have: when to log it again
 }
 
-// waits reports a row that waits without a route, or for a sink that this relay doesn't have.
+// waits reports a row that waits because its topic has no route, or because it names a sink that this relay doesn't have.
 func (u *unrouted) waits(row *storage.Row) {
 	now := time.Now()
 	if row.Sinks != "" && !now.Before(u.sinks[row.Sinks]) {

@@ -9,22 +9,22 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Unwritable rows: the database refuses their outcomes, for example because of a constraint. They must not stop the settling of
-// others, or all delivered messages would be sent again and again. So a settlement that fails while the database answers other
-// calls is halved until the row is alone (settle.go). That row is then written without its texts, since the usual cause is a text
-// from a destination. If the database refuses this, too, the row is unwritable: it stays in memory, this relay does not send it
-// again, and its outcome is tried again every unwritablePause.
+// Unwritable rows: the database refuses their outcomes, for example because of a constraint. They must not prevent other rows
+// from being settled, or all delivered messages would be sent again and again. So a settlement that fails while the database
+// answers other calls is halved until the refused row is alone (settle.go). The row's outcome is then written without its texts,
+// since the usual cause is a text from a destination. If the database refuses this, too, the row is unwritable: it stays in
+// memory, this relay does not send it again, and every unwritablePause the relay tries to write the outcome of one such row.
 
 const (
-	// mostUnwritable is how many rows may become unwritable without a successful settlement between. After that no further row is
-	// blamed, because then the rows are not the cause.
+	// mostUnwritable is how many rows may become unwritable without a successful settlement in between. After that no further row
+	// becomes unwritable, because the rows can't all be the cause.
 	mostUnwritable = 10
 
-	// enoughRefusals is how often a row must be refused alone before it is changed or set aside, if the reason may be temporary. A
-	// connection that breaks now and then must not make a row unwritable, since later rows overtake it.
+	// enoughRefusals is how often a row must be refused alone before its outcome is changed or set aside, if the reason may be
+	// temporary. A connection that breaks now and then must not make a row unwritable, since later rows would overtake it.
 	enoughRefusals = 3
 
-	// unwritablePause is the wait before an unwritable row is tried again.
+	// unwritablePause is the wait before the outcome of an unwritable row is tried again.
 	unwritablePause = 30 * time.Second
 )
 
@@ -32,10 +32,10 @@ const (
 type unwritable struct {
 	base    *base
 	items   []*item
-	trying  bool      // one of them is being tried again
-	tryAt   time.Time // when the next one is tried
+	trying  bool      // the outcome of one item is being tried again
+	tryAt   time.Time // when the next item is tried
 	added   int       // items that became unwritable since the last successful settlement
-	refusal error     // why the database refuses every outcome; nil: it doesn't
+	refusal error     // why the database refuses every outcome; nil if it does not refuse every outcome
 }
 
 // next removes and returns the item to try now; nil if none is due.
@@ -58,7 +58,7 @@ func (u *unwritable) tried(items []*item, err error) {
 	u.report(err)
 }
 
-// taken records that the database has accepted other outcomes.
+// taken records that the database has accepted a settlement of other rows.
 func (u *unwritable) taken() {
 	u.added = 0
 	if u.refusal == nil {
@@ -69,9 +69,9 @@ func (u *unwritable) taken() {
 	u.report(nil)
 }
 
-// refused decides what to do with an outcome that was refused when it was written alone. If changed is true, refused has removed
-// a part of the outcome, which is to be written again. If setAside is true, the item is unwritable. If neither is true, the row
-// is not blamed, and its outcome is to be written again unchanged.
+// refused decides what to do with an outcome that was refused when it was written alone. If changed is true, refused has changed
+// the outcome, and the changed outcome is to be written. If setAside is true, the item is unwritable. If neither is true, the row
+// is not considered the cause, and its outcome is to be written again unchanged.
 func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 	outcome := &it.toWrite
 	invalid, refused := errors.Is(err, storage.ErrInvalid), errors.Is(err, storage.ErrRefused)
@@ -92,11 +92,11 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 		}
 		return false, false
 	}
-	if outcome.deadLetter != nil && (invalid || refused) { // the relay may lack the right to insert it: try without the dead letter
+	if outcome.deadLetter != nil && (invalid || refused) { // the relay may lack the privilege to insert the dead letter: try without it
 		outcome.deadLetter, outcome.refusedLetter = nil, outcome.deadLetter
 		return true, false
 	}
-	if outcome.refusedLetter != nil { // the dead letter is not the reason
+	if outcome.refusedLetter != nil { // the dead letter was not the reason: restore it
 		outcome.deadLetter, outcome.refusedLetter = outcome.refusedLetter, nil
 	}
 	if invalid && it.wholly() && outcome.state == storage.StateDone && u.base.options.Retention != KeepNothing {
@@ -106,7 +106,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "error", err)
 		return true, false
 	}
-	if it.row.Malformed == "" { // of a malformed row the cause is known
+	if it.row.Malformed == "" { // otherwise the cause is known
 		u.added++
 	}
 	u.items, u.tryAt = append(u.items, it), time.Now().Add(unwritablePause)
@@ -125,7 +125,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 	return false, true
 }
 
-// reportRefusal reports to Healthy and the log that every outcome is refused. Nothing is sent until one is accepted.
+// reportRefusal reports to Healthy and the log that the database refuses every outcome. Nothing is sent until it accepts one.
 func (u *unwritable) reportRefusal(err error) {
 	text := fmt.Sprintf("the database refuses every outcome, and nothing is sent until it accepts one: %v", err)
 	u.base.health.unwritable.Store(&text)

@@ -11,10 +11,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Workers. Each sink has Options.Workers of them, which carry out its jobs: opening the sink, and sending batches. A worker
+// Workers. Each sink has SinkOptions.Workers workers, which carry out its jobs: opening the sink, and sending batches. A worker
 // shares nothing with the loop except its current job.
 
-// job is work for a sink. A worker calls do, and then the loop calls done. Until then the job's items belong to the worker.
+// job is work for a sink. A worker calls do, and then the loop calls done. Between the start of do and the call of done, the
+// job's items belong to the worker.
 type job interface {
 	do(ctx context.Context, b *base, f *flight)
 	done(e *engine, f *flight)
@@ -31,14 +32,14 @@ type flight struct {
 	took  time.Duration
 	stuck bool
 
-	messages []sinks.Message // the items' messages, in memory that the worker uses again
+	messages []sinks.Message // the items' messages; the worker reuses the slice
 }
 
 // batch is the job that sends messages. Its outcomes have the order of the flight's items.
 type batch struct {
 	outcomes []sinks.Outcome
-	settled  []bool // whether the handler's transaction has settled the message; nil: there is no such handler
-	excused  bool   // the outcomes say nothing about the sink
+	settled  []bool // for each message, whether the handler's transaction has settled it; nil if the sink is not a transactional handler
+	excused  bool   // if the whole batch is unsent, that says nothing about the sink
 }
 
 func (b *batch) do(ctx context.Context, use *base, f *flight) {
@@ -95,7 +96,7 @@ func (q *sinkQueue) work(ctx context.Context, sent chan<- *flight) {
 }
 
 // leaseCtx is a context whose Err also reports that safeUntil has passed. If the process was suspended, the loop may not have
-// cancelled the context yet; a sink that checks Err before each message sends none after safeUntil nevertheless.
+// cancelled the context yet. Nevertheless a sink that checks Err before each message sends none after safeUntil.
 type leaseCtx struct {
 	context.Context
 	health *health
@@ -111,20 +112,20 @@ func (l leaseCtx) Err() error {
 	return nil
 }
 
-// noAnswer is the outcome of a message for which the sink returned none.
+// noAnswer is the outcome of a message for which the sink returned no outcome.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor is how long a sink that takes messages one by one keeps starting new ones of a batch: the outcomes of a batch are
-// written only when the whole batch has returned.
+// beginFor limits for how long a sink that takes messages one by one starts further messages of a batch. It is short because the
+// outcomes are written only when the whole batch has returned.
 const beginFor = 5 * time.Second
 
-// send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic is a
-// retryable failure of all messages, since it is unknown which were delivered.
+// send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic counts as
+// a failure of all messages, which can be retried, since it is unknown which of them were delivered.
 func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	if tracer := q.base.options.Tracer; tracer != nil {
 		traced, end := tracer.Send(ctx, q.name, messages)
 		ctx = traced
-		defer func() { end(outcomes) }() // runs after the recovery below
+		defer func() { end(outcomes) }() // runs after the deferred recovery below
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -142,7 +143,7 @@ func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes
 	return outcomes[:len(messages)]
 }
 
-// errNotDelivered rolls a handler's transaction back.
+// errNotDelivered makes the store roll back a handler's transaction.
 var errNotDelivered = errors.New("the handler did not deliver")
 
 // handle runs the handler for a message in a new transaction, which also settles the message.
@@ -168,8 +169,8 @@ func (b *base) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sink
 	case errors.Is(err, errNotDelivered):
 		return outcome, false
 	case errors.Is(err, storage.ErrFenced):
-		return sinks.Ok(""), false // the settler writes it again, and counts it as fenced
-	case !ran && errors.Is(err, storage.ErrInvalid): // only this row is affected
+		return sinks.Ok(""), false // the settler tries to write the outcome, and counts it as fenced
+	case !ran && errors.Is(err, storage.ErrInvalid): // the database refuses only this row
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "mark the message as delivered, before its handler runs: "+err.Error()), false
 	case ran:
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "commit the handler's transaction: "+err.Error()), false
@@ -188,7 +189,7 @@ func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Me
 	return sink.HandleTx(ctx, tx, m)
 }
 
-// describe returns a text about a stuck call, with its first message.
+// describe returns a text about a stuck call, which names the first message of the call.
 func (q *sinkQueue) describe(f *flight, now time.Time) string {
 	call, what := "Send", ", with messages that may have been sent before"
 	if _, opens := f.job.(*opening); opens {
