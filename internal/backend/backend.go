@@ -14,16 +14,16 @@ import (
 )
 
 // Backend is one table in one database. Its methods run the database's statements and return the
-// engine's types. A method that returns a [Query] leaves running it to the store. No method retries: a
-// method that fails has changed nothing, unless the connection broke, and returns the driver's error,
-// which the dialect classifies. All methods except Read may be called concurrently. All times are the
-// database's.
+// engine's types. A method that returns a [Query] doesn't run it; the store does. No method retries. A
+// method that fails returns the driver's error, which the dialect classifies. It has changed nothing,
+// unless the connection broke. All methods except Read may be called concurrently. All times are by the
+// database's clock.
 //
-// The store does what all databases have in common: it retries while a database is busy, serializes
+// The store does what is the same for all databases: it retries while a database is busy, serializes
 // writers if the database allows only one, splits pages, runs the statements of [Capabilities], and
 // maintains the [Frontier].
 type Backend interface {
-	// Capabilities returns how the database differs from others. The result never changes.
+	// Capabilities returns the properties in which databases differ. The result never changes.
 	Capabilities() Capabilities
 
 	// Check examines the permissions, the settings and the query plans. It changes nothing.
@@ -31,44 +31,44 @@ type Backend interface {
 
 	// Relays and their claim mode.
 
-	// SetClaimMode stores the claim mode, unless a relay with another mode is alive. It creates or drops
-	// the indexes that claiming by rows needs; see [ChangeMode].
+	// SetClaimMode stores the claim mode, unless a relay with another mode is alive. It also creates the
+	// indexes that claiming by rows needs, or drops them when claiming by lanes; see [ChangeMode].
 	SetClaimMode(ctx context.Context, claim storage.Claim) error
 
-	// Heartbeat stores the heartbeat of the relay if the table still has the relay's claim mode.
+	// Heartbeat stores the heartbeat of the relay self if the table still has this relay's claim mode.
 	Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (Heartbeat, error)
 
-	// Lanes. The transaction's number xid is 0 if the database has none.
+	// Lanes. The result xid is the number of the method's transaction. It is 0 if transactions have no numbers.
 
 	// Acquire leases up to count free lanes, in any order, and increases their fences by step.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error)
 
-	// ChangeLeases applies a change to the leases that are still valid, and returns these leases. It
-	// stores the marks unless the change has an Epoch that differs from the server's. The leases are
-	// ordered by lane; there is at least one.
+	// ChangeLeases applies a change to the given leases that are still valid, and returns the valid ones. It
+	// stores the marks unless the change has an Epoch that differs from the server's. The argument leases
+	// is ordered by lane and not empty.
 	ChangeLeases(ctx context.Context, change LeaseChange, leases []Lease) (held []storage.Lease, xid uint64, err error)
 
-	// Reading by lanes. Each position has an Until, which is inclusive. Either all positions have a key or
+	// Reading leased lanes. Each position has an Until, which is inclusive. Either all positions have a key or
 	// none has.
 
-	// Read passes each pending row at the positions to take, in the order that [Capabilities].Walk
-	// specifies. All rows are from one snapshot. Only one goroutine may call Read, except for reads
-	// without positions, which return only the first line.
+	// Read calls take with each pending row at the positions, in the order that [Capabilities].Walk
+	// specifies. All rows are from one snapshot. Only one goroutine may call Read with positions. A Read
+	// without positions returns only the first line, and any goroutine may call it.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// The methods from Candidates to Remaining return one statement each. The store runs the statement, and
 	// reads its result with a function of this package.
 
-	// Candidates selects the columns that a scan needs of each pending row, in the order of a Read, at one
-	// or more positions; see [ReadCandidates]. It may leave out rows of the topics in except that name no
-	// sinks.
+	// Candidates selects the pending rows at one or more positions, in the order of a Read, but only the
+	// columns that a scan needs; see [ReadCandidates]. It may leave out rows of the excepted topics if the
+	// rows name no sinks.
 	Candidates(positions []storage.Position, except []string, limit int) Query
 
-	// Pick selects the given rows from the pending or the held ones, without parked ones, in no particular
-	// order; see [ReadRows].
+	// Pick selects the given rows in no particular order: pending rows, or, if the argument held is set, held
+	// rows that aren't parked; see [ReadRows].
 	Pick(rows []storage.RowID, held bool) Query
 
-	// Due selects held rows of the lanes that are due, ordered by time and id; see [ScanRows]. It may stop
+	// Due selects the lanes' held rows that are due, ordered by time and id; see [ScanRows]. It may stop
 	// after the row with which the payloads reach maxBytes.
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
@@ -76,47 +76,47 @@ type Backend interface {
 	// order; see [ReadBlockedKeys].
 	BlockedKeys(lanes []int, limit int) Query
 
-	// BlockedAmong selects the given keys that are blocked, with the lowest id for each topic and
-	// each value of sinks. It finds each key by an index.
+	// BlockedAmong selects the blocked keys among the given ones. For each topic and each value of sinks of
+	// such a key, it selects the lowest id. It finds each key by an index.
 	BlockedAmong(keys []storage.LaneKey) Query
 
-	// Remaining selects the pending and held rows that are due and not claimed, up to limit of each table;
-	// see [ReadRemaining].
+	// Remaining selects the pending and held rows that are due and not claimed, at most limit rows of each
+	// table; see [ReadRemaining].
 	Remaining(limit int) Query
 
-	// Settle changes rows of leased lanes, or claimed rows by their tokens. By lanes, it first locks the
-	// lanes against a takeover, and then changes the rows of the lanes whose fence and owner are as
-	// given. It changes a row only if the message id matches, because the row's id may have been issued
-	// again. The settlements are ordered by lane and id and have no duplicates. Settle runs in its
-	// own transaction, or in tx, which was begun as [Capabilities].Tx requires.
+	// Settle changes rows of leased lanes, or claimed rows by their tokens. If the relay claims by lanes,
+	// Settle first locks the lanes against a takeover, and then changes the rows of the lanes that still have
+	// the given fence and owner. It changes a row only if the message id matches, because the row's id may
+	// have been issued again. The settlements are ordered by lane and id and have no duplicates. If tx is
+	// nil, Settle begins its own transaction. Otherwise tx was begun with the options [Capabilities].Tx.
 	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// SettleParts changes rows of leased lanes for some of their sinks, as [storage.Settlement].For
-	// describes: it adds a row with the result for these sinks, and leaves the original row with the other
-	// sinks. It locks the lanes and finds the rows as Settle does, but only rows with the given sinks. The
-	// settlements have no duplicates, and tx is not nil.
+	// SettleParts settles rows of leased lanes for some of their sinks, as [storage.Settlement].For
+	// describes: it adds a row with the result for these sinks, and the original row keeps the other sinks.
+	// It locks the lanes and finds the rows as Settle does, but changes only rows whose sinks are still the
+	// given ones. The settlements have no duplicates, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// Purge deletes up to limit done rows that finished longer ago than retention and after since. It also
-	// deletes up to limit ids that were written longer ago ([IDsKept]), except ids of held rows and ids
-	// that are not older than the lowest pending row. A message's id is written before its row, so a
-	// margin of ten minutes allows for long transactions and differing clocks. Purge returns the number of
-	// deleted rows or ids, whichever is higher. It also returns the time from which the next purge may
-	// begin, or zero if that saves no work.
+	// Purge deletes up to limit done rows that finished longer ago than retention, but not before since. It
+	// also deletes up to limit message ids that were written longer ago than [IDsKept] returns, except ids of
+	// held rows and ids that are not older than the lowest pending row. A message's id is written before its
+	// row, so a margin of ten minutes allows for long transactions and differing clocks. Purge returns the
+	// number of deleted rows or of deleted ids, whichever is higher. It also returns the value of since for
+	// the next purge, or zero if a later beginning saves no work.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
-	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows, and prevents a
-	// change of the claim mode until it has committed. Otherwise a relay that was stopped while the table was
-	// changed to lanes could return rows to the table below the marks of other relays.
+	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode
+	// can't change until the method has committed. Otherwise a relay whose process was stopped while the table
+	// was changed to lanes could return rows to the table below the marks of other relays.
 
 	// Claim marks free rows as claimed and returns them, in no particular order.
 	Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error)
 
-	// Extend returns the ids that were still claimed with the token.
+	// Extend extends the claims on those ids that are still claimed with the token, and returns these ids.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
-	// Reclaim frees up to limit rows whose claim has expired, and moves up to limit held rows that are due
-	// to the pending ones, except rows whose lane and id belong to another row by then.
+	// Reclaim frees up to limit rows whose claim has expired. It also moves up to limit held rows that are due
+	// to the hot table, except rows whose lane and id belong to another hot row now.
 	Reclaim(ctx context.Context, limit int) (freed int, err error)
 
 	// Operations of operators.
@@ -127,15 +127,15 @@ type Backend interface {
 	// ChangeParked changes parked rows, up to the filter's limit, and returns their ids.
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
 
-	// Parked calls each for every parked row that the filter selects, ordered by id. It ignores the limits
-	// of the filter; see [ReadParked].
+	// Parked calls the function each for every parked row that the filter selects, ordered by id. It ignores
+	// the limits of the filter; see [ReadParked].
 	Parked(ctx context.Context, filter Filter, within int64, each func(storage.Parked)) error
 
-	// Delivered returns done rows with ids up to untilID, ordered by id, up to the filter's limit.
+	// Delivered returns the done rows with ids of at most untilID, ordered by id, up to the filter's limit.
 	Delivered(ctx context.Context, filter Filter, untilID int64) ([]DeliveredRow, error)
 
-	// LastDelivered returns done rows, the latest finished first, up to the filter's limit. It uses the
-	// index of the finish times; see [ReadLastDelivered].
+	// LastDelivered returns the done rows that finished last, the latest one first, up to the filter's limit.
+	// It uses the index on the finish times; see [ReadLastDelivered].
 	LastDelivered(ctx context.Context, filter Filter) ([]storage.Info, error)
 
 	// ChangeReplay writes copies of done rows, returns the positions of the copies, and stores the updated
@@ -153,16 +153,16 @@ const (
 	AskDiscard                            // asks a relay to discard rows that hold their keys
 	DiscardAtOnce                         // deletes rows that don't hold their keys
 	RetryNow                              // makes retries due now that are not due yet
-	AskSkipRetry                          // is AskSkip for retries that are not due yet
-	AskDiscardRetry                       // is AskDiscard for retries that are not due yet
-	DiscardRetry                          // deletes retries that are not due yet; used by rows, where no relay has claimed them
-	Redirect                              // is Requeue to the filter's To, for rows that don't hold their keys and whose messages have no other row
-	RedirectRetry                         // sends retries that name at most one sink to the filter's To
-	RedirectScheduled                     // is RedirectRetry for scheduled rows, which keep their due time
-	RedirectPending                       // moves unclaimed hot rows that name at most one sink to the held table for the filter's To, as scheduled rows
+	AskSkipRetry                          // asks a relay to skip retries that are not due yet
+	AskDiscardRetry                       // asks a relay to discard retries that are not due yet
+	DiscardRetry                          // deletes retries that are not due yet; used when claiming by rows, since no relay claims such rows
+	Redirect                              // requeues rows for the filter's To, if they don't hold their keys and their messages have no other row
+	RedirectRetry                         // gives retries that name at most one sink the filter's To as their sink
+	RedirectScheduled                     // does the same to scheduled rows, which keep their due time
+	RedirectPending                       // moves unclaimed hot rows that name at most one sink to the held table, as scheduled rows of To
 )
 
-// State returns the state of the rows that the change applies to.
+// State returns the state that a row must have for the change to apply to it.
 func (c ParkedChange) State() storage.State {
 	switch c {
 	case RetryNow, AskSkipRetry, AskDiscardRetry, DiscardRetry, RedirectRetry:
@@ -184,8 +184,8 @@ func (c ParkedChange) Redirects() bool { return c >= Redirect }
 
 // Condition returns the SQL conditions, in addition to the state, that a row t must meet to be changed. For
 // RedirectPending, t is a row of the hot table; for all other changes, of the held table. RetryNow and the changes
-// that skip or discard a retry require that it is not due yet, because a relay may be sending a retry that is due.
-// RedirectRetry also changes retries that are due; its caller makes sure that no relay has their sink.
+// that skip or discard retries apply only to retries that are not due yet, because a relay may be sending a retry
+// that is due. RedirectRetry also changes retries that are due; its caller makes sure that no relay has their sink.
 func (c ParkedChange) Condition(hot, held, now string) string {
 	const message = " o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id"
 	alone := " AND NOT EXISTS (SELECT 1 FROM " + held + message + " AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM " + hot + message + ")"
@@ -209,13 +209,13 @@ func (c ParkedChange) Condition(hot, held, now string) string {
 
 // Set returns the SQL assignments of a change that deletes nothing; [storage.Hold] defines the values of holds.
 // The state is assigned first, because MySQL assigns one column after the other and the state depends on holds.
-// A requeued message that was parked because it had expired gets never, the database's literal for a time in the
-// year 9999, as its new expiry time: see [storage.Row].
+// The argument never is the database's literal for a time in the year 9999. A requeued message that was parked
+// because it had expired gets this time as its new expiry time: see [storage.Row].
 func (c ParkedChange) Set(now, never string) string {
 	switch c {
 	case RetryNow:
 		return "available_at = " + now
-	case RedirectRetry: // rows without a time are due before rows with a time, in the order of their ids
+	case RedirectRetry: // rows without a time are due first, in the order of their ids
 		return "attempts = 0, crashes = 0, available_at = NULL"
 	case RedirectScheduled:
 		return "attempts = 0, crashes = 0"
@@ -229,21 +229,21 @@ func (c ParkedChange) Set(now, never string) string {
 	}
 }
 
-// IDsKept returns how long ids are kept if done rows are kept for the retention. The result is at least a minute.
-// A transaction that found an old id ends within that minute, so it can't delete an id that was deleted and
-// written again in the meantime.
+// IDsKept returns how long message ids are kept if done rows are kept for the retention. The result is at least a
+// minute. A purge that has found an old id ends within a minute. So it can't delete an id that was meanwhile
+// deleted and written again.
 func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
 // Queries are the statements that a backend provides together with their arguments.
 type Queries struct {
 	Members     Query         // the name and the configuration of each living relay, and the database's time
 	PurgeRelays Query         // deletes relays that died a day ago
-	LastID      Query         // the highest id that was issued, 0 if none was
-	Status      StatusQueries // the statements for a status
+	LastID      Query         // the highest id that was issued; 0 if no id was issued
+	Status      StatusQueries // the statements that read a status
 
-	// WrittenFrom returns the first hot or done row whose id is at least the argument, and the time it was
-	// written, in milliseconds since 1970. If the statement has several arguments, they are all the same id. It
-	// is empty if the database searches all rows for a message.
+	// WrittenFrom returns the first hot or done row whose id is at least the argument, and the time when the row
+	// was written, in milliseconds since 1970. If the statement has several arguments, they are all the same id.
+	// WrittenFrom is empty if the database searches all rows for a message.
 	WrittenFrom Query
 
 	// IDsOutOfOrder returns a line for each setting that lets ids be issued out of order, so that a relay could
@@ -259,19 +259,19 @@ type Queries struct {
 
 	// FreeRow returns a row if a free row may exist. EndedClaim returns a row if an expired claim or a held row
 	// that is due may exist. Both cost much less than a claim and need no transaction or lock. They are empty if
-	// the database has no cheap way to check.
+	// the database has no such cheap queries.
 	FreeRow, EndedClaim Query
 }
 
-// Explainer is implemented by a backend whose database shows each user the plans of that user's statements. The
-// statements of this backend include "renew statistics", which an operator runs if plans are wrong.
+// Explainer is implemented by a backend whose database lets each user explain statements. The statements of this
+// backend include "renew statistics", which an operator runs if plans are wrong.
 type Explainer interface {
 	// Explain asks the database for the plan of a statement. It returns a description of the steps that take
 	// longer for a larger table, or "" if the plan uses only indexes or the table is small.
 	Explain(ctx context.Context, query Query) (wrong string, err error)
 
-	// Sample returns rows that the statement might select, if a method runs further statements only for such
-	// rows. Otherwise it returns nil.
+	// Sample returns rows as the statement might select them, if a method runs further statements only when the
+	// statement has selected rows. Otherwise Sample returns nil.
 	Sample(query string) [][]driver.Value
 }
 
@@ -293,11 +293,11 @@ type Heartbeat struct {
 type LeaseChange struct {
 	Kind  LeaseChangeKind
 	Relay string        // the holder of the leases
-	Epoch string        // the epoch that the marks were made in; empty: the marks are always stored
-	TTL   time.Duration // of a renewal
+	Epoch string        // the server's epoch when the marks were made; empty: the marks are always stored
+	TTL   time.Duration // how long a renewal extends the leases
 
-	// Keeps has all leases that the relay renews, including leases of other calls. Other leases under its
-	// name must not be extended.
+	// Keeps has all leases that the relay renews, including those that other calls renew. Any other lease
+	// under the relay's name must not be extended.
 	Keeps []storage.Lease
 }
 
@@ -313,9 +313,9 @@ const (
 // Lease is a lane and its fence, with the values to store with it.
 type Lease struct {
 	storage.Lease
-	Marks   string // as text of JSON
-	Journal string // as text of JSON
-	Calm    bool   // clears the count of crashes and the journal
+	Marks   string // JSON
+	Journal string // JSON
+	Calm    bool   // whether to clear the count of crashes and the journal
 }
 
 // Read is a request for pending rows.
@@ -323,8 +323,8 @@ type Read struct {
 	Positions []storage.Position
 	Limit     int // maximum number of rows
 
-	// Share limits the rows of each position if positions are read one after the other. It is at most
-	// Limit; 0 means no limit.
+	// Share is the maximum number of rows of each position if positions are read one after the other. It
+	// is at most Limit; 0 means no maximum.
 	Share int
 
 	// MaxBytes, if positive, allows the read to stop when its payloads reach this many bytes. Measuring
@@ -340,39 +340,39 @@ type Read struct {
 
 // Settled is the result of a settle.
 type Settled struct {
-	Held    map[storage.Lease]bool // by lanes: the leases that are still valid
-	Changed int                    // rows
-	Fenced  int                    // by rows: rows that belong to another relay
-	XID     uint64
+	Held    map[storage.Lease]bool // the leases that are still valid; used when claiming by lanes
+	Changed int                    // the number of changed rows
+	Fenced  int                    // the number of rows that belong to another relay now; used when claiming by rows
+	XID     uint64                 // the transaction's number, or 0
 }
 
-// Filter is a storage.Filter whose IDs are separated into ids of rows and ids of messages.
+// Filter is a storage.Filter whose IDs are split into ids of rows and ids of messages.
 type Filter struct {
 	storage.Filter
-	ByID       bool // RowIDs and MessageIDs select the messages, even if both are empty
+	ByID       bool // whether RowIDs and MessageIDs select the messages, even if both are empty
 	RowIDs     []int64
 	MessageIDs []string // in lower case
-	UntilID    int64    // if it isn't 0, the highest id of a row; then RowIDs is empty, and there are few rows to examine
+	UntilID    int64    // the highest id to list, or 0; if it is set, RowIDs is empty, and there are few rows to examine
 
-	DoneSince, DoneUntil time.Time // done rows only: finished at or after DoneSince and before DoneUntil
+	DoneSince, DoneUntil time.Time // selects only done rows that finished at or after DoneSince and before DoneUntil
 
-	To string // the sink of a Redirect
+	To string // the sink that a Redirect gives the rows
 }
 
-// Bounded reports whether a listing examines only a limited number of rows, because LookThrough is set
-// and the filter selects some of them.
+// Bounded reports whether a listing examines only a limited number of rows. It does if LookThrough is set
+// and the filter has other conditions than ids.
 func (f Filter) Bounded() bool {
 	selects := f.Topic+f.Key+f.Sink+f.Error+string(f.State) != "" || len(f.Times()) > 0
 	return f.LookThrough > 0 && !f.ByID && selects
 }
 
-// Times returns the time limits that are set, as conditions of a row t.
+// Times returns the time limits that are set, as conditions on a row t.
 func (f Filter) Times() []TimeBound {
 	bounds := []TimeBound{{"t.created_at >= ", f.Since}, {"t.finished_at >= ", f.DoneSince}, {"t.finished_at < ", f.DoneUntil}}
 	return slices.DeleteFunc(bounds, func(b TimeBound) bool { return b.At.IsZero() })
 }
 
-// TimeBound is the beginning of an SQL condition, which is completed by the time At.
+// TimeBound is an SQL condition: Condition is its text up to the time At.
 type TimeBound struct {
 	Condition string
 	At        time.Time

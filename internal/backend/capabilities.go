@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Capabilities describes the differences between databases that a store depends on.
+// Capabilities describes the properties of a database that a store depends on and in which databases differ.
 type Capabilities struct {
 	// Tx has the options of all transactions. It requests READ COMMITTED, or is nil if the database or its
 	// drivers offer no choice of isolation level.
 	Tx *sql.TxOptions
 
-	// Claims is the number of claims by rows that one relay should run concurrently, at least 1. MySQL and
-	// MariaDB are slower with several, because a claim skips the rows that another claim has locked one by one.
+	// Claims is the number of claims by rows that one relay should run concurrently, at least 1. Several claims
+	// make MySQL and MariaDB slower, because a claim skips the locked rows of another claim one by one.
 	Claims int
 
 	// Frontier is the method by which the store learns where rows may still appear. It has no default.
@@ -25,25 +25,25 @@ type Capabilities struct {
 	// Walk is the order in which Read and Candidates visit positions without a key.
 	Walk Walk
 
-	// WithTimeLimit returns the SELECT with a time limit, of at least a millisecond, that the server enforces. It is nil if the
-	// server ends a statement when its client disconnects. MySQL and MariaDB continue the statement until they have a row to send.
+	// WithTimeLimit returns the SELECT with a time limit that the server enforces, at least a millisecond. It is nil if the server
+	// ends a statement when its client disconnects. MySQL and MariaDB continue such a statement until they have a row to send.
 	WithTimeLimit func(statement string, limit time.Duration) string
 
-	// Pending is the table of rows that are to be delivered, as statements name it.
+	// Pending is the hot table, as statements name it.
 	Pending string
 
 	// Statements has the statements of the database's .sql file. Each file has the following statements,
 	// with their arguments in the given order:
 	//   - claim mode: the stored claim mode, if any
-	//   - delete old done: a statement that operators run; it deletes some rows that were done a day ago or earlier
+	//   - delete old done: deletes some rows that were done a day ago or earlier; operators run this statement
 	//   - clock: the database's time, the age of the first done row in milliseconds, and the time zone
 	//   - deregister (relay): deletes the relay from the table of relays
 	//   - end leases (relay): ends the relay's leases as if they had expired, and increases their fences
-	//   - end claims (relay): ends the relay's claims as if they had expired, in a table that is claimed by rows
+	//   - end claims (relay): ends the relay's claims as if they had expired, if the table is claimed by rows
 	//   - journals: lane, fence and journal of all lanes that have one
 	//   - marks: lane and marks of all lanes that have marks
 	//   - replays: name and text of each replay
-	//   - last delivered: the highest id of the done rows, or 0 without done rows
+	//   - last delivered: the highest id of the done rows, or 0 if no row is done
 	//   - controls in force: kind, name, rate, end, operator, start and reason of each control
 	//   - forget ended controls: deletes the controls whose end has passed
 	//   - lift control (kind, name)
@@ -54,7 +54,7 @@ type Capabilities struct {
 	//     each action, the latest first
 	Statements Statements
 
-	// Queries has the statements whose arguments depend on the database, or that not every database has.
+	// Queries has the statements whose arguments differ between databases, and those that some databases don't have.
 	Queries Queries
 }
 
@@ -63,11 +63,11 @@ type Capabilities struct {
 type Frontier int
 
 const (
-	// OneWriter means that one transaction writes at a time. Ids are therefore committed in their order, and
-	// no row appears below the last id. The store also serializes its own writers.
+	// OneWriter means that only one transaction at a time can write. So rows are committed in the order of
+	// their ids, and no row appears below the last id. The store also serializes its own writers.
 	OneWriter Frontier = iota + 1
 
-	// Snapshots means that the first line of each Read contains the transactions that the Read sees.
+	// Snapshots means that the first line of each Read says which transactions the Read sees.
 	Snapshots
 
 	// OpenTransactions means that the backend is a [TransactionLister].
@@ -81,18 +81,18 @@ const (
 	// WalkPositions reads one position after the other, each in the order of ids.
 	WalkPositions Walk = iota
 
-	// WalkByID reads the rows of all lanes together in the order of ids, and ignores Read.Share.
+	// WalkByID reads the rows of all positions together in the order of ids, and ignores Read.Share.
 	WalkByID
 )
 
 // TransactionLister is implemented by a backend whose database lets several transactions write
-// concurrently, and shows no snapshots: the first line of a read contains no transactions. The store
-// periodically lists the open transactions, and derives from the lists which ids are final.
+// concurrently, and shows no snapshots, so that the first line of a read contains no transactions. The
+// store periodically lists the open transactions, and derives from the lists which ids are final.
 //
 // This requires that each transaction that writes has a number, and that numbers are issued in
-// ascending order. A transaction has its number, and is listed as open, at the latest a second after
-// it took an id for a row, and until its rows are visible to all. The number may be the transaction's
-// own, or the position in a log at its first change.
+// ascending order. A transaction gets its number at the latest a second after it took an id for a row.
+// From then on it is listed as open, until its rows are visible to all. The number may be the
+// transaction's own, or the position in a log at its first change.
 type TransactionLister interface {
 	// ListOpen lists the open transactions, in a separate transaction that changes nothing. The token consists
 	// of letters and digits and differs in each call. If a database may return an outdated list, the backend can
@@ -110,22 +110,22 @@ type OpenList struct {
 	Server string
 
 	// Number was issued, or was the highest number so far, at a time after ListOpen began and before the
-	// server made the list. A transaction that gets its number later gets a higher one. If Number is 0,
-	// the list is unusable, and the store makes another one later.
+	// server made the list. A transaction that gets its number after that time gets a higher one. If Number
+	// is 0, the list is unusable, and the store makes another one later.
 	Number uint64
 
-	// Open has the numbers of the open transactions: either all that are at most Number, or only the
-	// lowest one (or a lower number). It may also contain higher numbers. A transaction that has written
-	// nothing and executes no statement may be missing, because it takes its ids later.
+	// Open has the numbers of the open transactions: either all numbers that are at most Number, or only
+	// the lowest one (or a still lower number). It may also contain numbers above Number. A transaction that
+	// has written nothing and executes no statement may be missing, because it takes its ids later.
 	Open []uint64
 
-	Ending []uint64 // the same for open transactions whose rows may be visible already
+	Ending []uint64 // the same as Open, for open transactions whose rows may be visible already
 	All    bool     // Open and Ending contain all numbers, not only the lowest
 }
 
 // ReadOpenList reads an OpenList from lines that consist of a word and a text. The lines are ("number", n),
-// ("open", n) and ("ending", n) with decimal numbers, ("all", any text) if the list is complete, and
-// ("server", text).
+// ("open", n) and ("ending", n) with a decimal number n, ("server", text), and, if the list is complete,
+// ("all", any text).
 func ReadOpenList(ctx context.Context, q Querier, query Query) (list OpenList, err error) {
 	var word, text string
 	var wrong error

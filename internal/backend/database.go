@@ -11,10 +11,10 @@ import (
 // Database describes a database product, such as PostgreSQL: its URLs, its backend and its schema.
 // Each folder of relay/sqlstore has one.
 type Database struct {
-	// URLs are the forms of the URLs of its databases, one for each dialect.
+	// URLs are the forms of the product's database URLs, one for each dialect.
 	URLs []URL
 
-	// New returns the backend of a table. It runs no statement. The reader may be nil.
+	// New returns the backend of a table, without running a statement. The reader may be nil.
 	New func(db *sql.DB, d dialect.Dialect, table dialect.Table, reader Reader) Backend
 
 	// Schema describes how package migrations creates the tables.
@@ -27,11 +27,11 @@ type URL struct {
 	Alias   string // another scheme with the same meaning; empty: none
 	Example string
 
-	// Name returns the name of the database in a URL, or an empty string. It is nil if a URL need not name a database.
+	// Name returns the database name that a URL contains, or an empty string. Name is nil if a URL need not name a database.
 	Name func(*url.URL) string
 
-	// File is set if a database is a file. The text after the scheme is then the file's path and not parsed as a URL.
-	// File returns the path in the form that the system accepts, or an error that doesn't contain the path.
+	// File is set if a database is a file. The text after the scheme is then the file's path, and isn't parsed as a URL.
+	// File returns the path in the form that the operating system accepts, or an error that doesn't contain the path.
 	File func(path string) (string, error)
 }
 

@@ -14,8 +14,8 @@ type Probe struct {
 	Name  string
 	Query Query // selects text in any number of columns
 
-	// Judge returns a description of the problem that the result shows and a hint for its solution, or
-	// empty strings. The result has a text for each row, with blanks between the columns.
+	// Judge examines the result of the query, which has a text for each row, with blanks between the columns.
+	// If the result shows a problem, Judge returns a description and a hint; otherwise it returns empty strings.
 	Judge func(answer []string) (wrong, hint string)
 }
 
@@ -37,7 +37,7 @@ func Findings(ctx context.Context, q Querier, probes []Probe) (findings []storag
 // Nothing is a Judge that accepts every result. Its probe only tests whether the database runs the query.
 func Nothing([]string) (wrong, hint string) { return "", "" }
 
-// List returns a Judge for a query that selects the problems. It lists the rows after the text wrong.
+// List returns a Judge for a query that selects the problems. Its description is the text wrong and the list of rows.
 func List(wrong, hint string) func([]string) (string, string) {
 	return func(answer []string) (string, string) {
 		if len(answer) == 0 {
@@ -47,8 +47,8 @@ func List(wrong, hint string) func([]string) (string, string) {
 	}
 }
 
-// Lacks returns a Judge for a query that selects the rights that the user lacks, as in "SELECT on outbox".
-// Its hint has the commands that grant these rights.
+// Lacks returns a Judge for a query that selects the privileges that the user lacks, such as "SELECT on outbox".
+// Its hint has the commands that grant these privileges.
 func Lacks(user string) func(answer []string) (wrong, hint string) {
 	return func(answer []string) (wrong, hint string) {
 		if len(answer) == 0 {
@@ -67,7 +67,7 @@ func Lacks(user string) func(answer []string) (wrong, hint string) {
 		for _, table := range tables {
 			grants = append(grants, "GRANT "+strings.Join(rights[table], ", ")+" ON "+table+" TO "+user)
 		}
-		return "this user lacks: " + strings.Join(answer, ", "), "have the tables' owner run " + strings.Join(grants, "; ") + "; or migrate as the user who relays"
+		return "this user lacks: " + strings.Join(answer, ", "), "have the tables' owner run " + strings.Join(grants, "; ") + "; or migrate as the relay's user"
 	}
 }
 
@@ -77,6 +77,6 @@ func RowIndexes(query Query) Probe {
 		if answer[0] == strconv.Itoa(dialect.RowIndexCount) {
 			return "", ""
 		}
-		return "indexes for claiming by rows are missing", "the first relay makes them if it may; else run rowrelay migrate up --claim rows as the tables' owner"
+		return "indexes for claiming by rows are missing", "the first relay creates them if it has the privileges; otherwise run rowrelay migrate up --claim rows as the tables' owner"
 	}}
 }

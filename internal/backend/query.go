@@ -27,7 +27,7 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Each runs a query and calls take for every row. take scans the row, and returns false to end the query.
+// Each runs a query and calls take for every row. The function take scans the row, and returns false to end the query.
 func Each(ctx context.Context, q Querier, query Query, take func(*sql.Rows) (more bool, err error)) error {
 	rows, err := q.QueryContext(ctx, query.SQL, query.Args...)
 	if err != nil {
@@ -53,19 +53,19 @@ func All(ctx context.Context, q Querier, query Query, took func(), destinations 
 	})
 }
 
-// One scans the only row. If the query has no row, the destinations keep their values.
+// One scans a query's only row. If the query returns no row, the destinations keep their values.
 func One(ctx context.Context, q Querier, query Query, destinations ...any) error {
 	return All(ctx, q, query, func() {}, destinations...)
 }
 
-// IDs returns the first and only column of each row.
+// IDs returns the ids that a query selects as its only column.
 func IDs(ctx context.Context, q Querier, query Query) (ids []int64, err error) {
 	var id number
 	err = All(ctx, q, query, func() { ids = append(ids, int64(id)) }, &id)
 	return ids, err
 }
 
-// Any reports whether the query has a row. It reads at most the first row.
+// Any reports whether the query returns a row. It reads at most one row.
 func Any(ctx context.Context, q Querier, query Query) (found bool, err error) {
 	err = Each(ctx, q, query, func(*sql.Rows) (bool, error) {
 		found = true
@@ -99,7 +99,7 @@ func Lines(ctx context.Context, q Querier, query Query) (lines []string, err err
 	return lines, err
 }
 
-// Exec runs one statement after the other, and returns the number of rows that the last one affected.
+// Exec runs the statements in order, and returns the number of rows that the last one affected.
 func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err error) {
 	for _, query := range queries {
 		result, err := q.ExecContext(ctx, query.SQL, query.Args...)
@@ -115,8 +115,8 @@ func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err e
 	return affected, nil
 }
 
-// InTx runs the statements, and then work unless it is nil, in one transaction. If one of them fails, InTx
-// rolls the transaction back.
+// InTx runs statements in one transaction, and then calls work in the same transaction, unless work is nil. If
+// a statement or work fails, InTx rolls the transaction back.
 func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query, work func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, options)
 	if err != nil {
@@ -135,8 +135,8 @@ func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query
 }
 
 // Statements are the texts of a .sql file by their names. A text begins with a line
-// "-- name: …" and ends at the next such line; other lines that begin with -- are comments. A name
-// in braces is replaced by a table's name, or by the text of that name, which must be above.
+// "-- name: …" and ends at the next such line. Other lines that begin with -- are comments. A name
+// in braces stands for a table's name, or for the text with this name, which must come earlier in the file.
 type Statements map[string]string
 
 var (
@@ -145,8 +145,8 @@ var (
 	braces   = regexp.MustCompile(`\{[a-z][a-z0-9 _]*\}`)
 )
 
-// ParseStatements parses a .sql file for one table. The map more has further texts by their names. It panics
-// if a name in braces is unknown, or if two texts have the same name; tests parse each file.
+// ParseStatements parses a .sql file for one table. The map more has further texts by their names. ParseStatements
+// panics if a name in braces is unknown, or if two texts have the same name. Tests parse each file.
 func ParseStatements(file string, table dialect.Table, more map[string]string) Statements {
 	words := map[string]string{
 		"hot": table.Pending, "held": table.Held, "done": table.Done, "ids": table.IDs, "lanes": table.Lanes, "relays": table.Relays,
@@ -169,7 +169,7 @@ func ParseStatements(file string, table dialect.Table, more map[string]string) S
 		text = braces.ReplaceAllStringFunc(text, func(brace string) string {
 			word, known := words[brace[1:len(brace)-1]]
 			if !known {
-				panic(fmt.Sprintf("statement %q names %s, which there isn't", name, brace))
+				panic(fmt.Sprintf("statement %q names %s, which doesn't exist", name, brace))
 			}
 			return word
 		})
@@ -192,13 +192,13 @@ func (s Statements) Text(name string) string {
 	return text
 }
 
-// Fill returns a statement in which words, such as :limit, are replaced by numbers or lists of numbers.
-// The list words has each word, followed by its replacement.
+// Fill returns the statement with this name, with words such as :limit replaced by numbers or lists of numbers.
+// The argument words lists each word, followed by its replacement.
 func (s Statements) Fill(name string, words []string, args ...any) Query {
 	return Query{SQL: strings.NewReplacer(words...).Replace(s.Text(name)), Args: args}
 }
 
-// Column returns one value of each row.
+// Column calls the function for each row, and returns the results.
 func Column[T, C any](rows []T, of func(*T) C) []C {
 	values := make([]C, len(rows))
 	for i := range rows {
@@ -216,8 +216,8 @@ func Whole(positions []storage.Position) storage.Position {
 	return whole
 }
 
-// WithinWhole returns the SQL condition that selects the rows t at the positions among the rows in the range of
-// [Whole]. It compares t.id + 0, so that the server doesn't use the comparison as another range of an index.
+// WithinWhole returns an SQL condition for a statement that reads the range of [Whole]: it is true for rows t at the
+// positions. It compares t.id + 0, so that the server doesn't use the comparison as another range of an index.
 func WithinWhole(positions []storage.Position) string {
 	whole := Whole(positions)
 	var lanes []int
@@ -246,20 +246,19 @@ func WithinWhole(positions []storage.Position) string {
 	}
 }
 
-// Alternatives are SQL conditions on rows t. Each condition selects rows of one lane. They are added in the order
-// of lanes.
+// Alternatives are SQL conditions on rows t, in the order of lanes. Each condition selects rows of one lane.
 type Alternatives struct {
 	lanes      []int
 	conditions []string
 }
 
-// Add adds the condition of a lane.
+// Add adds the condition of a lane, which must not be lower than the previous one.
 func (a *Alternatives) Add(lane int, condition string) {
 	a.lanes, a.conditions = append(a.lanes, lane), append(a.conditions, condition)
 }
 
-// Condition returns the SQL condition that is true for rows that meet one of the alternatives. It groups more
-// than eight by lanes, because a server evaluates them one after the other for each row.
+// Condition returns the SQL condition that is true for rows that meet one of the alternatives. If there are more than
+// eight, it groups them by ranges of lanes, because a server evaluates them one by one for each row.
 func (a *Alternatives) Condition() string {
 	const most = 8
 	if len(a.conditions) <= most {
@@ -288,7 +287,8 @@ func NumberList[N int | int64](numbers []N) string {
 	return string(append(list, ')'))
 }
 
-// MostBytes returns the MaxBytes of a claim, or the highest number if it has none, for statements that need a limit.
+// MostBytes returns the MaxBytes of a claim for statements that need a limit. If the claim has none, it returns the
+// highest int64.
 func MostBytes(request storage.ClaimRequest) int64 {
 	if request.MaxBytes <= 0 {
 		return math.MaxInt64
@@ -296,7 +296,7 @@ func MostBytes(request storage.ClaimRequest) int64 {
 	return int64(request.MaxBytes)
 }
 
-// ClaimOrder returns the ORDER BY of a pick. One of the indexes for claiming by rows has this order.
+// ClaimOrder returns the columns of the ORDER BY for a pick. One of the indexes for claiming by rows has this order.
 func ClaimOrder(pick storage.Pick) string {
 	switch pick {
 	case storage.Newest:
@@ -308,7 +308,7 @@ func ClaimOrder(pick storage.Pick) string {
 	}
 }
 
-// LeasesOf returns the leases of the settlements, each once. The settlements must be in the order of lanes.
+// LeasesOf returns each lease of the settlements once. The settlements must be in the order of lanes.
 func LeasesOf(settlements []storage.Settlement) (leases []storage.Lease) {
 	for i := range settlements {
 		s := &settlements[i]
@@ -319,7 +319,7 @@ func LeasesOf(settlements []storage.Settlement) (leases []storage.Lease) {
 	return leases
 }
 
-// HeldOf returns the settlements whose leases are still valid. If all are, it returns the given slice.
+// HeldOf returns the settlements whose leases are still valid. If all leases are valid, it returns the given slice.
 func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settlement) {
 	lost := func(lease storage.Lease) bool { return !s.Held[lease] }
 	if !slices.ContainsFunc(LeasesOf(settlements), lost) {
@@ -341,7 +341,7 @@ func (s *Settled) Add(more Settled) {
 	maps.Copy(s.Held, more.Held)
 }
 
-// Write is one statement of a settle. If Counts is set, the rows that it affects count as changed.
+// Write is one statement of a settle. If Counts is set, the rows that the statement affects count as changed.
 type Write struct {
 	Query
 	Counts bool
@@ -361,17 +361,17 @@ func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
 	return nil
 }
 
-// BySinks reports whether statements must also find the settlement's row by its sinks. A message may have
-// several held rows, which differ by their sinks. A row is settled for some of its sinks only if it still
-// names the sinks that it had when it was read.
+// BySinks reports whether statements must compare the row's sinks, too, to find the settlement's row. A message may
+// have several held rows, which differ by their sinks. Also, a settlement for some of a row's sinks applies only if the
+// row still names the sinks that it had when it was read.
 func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }
 
-// NamesSinks reports whether a settlement by lanes moves a hot row that names sinks. In one call of Settle, either
-// no settlement does, or all do and name the same sinks. Settle then changes a row only if it still names
-// them, because a server may have lost the write of these sinks although the lease is still valid.
+// NamesSinks reports whether a settlement moves a hot row that names sinks, in a table that is claimed by lanes. In one
+// call of Settle, either no settlement does this, or all do and name the same sinks. Settle then changes a row only if
+// the row still names these sinks, because a server may have lost the write of the sinks although the lease is valid.
 func NamesSinks(s *storage.Settlement) bool { return s.Sinks != "" && !s.Deferred && s.Token == "" }
 
-// Groups are the settlements of a batch by the tables that their rows move from and to.
+// Groups has the settlements of a batch, grouped by the tables that their rows move from and to.
 type Groups struct {
 	HotDone, HotHeld, HeldDone, HeldHeld, Freed []storage.Settlement
 }
@@ -404,15 +404,15 @@ func GroupsOf(settlements []storage.Settlement) (groups Groups) {
 	return groups
 }
 
-// Parts are settlements for some of their rows' sinks, of rows in one table: in the held table if Deferred, else in
-// the hot one. SettleParts changes the sinks of the rows of All, and adds a row for each settlement of Done to the
-// done table, and for each settlement of Held to the held table.
+// Parts has settlements for some of their rows' sinks. All the rows are in one table: in the held table if Deferred is
+// set, otherwise in the hot table. For each settlement in All, SettleParts changes the sinks of the row. It adds a row to
+// the done table for each settlement in Done, and a row to the held table for each settlement in Held.
 type Parts struct {
 	Deferred        bool
 	All, Done, Held []storage.Settlement
 }
 
-// PartsOf returns the Parts of the hot table and of the held table, except empty ones. Done is empty without keep.
+// PartsOf returns the Parts of the hot table and of the held table, and omits empty ones. If keep is false, Done is empty.
 func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	tables := []Parts{{}, {Deferred: true}}
 	for _, s := range settlements {
@@ -434,7 +434,8 @@ func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	return slices.DeleteFunc(tables, func(p Parts) bool { return len(p.All) == 0 })
 }
 
-// DeadLettersOf returns the settlements that write a dead letter, by the tables of their rows.
+// DeadLettersOf returns the settlements that write a dead letter: first those whose rows are in the hot table, then
+// those whose rows are in the held table.
 func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {
 	for i := range settlements {
 		switch s := &settlements[i]; {

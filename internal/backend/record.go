@@ -76,7 +76,7 @@ func (c conn) QueryContext(_ context.Context, query string, args []driver.NamedV
 	return &answer{c.Answer(query)}, nil
 }
 
-// result is the number of rows that a statement affected. Its last insert id is always 1.
+// result is a driver's result that holds the number of affected rows. Its last insert id is always 1.
 type result int64
 
 func (result) LastInsertId() (int64, error)   { return 1, nil }

@@ -21,9 +21,9 @@ type DeliveredRow struct {
 // ReplayChange is a change of a stored replay. Replays are stored as JSON.
 type ReplayChange struct {
 	Name   string
-	Was    string // the stored text; empty if the replay is new
+	Was    string // the text that must be stored now; empty if the replay is new
 	Copies []storage.Settlement
-	Is     func(written int) string // returns the new text for the number of copies that were written
+	Is     func(written int) string // returns the new text, which contains the number of written copies
 }
 
 // ReadDelivered reads id, lane, message_id, topic, headers and sinks of each row.
@@ -37,8 +37,8 @@ func ReadDelivered(ctx context.Context, q Querier, query Query) (rows []Delivere
 	return rows, err
 }
 
-// ReadReplays reads the name and the text of each replay. It omits a text that it can't decode, because a newer
-// version may have written it.
+// ReadReplays reads the name and the text of each replay. It omits replays whose text it can't decode, because a newer
+// version may have written them.
 func ReadReplays(ctx context.Context, q Querier, query Query) (replays []storage.Replay, err error) {
 	var name, value string
 	err = All(ctx, q, query, func() {
@@ -58,10 +58,10 @@ func ReadPlaces(ctx context.Context, q Querier, query Query) (rows []storage.Row
 	return rows, err
 }
 
-// WriteReplay implements a backend's ChangeReplay. If the change has copies, write writes them, and returns their
-// positions and how many it wrote. A write that finds the positions by the message ids may also return copies that
-// another replay writes concurrently. The arguments of the statement "begin replay" are the replay's name and text;
-// the arguments of "change replay" are its new text, its name and its stored text.
+// WriteReplay implements a backend's ChangeReplay. If the change has copies, WriteReplay calls the function write, which
+// writes them and returns their positions and the number that it wrote. If write finds the positions by the message ids,
+// it may also return copies that another replay writes concurrently. The arguments of the statement "begin replay" are
+// the replay's name and text; the arguments of "change replay" are its new text, its name and its stored text.
 func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) error) error, statements Statements, change ReplayChange,
 	write func(tx *sql.Tx) (copies []storage.RowID, written int, err error)) (copies []storage.RowID, err error) {
 	err = inTx(ctx, func(tx *sql.Tx) error {
@@ -71,7 +71,7 @@ func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) e
 				return err
 			}
 		}
-		if change.Is(written) == change.Was { // nothing changes, and MySQL would count no row as changed
+		if change.Is(written) == change.Was { // write nothing, since MySQL would count no row as changed
 			return nil
 		}
 		query := statements.Query("change replay", change.Is(written), change.Name, change.Was)

@@ -32,9 +32,9 @@ const (
 // A copy is a new message that is written from a row: see [storage.Copy]. Each database writes copies with
 // an INSERT INTO the hot table … SELECT from t and g. The rows t are copied. The list g has, for each copy,
 // the lane, id and message_id of its row t, and the values copy_id, copy_topic, copy_headers and copy_sinks.
-// A settlement names the row, and has the copy as its DeadLetter.
+// In Go, a copy is the DeadLetter of a settlement that names the row.
 const (
-	// CopyInto are the columns that the INSERT fills. All others have their defaults.
+	// CopyInto are the columns that the INSERT fills. All other columns get their defaults.
 	CopyInto = "message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks"
 )
 
@@ -43,7 +43,7 @@ func CopyFrom(now string) string {
 	return "g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, " + CopiedExpiry(now) + ", g.copy_sinks"
 }
 
-// CopiedExpiry returns the SQL expression for the expires_at of a copy: the row's, or NULL if it has passed.
+// CopiedExpiry returns the SQL expression for a copy's expires_at: the row's expires_at, or NULL if that time has passed.
 func CopiedExpiry(now string) string {
 	return "CASE WHEN t.expires_at > " + now + " THEN t.expires_at END"
 }
@@ -51,43 +51,43 @@ func CopiedExpiry(now string) string {
 // KeptFor returns the columns Kept of a row t, with the SQL expression sinks in place of the row's sinks.
 func KeptFor(sinks string) string { return strings.TrimSuffix(Of("t", Kept), "t.sinks") + sinks }
 
-// Of returns the columns, each qualified by the name of a table or subquery.
+// Of returns a list of columns, each qualified by the name of a table or subquery.
 func Of(name, columns string) string {
 	return name + "." + strings.ReplaceAll(columns, ", ", ", "+name+".")
 }
 
 // A statement that reads rows selects these columns, in this order: id, lane, message_id, topic, message_key,
 // sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
-// NULL may stand for an empty key, no sinks, no headers, the number 0, and the flags HasPayload, which
-// most rows have. The flags are a sum of the values below, and in some statements of the payload's size,
-// in units of [SizeOne].
+// NULL may stand for an empty key, no sinks, no headers, the number 0, and the flags HasPayload, because most
+// rows have only this flag. The flags are the sum of the values below. Some statements add the payload's size,
+// multiplied by [SizeOne].
 const (
-	HasPayload = 1 // its payload isn't NULL, though it may be empty
-	IsLater    = 2 // its available_at is in the future
-	IsRetry    = 4 // a held row that waits for its next attempt
-	IsUTF16    = 8 // its payload is text in UTF-16, little-endian, which Row converts to UTF-8
+	HasPayload = 1 // the payload isn't NULL, though it may be empty
+	IsLater    = 2 // the available_at is in the future
+	IsRetry    = 4 // the row is a held row that waits for its next attempt
+	IsUTF16    = 8 // the payload is text in UTF-16, little-endian, which Row converts to UTF-8
 
-	HoldsOne = 16 // multiplied by its column holds, which is at most 3
+	HoldsOne = 16 // is multiplied by the column holds, which is at most 3
 )
 
-// Undecided is the SQL condition under which a settlement g may park the held row t: an operator doesn't want the row
-// skipped or discarded, or the settlement doesn't make the row hold its key. Without this condition,
-// a relay that repeats a park whose answer was lost would undo the operator's decision.
+// Undecided is the SQL condition under which a settlement g may park the held row t: either no operator wants the row
+// skipped or discarded, or the settlement parks the row without a hold on its key. Without this condition, a relay that
+// parks the row twice, because the first answer was lost, would undo an operator's decision made in between.
 const Undecided = "(t.holds < 2 OR g.holds = 0)"
 
-// UndecidedStays is Undecided for a settlement after which the row t stays in the held table. A repeated retry must
-// not undo an operator's decision either.
+// UndecidedStays is the condition that replaces Undecided in statements that also write retries. A retry that is
+// written a second time must not undo an operator's decision either.
 const UndecidedStays = "(t.holds < 2 OR g.holds = 0 AND g.state <> 'retry')"
 
-// AsRead returns the SQL condition that the held row t has no later time than when it was read. Statements use it for a settlement
-// that leaves the row in the held table or writes a dead letter. A later time means that the row was settled already, or that an
-// operator changed it. A settlement that the relay repeats because its answer was lost then changes nothing.
+// AsRead returns the SQL condition that the held row t has no later available_at than when it was read. Statements use it for
+// settlements that leave the row in the held table or write a dead letter. A later time means that the row was settled already
+// or that an operator changed it. So if the relay repeats a settlement because the answer was lost, the repeat changes nothing.
 func AsRead(readAt string) string {
 	return "(t.available_at IS NULL OR t.available_at <= " + readAt + ")"
 }
 
-// ReadAt returns the time for AsRead. It adds a millisecond, the coarsest unit to which a database rounds. Without an AvailableAt,
-// it returns a time that is later than any row's.
+// ReadAt returns the time for AsRead: the settlement's AvailableAt plus a millisecond, which is the coarsest unit to which a
+// database rounds. If the settlement has no AvailableAt, ReadAt returns a time that is later than any row's.
 func ReadAt(s *storage.Settlement) time.Time {
 	if s.AvailableAt.IsZero() {
 		return time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
@@ -103,12 +103,11 @@ func HoldsOf(s *storage.Settlement) int64 {
 	return int64(storage.NoHold)
 }
 
-// SizeOne is the number that each byte of a row's payload adds to its flags, if a driver may cut payloads off or
-// the statement leaves out large payloads (see [ReadFree]).
+// SizeOne is the number that each byte of a payload adds to the row's flags. Statements add the size only if a driver
+// may cut payloads off, or if they leave out large payloads (see [ReadFree]).
 const SizeOne = 1 << 16
 
-// Columns has the values of a row's columns. NULL becomes the zero value, except in the flags, where NULL becomes
-// HasPayload.
+// Columns has the values of a row's columns. A NULL becomes the zero value of its field, or HasPayload in Flags.
 type Columns struct {
 	ID                                int64
 	Lane, Priority, Attempts, Crashes int64
@@ -118,20 +117,20 @@ type Columns struct {
 	Payload                           []byte
 	AvailableAt, ExpiresAt, CreatedAt time.Time
 
-	// Malformed describes the first column that can't be read. A value that can't be scanned is the zero value.
+	// Malformed describes the first column that can't be read, if any. That column's field has the zero value.
 	Malformed string
 }
 
-// neverExpires is the year of the expires_at of a message that was requeued after it had expired. [outbox.Writer]
-// writes no message with this year.
+// neverExpires is the year in the expires_at of each message that was requeued after it had expired. [outbox.Writer]
+// accepts no expiry time in this year.
 const neverExpires = 9999
 
-// mostCounted limits the attempts and crashes of a row that is read, so that they can grow further: their columns
-// have 32 bits.
+// mostCounted is the maximum number of attempts and of crashes of a row that is read. A relay can still increase these
+// numbers, because their columns have 32 bits.
 const mostCounted = 2_000_000_000
 
-// Row converts the columns. A column that can't be read makes the row malformed instead of causing an error, so that
-// one row never prevents the read of a page. Row returns an error only if the driver has cut the payload off.
+// Row converts the columns to a row. A column that can't be read makes the row malformed instead of causing an error,
+// so that one row never makes a whole page unreadable. Row returns an error only if the driver has cut the payload off.
 func (c *Columns) Row() (row storage.Row, err error) {
 	payload := c.Payload
 	if payload == nil && c.Flags&HasPayload != 0 {
@@ -164,7 +163,7 @@ func (c *Columns) Row() (row storage.Row, err error) {
 		c.malformed("message_id", c.MessageID)
 	}
 	if row.Malformed = c.Malformed; row.Malformed != "" {
-		row.Later = false // the relay parks a malformed row now
+		row.Later = false // the relay parks a malformed row immediately
 		return row, nil
 	}
 	if c.Headers == "" {
@@ -172,14 +171,14 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	}
 	var headers map[string]any
 	if err := json.Unmarshal([]byte(c.Headers), &headers); err != nil {
-		row.Malformed = "the headers are no JSON object"
+		row.Malformed = "the headers aren't a JSON object"
 		return row, nil
 	}
 	row.Message.Headers = make(map[string]string, len(headers))
 	for name, value := range headers {
 		text, ok := value.(string)
 		if !ok {
-			row.Message.Headers, row.Malformed = nil, fmt.Sprintf("the header %.100q is no string", name)
+			row.Message.Headers, row.Malformed = nil, fmt.Sprintf("the header %.100q isn't a string", name)
 			break
 		}
 		row.Message.Headers[name] = text
@@ -187,8 +186,8 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	return row, nil
 }
 
-// IsMessageID reports whether the id has the form of a message's id: 36 hexadecimal digits and hyphens. The text of
-// a statement may contain such an id.
+// IsMessageID reports whether the id has the form of a message's id: 36 hexadecimal digits and hyphens. Such an id is
+// safe to put into the text of a statement.
 func IsMessageID(id string) bool {
 	for i := range len(id) {
 		if c := id[i]; c != '-' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
@@ -198,8 +197,8 @@ func IsMessageID(id string) bool {
 	return len(id) == 36
 }
 
-// readable returns the time. If its year is not 0 to 9999, it returns the zero time and marks the row as malformed,
-// because JSON and most databases have no other years.
+// readable returns the time if its year is between 0 and 9999, since JSON and most databases allow no other years.
+// Otherwise it returns the zero time and marks the row as malformed.
 func (c *Columns) readable(column string, at time.Time) time.Time {
 	if year := at.Year(); year < 0 || year > 9999 {
 		c.malformed(column, at.String())
@@ -233,7 +232,7 @@ func (l lenient) Scan(value any) error {
 	return nil
 }
 
-// fromUTF16 converts text in UTF-16, little-endian, to UTF-8. Half of a surrogate pair becomes U+FFFD.
+// fromUTF16 converts text in UTF-16, little-endian, to UTF-8. An unpaired surrogate becomes U+FFFD.
 func fromUTF16(text []byte) []byte {
 	units := make([]uint16, len(text)/2)
 	for i := range units {
@@ -248,18 +247,18 @@ func fromUTF16(text []byte) []byte {
 
 // FirstLine describes the server and the snapshot of a read. A read returns it before or with the rows.
 type FirstLine struct {
-	// Told reports that the read returned a first line. Some databases return it with each row, and so
-	// return none if there are no rows.
+	// Told reports that the read returned a first line. Some databases return the line as a part of each row,
+	// so they return none if there are no rows.
 	Told bool
 
 	LastID   int64  // the highest id that was issued; unused if the backend is a [TransactionLister]
-	XID      uint64 // the number of the read's transaction, if it has one
+	XID      uint64 // the number of the read's transaction, or 0 if the transaction has none
 	Snapshot string // the read's snapshot in PostgreSQL's format; unused unless the frontier is Snapshots
 	Server   string // the epoch of the server, as in [storage.Page]; empty if the frontier is OneWriter
 }
 
-// Scan parses words with blanks between: the last id and a 0, and then either no other word, or the server, or the
-// xid, the snapshot and the server.
+// Scan parses a line of words that are separated by blanks. The first two words are the last id and a 0. After them
+// the line ends, or has the server, or has the xid, the snapshot and the server.
 func (f *FirstLine) Scan(value any) (err error) {
 	var text string
 	switch value := value.(type) {
@@ -289,19 +288,19 @@ func (f *FirstLine) Scan(value any) (err error) {
 // Reader reads pages through a driver's own interface instead of database/sql, as relaypgx does. Only one goroutine
 // at a time calls it.
 type Reader interface {
-	// Read runs a query over a connection of db, and calls take for each line, a text and a row. It ends
-	// when take wants no more lines, or with take's error. If it doesn't know the kind of the connection
-	// or the types of the result, it returns false before it calls take; Read is then not called again.
+	// Read runs a query over a connection of db, and calls take for each line, which is a text and a row. It
+	// ends when take returns false or an error, and returns that error. If Read doesn't support the connection
+	// or the types of the result, it returns false before it calls take, and isn't called again.
 	Read(ctx context.Context, db *sql.DB, query string, args []any, take TakeLine) (known bool, err error)
 }
 
-// TakeLine takes a line: its text, which is nil for NULL and valid until TakeLine returns, and its columns. The caller
-// reuses the struct of the columns, but not the memory that its fields refer to.
+// TakeLine receives the text and the columns of a line. The text is nil for NULL, and valid only until TakeLine
+// returns. The caller reuses the struct of the columns, but not the memory that its fields refer to.
 type TakeLine func(text []byte, row *Columns) (more bool, err error)
 
-// ReadPage reads the first line and the rows of a page. Each line of the result has a text and a row. Either all lines
-// have the text, or the first one has the text and a row with the id 0, and the others have no text. ReadPage uses the
-// reader unless it is nil or doesn't know the connections; known reports whether it was used.
+// ReadPage reads the first line and the rows of a page. Each line of the query's result has a text and a row. Either all
+// lines have the text, or the first one has the text and a row with the id 0, and the others have no text. ReadPage uses
+// the reader unless it is nil or doesn't support the connections; the result known reports whether it was used.
 func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(storage.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
 	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
 		if text != nil && !line.Told {
@@ -328,7 +327,8 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 	return line, false, err
 }
 
-// ScanRows scans rows whose columns are between other columns, and calls take for each row.
+// ScanRows scans lines that have other columns before and after a row's columns, and calls take for each row. The
+// arguments before and after are the destinations of the other columns.
 func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, take func(*Columns) (more bool, err error)) error {
 	var c Columns
 	destinations := slices.Concat(before, []any{
@@ -356,10 +356,10 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 	return rows, err
 }
 
-// ReadFree returns the rows that a query has locked to claim them, up to the row with which the payloads reach
-// maxBytes, if that is positive. It is for databases whose query can't count the bytes. The query may select NULL for
-// large payloads, with their sizes in the flags (see [SizeOne]); ReadFree then reads the payloads of the returned
-// rows with the query of pick.
+// ReadFree returns the rows that a query has locked to claim them. If maxBytes is positive, ReadFree stops after the row
+// with which the payloads reach maxBytes. It is used if a database's query can't count the bytes. The query may select NULL
+// in place of a large payload and add its size to the flags (see [SizeOne]). ReadFree then reads such payloads of the
+// returned rows with the query that pick returns.
 func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0
 	var left []storage.RowID
@@ -400,9 +400,9 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 	return free, nil
 }
 
-// ReadInfos returns rows, each followed by state, last_error, receipt, claimed_by and finished_at, up to the row with
-// which the payloads reach maxBytes. It also returns the next rows with the same id, as the rows of a message of
-// several sinks have.
+// ReadInfos reads rows whose columns are followed by state, last_error, receipt, claimed_by and finished_at. It stops after
+// the row with which the payloads reach maxBytes, but still returns the next rows with the same id, because a message of
+// several sinks may have several rows.
 func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos []storage.Info, err error) {
 	var info storage.Info
 	var finished moment
@@ -426,7 +426,7 @@ func ReadLastDelivered(ctx context.Context, q Querier, query Query) (infos []sto
 	var id, lane, attempts number
 	var message, topic, key, sinks text
 	var created, finished moment
-	var unread Columns // ignored: a malformed column of a delivered message does no harm here
+	var unread Columns // ignored, because a malformed column of a delivered message does no harm here
 	err = All(ctx, q, query, func() {
 		info := storage.Info{State: storage.StateDone, FinishedAt: time.Time(finished)}
 		info.ID, info.Lane, info.Attempts, info.Sinks, info.CreatedAt = int64(id), int(lane), int(attempts), string(sinks), time.Time(created)
@@ -447,7 +447,7 @@ func ReadCandidates(ctx context.Context, q Querier, query Query, take func(stora
 	})
 }
 
-// ReadRemaining reads id, lane, message id, topic, key and sinks of each row, and 1 for a held one.
+// ReadRemaining reads id, lane, message id, topic, key and sinks of each row, and a number that is 1 for a held row.
 func ReadRemaining(ctx context.Context, q Querier, query Query, each func(*storage.Row) (more bool)) error {
 	var row storage.Row
 	var lane, held number
@@ -459,10 +459,10 @@ func ReadRemaining(ctx context.Context, q Querier, query Query, each func(*stora
 	})
 }
 
-// ReadParked calls each for every parked row t that meets the SQL condition where with args, in the order that the
-// filter requests. It reads the SQL expression shortError as the error of a row. To find parked rows that were
-// overtaken, it reads the done rows whose ids are above the lowest parked id by at most within, each once. If
-// within is 0, it reads none.
+// ReadParked calls the function each for every parked row t that meets an SQL condition, in the order that the filter
+// requests. The parameters where and args have the condition and its arguments; shortError is the SQL expression for a
+// row's error. To find parked rows that were overtaken, ReadParked reads done rows whose ids exceed the lowest parked id
+// at most by the number in the parameter within. If this number is 0, it reads no done rows.
 func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
@@ -498,7 +498,7 @@ func LastID(ctx context.Context, q Querier, query Query) (last int64, err error)
 	return last, err
 }
 
-// Clock reads the database's time, the age of its first done row (0 without one), and its time zone.
+// Clock reads the database's time, the age of the first done row (0 if no row is done), and the database's time zone.
 func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest time.Duration, zone string, err error) {
 	var name text
 	err = One(ctx, q, query, (*moment)(&now), (*milliseconds)(&oldest), &name)
@@ -539,7 +539,7 @@ func (m *moment) parse(text string) error {
 	return err
 }
 
-// number scans an integer without the conversion to text that database/sql makes for most types. NULL becomes 0.
+// number scans an integer. It avoids the conversion to text that database/sql makes for most types. NULL becomes 0.
 type number int64
 
 func (n *number) Scan(value any) error {
@@ -573,10 +573,10 @@ func (n *number) parse(text string) error {
 	return err
 }
 
-// errTooHigh occurs only for ids on MySQL and MariaDB: the column is unsigned, and no CHECK may name it. After such an id
-// the server issues only higher ones. ANALYZE TABLE makes MySQL discard the AUTO_INCREMENT that it has cached.
-var errTooHigh = errors.New("a number is above 9223372036854775807: if it is an id, a row was inserted with an id of its own; " +
-	"insert such rows again without one, delete them, and then set the table's AUTO_INCREMENT back and run ANALYZE TABLE")
+// errTooHigh occurs only for ids on MySQL and MariaDB: the column is unsigned, and these servers allow no CHECK on it. Once
+// a row has such an id, the server issues only higher ones. ANALYZE TABLE makes MySQL discard its cached AUTO_INCREMENT.
+var errTooHigh = errors.New("a number is above 9223372036854775807: if it is an id, a row was inserted with an explicit id; " +
+	"insert such rows again without an id, delete the old rows, and then reset the table's AUTO_INCREMENT and run ANALYZE TABLE")
 
 // flags scans the flags of a row. NULL becomes HasPayload.
 type flags number
@@ -608,8 +608,7 @@ func (t *text) Scan(value any) error {
 
 // The functions below read the results of statements into the engine's types.
 
-// Grants reads new leases. The columns of a line are lane, fence, marks, crashes, journal, and the number of the
-// transaction.
+// Grants reads new leases. The columns of a line are lane, fence, marks, crashes, journal, and the transaction's number.
 func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant, xid uint64, err error) {
 	var grant storage.Grant
 	var marks, written text
@@ -622,7 +621,7 @@ func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant
 	return grants, xid, err
 }
 
-// Leases reads the leases that are still valid. The columns of a line are lane, fence, and the number of the transaction.
+// Leases reads the leases that are still valid. The columns of a line are lane, fence, and the transaction's number.
 func Leases(ctx context.Context, q Querier, query Query) (held []storage.Lease, xid uint64, err error) {
 	var lease storage.Lease
 	err = All(ctx, q, query, func() { held = append(held, lease) }, &lease.Lane, &lease.Fence, &xid)
@@ -649,8 +648,8 @@ func Marks(ctx context.Context, q Querier, query Query) (map[int]storage.Marks, 
 	return found, err
 }
 
-// stored decodes JSON from a table. A text that can't be decoded becomes the zero value: a relay reads a lane without
-// marks from its start, and a relay without a configuration describes nothing.
+// stored decodes JSON from a table. A text that can't be decoded becomes the zero value, which does no harm: a lane
+// without marks is read from its start, and a relay without a configuration counts as one that describes nothing.
 func stored[T any](written text) T {
 	var value, nothing T
 	if err := json.Unmarshal([]byte(written), &value); err != nil {
@@ -678,8 +677,8 @@ func ReadBlockedKeys(ctx context.Context, q Querier, query Query) (keys []storag
 	return keys, err
 }
 
-// ReadSettled reads the result of a settle from lines of a word and two numbers: ("lane", lane, fence) for each lease
-// that is still valid, ("changed", rows, 0), ("fenced", rows, 0) and ("xid", xid, 0).
+// ReadSettled reads the result of a settle from lines that consist of a word and two numbers: ("lane", lane, fence) for
+// each lease that is still valid, ("changed", rows, 0), ("fenced", rows, 0) and ("xid", xid, 0).
 func ReadSettled(ctx context.Context, q Querier, query Query) (Settled, error) {
 	settled := Settled{Held: map[storage.Lease]bool{}}
 	var word string

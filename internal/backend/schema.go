@@ -11,44 +11,45 @@ import (
 // Schema describes how package migrations creates a database's tables.
 type Schema struct {
 	// Files has the steps of an outbox in the folder migrations/outbox, and the steps of an inbox in
-	// migrations/inbox. Each is a file in goose's format, and a template that is filled with a table's names.
+	// migrations/inbox. Each step is a file in goose's format, and a template that is filled with a table's names.
 	Files fs.FS
 
 	// Quoted returns the table with its names quoted for the files' statements. If it is nil, the names are not quoted.
 	Quoted func(dialect.Table) dialect.Table
 
-	// Versions are the statements on the table of applied steps.
+	// Versions returns the statements on the table of applied steps.
 	Versions func(dialect.Table) Versions
 
-	// Begin is the statement before a printed step that begins its transaction. It is empty if no step is a transaction.
+	// Begin is the statement that begins a transaction. It is printed before each step that runs in a transaction. It is
+	// empty if no step does.
 	Begin string
 
-	// Lock returns the lock that is held while steps are applied or rolled back, for databases on which steps aren't
-	// transactions. If it is nil, no lock is needed.
+	// Lock returns the lock that is held while steps are applied or rolled back, for databases whose steps don't run in
+	// transactions. If Lock is nil, no lock is needed.
 	Lock func(dialect.Table) SessionLock
 
-	// Notify has the statements of the trigger by which a plain INSERT wakes listening relays, as the templates
-	// function, trigger, drop and there. It is empty if the database has no notifications.
+	// Notify has the statements for the trigger that wakes listening relays on a plain INSERT. They are the templates
+	// "function", "trigger", "drop" and "there". Notify is empty if the database has no notifications.
 	Notify string
 
-	// BusyHint is what an operator can do if the database is busy while steps are applied. It may be empty.
+	// BusyHint is the advice for an operator if the database is busy while steps are applied. It may be empty.
 	BusyHint string
 }
 
 // Versions are a database's statements on the table of applied steps, and parts of them.
 type Versions struct {
-	// Create makes the table.
+	// Create creates the table.
 	Create string
 
 	// Exists selects whether the table exists. If it is empty, package migrations selects from the table, and a
 	// table without rows counts as missing.
 	Exists string
 
-	Argument string // the first argument of a statement, such as $1
-	True     string // the value that is_applied is set to
+	Argument string // the placeholder of a statement's first argument, such as $1
+	True     string // the literal that is_applied is set to
 }
 
-// SessionLock is a lock that a connection holds.
+// SessionLock is a lock that one connection holds.
 type SessionLock interface {
 	SessionLock(ctx context.Context, conn *sql.Conn) error
 	SessionUnlock(ctx context.Context, conn *sql.Conn) error

@@ -11,16 +11,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// This file reads and changes what a table has once: the claim mode, the controls, and the log of actions.
+// This file reads and changes what belongs to a table as a whole: the claim mode, the controls, and the log of actions.
 
-// ChangeMode changes the claim mode in the transaction tx, unless it is stored already, and then creates or drops the
-// indexes that claiming by rows needs. It fails with storage.ErrOtherClaim while a relay with the other mode is alive.
-// The query set stores the new mode. The other statements are in each database's .sql under the names below
-// ("lock lanes" only if rows have to be locked first); otherwise backendtest.Golden panics.
+// ChangeMode changes the claim mode in the transaction tx, unless the table has this mode already. It then creates or
+// drops the indexes that claiming by rows needs. It fails with storage.ErrOtherClaim while a relay with the other mode
+// is alive. The query in the argument set stores the new mode. The other statements are in each database's .sql under
+// the names that ChangeMode uses. If one is missing, backendtest.Golden panics, except for "lock lanes", which a database
+// needs only if rows have to be locked first.
 //
-// ChangeMode removes what the other mode has left: the leases, with higher fences; the marks, because rows may have
-// returned below them; the claims, which no relay would free; and the holds of parked rows. A row that an operator
-// wants skipped or discarded is parked again.
+// ChangeMode removes what the other mode has left: it ends leases and increases their fences; it deletes marks, because
+// rows may have returned below them; it ends claims, which no relay would free; and it ends the holds of parked rows. A
+// row that an operator wants skipped or discarded becomes a parked row again.
 func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialect.Dialect, table dialect.Table, claim storage.Claim, set Query) error {
 	var stored storage.Claim
 	if err := One(ctx, tx, statements.Query("lock claim mode"), &stored); err != nil {
@@ -33,7 +34,7 @@ func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialec
 			return err
 		}
 		if len(others) > 0 {
-			return fmt.Errorf("%w: by %s, and these relays live: %s; stop them first, or start this one with that way of claiming",
+			return fmt.Errorf("%w: by %s, and these relays are alive: %s; stop them first, or start this relay with the same claim mode",
 				storage.ErrOtherClaim, stored, strings.Join(others, ", "))
 		}
 		if _, err := Exec(ctx, tx, set); err != nil {
@@ -50,7 +51,7 @@ func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialec
 		}
 	}
 
-	var there int // the number of indexes that exist
+	var there int // the number of these indexes that exist
 	if err := One(ctx, tx, d.RowIndexes(table), &there); err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func ReadActions(ctx context.Context, q Querier, statements Statements, limit in
 	return actions, err
 }
 
-// Setting returns the statements that put a control in force, in place of the control with its kind and name.
+// Setting returns the statements that put a control in force. It replaces any control of the same kind and name.
 func (s Statements) Setting(control storage.Control, lasts time.Duration) []Query {
 	var microseconds any
 	if lasts > 0 {
@@ -131,7 +132,7 @@ func (s Statements) Beginning(id string, action storage.Action) Query {
 	return s.Query("begin action", id, action.By, action.Action, action.Target, action.Reason)
 }
 
-// Ending returns the statement that adds the number of changed messages to an action of the log.
+// Ending returns the statement that writes the number of changed messages to an action of the log.
 func (s Statements) Ending(id string, changed int64) Query {
 	return s.Query("end action", changed, id)
 }

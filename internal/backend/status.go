@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// Counted is the maximum number of rows that StatusQueries.Counts counts in each place, so that a count
-	// takes no longer for a larger table.
+	// Counted is the maximum number of rows that StatusQueries.Counts counts in each place, so that the time
+	// for a count doesn't grow with the table.
 	Counted = 50_000
 
 	// FirstRows is the number of first rows among which a status searches for the oldest waiting row.
 	FirstRows = 6400
 
-	// SampledTopics is the maximum number of pending rows that a status counts by topic.
+	// SampledTopics is the maximum number of pending rows among which a status counts the rows of each topic.
 	SampledTopics = 1000
 
 	// gaugeTimeout is the time limit for reading one gauge of a status.
@@ -29,27 +29,27 @@ const (
 type StatusQueries struct {
 	// Counts returns lines of place, state and count. It counts up to Counted rows of each place: "hot" (in the
 	// states pending, claimed and scheduled), "error" (the parked rows), "held" (the held rows that aren't
-	// parked) and "done". MySQL and MariaDB count up to Counted held rows of each state.
+	// parked) and "done". On MySQL and MariaDB it counts up to Counted held rows of each state.
 	Counts Query
 
-	// Claimed counts the claimed rows by an index that exists if the table is claimed by rows. Claimed rows
-	// may lie behind the rows that Counts examines, and a drain waits for the last claimed row.
+	// Claimed counts the claimed rows by an index that exists if the table is claimed by rows. Counts doesn't
+	// examine all claimed rows of a large table, and a drain waits until no row is claimed.
 	Claimed Query
 
-	// Estimates returns lines of place ("hot", "done") and an estimate of all rows of the place. It runs if
-	// Counts has counted Counted rows of a place.
+	// Estimates returns lines of place ("hot", "done") and an estimated number of the place's rows. It runs
+	// only if Counts has reached the maximum Counted in one of these places.
 	Estimates Query
 
 	Oldest      Query // the age in milliseconds of the oldest row that could be delivered now
 	OldestRetry Query // the age in milliseconds of the oldest row that waits for another attempt
-	Held        Query // the number of parked rows that hold their keys, and the milliseconds since the first one did
-	Topics      Query // topic and count of the first SampledTopics pending rows
+	Held        Query // the number of parked rows that hold their keys, and how many milliseconds the first has held its key
+	Topics      Query // each topic among the first SampledTopics pending rows, and the number of its rows
 	Relays      Query // name, host, version, claim, since, last_heartbeat, alive, lanes, configuration of each relay
 	Leased      Query // the number of leased lanes
 }
 
-// ReadStatus reads the status of a table, the cheap gauges first. It adds a gauge that takes too long to
-// Status.Absent. Any other failure, and any failure to read the claim mode, is an error.
+// ReadStatus reads the status of a table, the cheap gauges first. If a gauge takes too long, ReadStatus adds it
+// to Status.Absent. It returns an error for any other failure, and for any failure to read the claim mode.
 func ReadStatus(ctx context.Context, q Querier, capabilities Capabilities) (storage.Status, error) {
 	ask := capabilities.Queries.Status
 	status := storage.Status{Counts: map[storage.State]int64{

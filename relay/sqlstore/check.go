@@ -14,14 +14,14 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The check finds what a relay needs of a database but doesn't have, and what makes the relay slow. It
-// changes nothing, and takes no longer for a larger table.
+// A check finds what a relay needs and a database doesn't have, and what would make the relay slow. It
+// changes nothing, and its duration doesn't depend on the size of the table.
 
 // Finding is one result of a check.
 type Finding = storage.Finding
 
-// Check examines everything that a relay needs of a database: the versions of the
-// server and the schema, the rights of this user, the settings, and the plans of
+// Check examines everything that a relay needs in a database: the versions of the
+// server and the schema, the privileges of this user, the settings, and the plans of
 // the statements. It changes nothing. If the tables are missing or have another
 // version, it reports this and examines nothing else.
 func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim storage.Claim) []Finding {
@@ -43,12 +43,12 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		}
 		schema := Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"}
 		if errors.Is(err, storage.ErrNewerSchema) {
-			schema.Hint = "use the release that made it, or a newer one; rowrelay version tells this one's"
+			schema.Hint = "use the release that created the schema, or a newer one; rowrelay version prints this release"
 		}
 		if !d.Denied(err) {
 			return append(findings, schema)
 		}
-		// Without rights nothing else can be checked. This finding lists all missing rights.
+		// Without privileges nothing else can be checked. This finding lists all missing privileges.
 		for _, finding := range s.backend.Check(ctx, claim) {
 			if finding.Name == "rights" {
 				return append(findings, finding)
@@ -62,7 +62,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 	return append(findings, s.Check(ctx, claim)...)
 }
 
-// Check is like the function Check, for an open store.
+// Check does what the function Check does, for an open store.
 func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	if err := s.notMade(); err != nil {
 		return []Finding{{Name: "schema", Detail: err.Error()}}
@@ -84,7 +84,7 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	}
 	for _, finding := range s.backend.Check(ctx, claim) {
 		if finding.Name == "transactions" && byTime {
-			continue // the store doesn't list transactions; an earlier finding has the reason
+			continue // the store doesn't list transactions; another finding has the reason
 		}
 		findings = append(findings, finding)
 	}
@@ -99,7 +99,7 @@ func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 	case err != nil:
 		finding.Detail = err.Error()
 	case stored != "" && claim != "" && stored != claim:
-		finding.Detail = fmt.Sprintf("the table is claimed by %s, and this asks for %s", stored, claim)
+		finding.Detail = fmt.Sprintf("the table's claim mode is %s, and this relay's is %s", stored, claim)
 		finding.Hint = "stop all relays that claim by " + string(stored) + " first; then the next one to start decides"
 	default:
 		finding.OK, finding.Detail = true, string(stored)
@@ -125,7 +125,7 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 	var positions []storage.Position
 	for lane, m := range marks {
 		if m.Main > given {
-			finding.Detail = fmt.Sprintf("ids began anew: lane %d was read up to %d, and the highest id that was given out is %d", lane, m.Main, given)
+			finding.Detail = fmt.Sprintf("the id sequence was reset: lane %d was read up to %d, and the highest assigned id is %d", lane, m.Main, given)
 			finding.Hint = "nothing has to be done: the next relay to lease the lane reads it from its beginning"
 			return finding
 		}
@@ -145,8 +145,8 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 			return finding
 		}
 		if len(waiting) > 0 {
-			finding.Detail = fmt.Sprintf("%d messages or more wait where nothing is expected any more, the first with the id %d in lane %d: ids began anew, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
-			finding.Hint = "a relay finds and delivers them when it leases their lanes, and while it runs every ten minutes at the latest"
+			finding.Detail = fmt.Sprintf("at least %d messages wait below the marks, the first with the id %d in lane %d: the id sequence was reset, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
+			finding.Hint = "a relay finds and delivers them when it leases their lanes, or within ten minutes while it runs"
 			return finding
 		}
 	}
@@ -154,8 +154,8 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 	return finding
 }
 
-// columns has the columns of each table that the statements of all databases use. A table is given by the
-// suffix of its name; the hot table has none.
+// columns has the columns of each table that statements use on all databases. The field table has the
+// suffix of the table's name, which is empty for the hot table.
 var columns = []struct{ table, names string }{
 	{"", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error claimed_by claim_token claimed_until created_at expires_at sinks"},
 	{"held", "id lane state message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error created_at expires_at holds sinks"},
@@ -168,8 +168,8 @@ var columns = []struct{ table, names string }{
 	{"actions", "id made_at made_by action target reason changed"},
 }
 
-// checkColumns reports tables and columns that are missing although the schema has the required version,
-// because tables were changed by hand, or created by a version that was never released.
+// checkColumns reports missing tables and columns. They may be missing although the schema has the required
+// version, if tables were changed by hand, or created by a version that was never released.
 func (s *Store) checkColumns(ctx context.Context) Finding {
 	finding := Finding{Name: "columns", OK: true}
 	var missing []string
@@ -185,7 +185,7 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 		rows, err := s.db.QueryContext(ctx, "SELECT * FROM "+name+" WHERE 1 = 0")
 		switch {
 		case err != nil && s.dialect.Denied(err):
-			continue // the finding about rights reports this
+			continue // the finding "rights" reports this
 		case err != nil && s.dialect.Missing(err):
 			missing = append(missing, "the table "+name)
 			continue
@@ -209,10 +209,10 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 	return finding
 }
 
-// mostAhead is the accepted difference between the clocks of the database and of this host.
+// mostAhead is the largest accepted difference between the clocks of the database and of this host.
 const mostAhead = 5 * time.Second
 
-// checkClock compares the database's clock with this host's.
+// checkClock compares the database's clock with this host's clock.
 func (s *Store) checkClock(ctx context.Context) Finding {
 	began := time.Now()
 	now, _, zone, err := backend.Clock(ctx, s.db, s.capabilities.Statements.Query("clock"))
@@ -231,13 +231,13 @@ func (s *Store) checkClock(ctx context.Context) Finding {
 	}
 	if ahead.Abs() > mostAhead+took {
 		finding.OK = false
-		finding.Hint = "have both follow NTP: run timedatectl set-ntp true on each host, and look at chronyc tracking. Leases, waits and retention go by the database's alone; when messages are scheduled for, expire and were written is often told by another host's"
+		finding.Hint = "synchronize both clocks with NTP: run timedatectl set-ntp true on each host, and check with chronyc tracking. Leases, waits and retention use only the database's clock; the times at which messages are scheduled, expire and were written often come from another host's clock"
 	}
 	return finding
 }
 
-// CheckRetention checks whether the relays delete delivered messages in time: no later after the retention
-// than an hour or a tenth of the retention, whichever is longer. A retention of 0 means that none are kept.
+// CheckRetention checks whether the relays delete delivered messages in time: when the retention has passed, they have
+// an hour, or a tenth of the retention if that is longer. A retention of 0 means that no delivered messages are kept.
 func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Finding {
 	if err := s.notMade(); err != nil {
 		return Finding{Name: "retention", Detail: err.Error()}
@@ -249,7 +249,7 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 	} else if behind := oldest - retention; behind > max(time.Hour, retention/10) {
 		finding.OK = false
 		finding.Detail += fmt.Sprintf(", and the retention is %v: deleting is behind by %v", retention, behind.Round(time.Minute))
-		finding.Hint = "a relay deletes while it runs, and says in its log (stage=purge) why it can't: see with rowrelay status that one is alive. Where more is delivered than it deletes, or very much has gathered, run as the tables' owner, again and again until nothing is left: " +
+		finding.Hint = "a running relay deletes them, and logs (stage=purge) why it can't: check with rowrelay status that a relay is alive. If more messages are delivered than deleted, run this as the tables' owner, repeatedly until it deletes nothing: " +
 			s.capabilities.Statements.Text("delete old done")
 	}
 	return finding
@@ -261,8 +261,8 @@ type ask struct {
 	of   func()
 }
 
-// asks returns all statements of a backend that are run repeatedly, except the counts of a status, which examine a limited
-// number of rows in any order.
+// asks returns all statements of a backend that are run repeatedly. It leaves out the counts of a status, which examine a
+// limited number of rows in any order.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
 	queries, statements := b.Capabilities().Queries, b.Capabilities().Statements
@@ -274,7 +274,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 	run := func(query backend.Query) func() { return func() { _, _ = backend.Exec(ctx, db, query) } }
 	all := []ask{
 		{"the deletion of delivered messages", func() { _, _, _ = b.Purge(ctx, time.Hour, 1000, time.Time{}) }},
-		{"the sign of life", func() {
+		{"the heartbeat", func() {
 			_, _ = b.Heartbeat(ctx, storage.Identity{Name: "r", Claim: claim}, time.Second)
 		}},
 		{"the list of living relays", run(queries.Members)},
@@ -282,7 +282,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		{"the deletion of relays", run(queries.PurgeRelays)},
 		{"the last id", run(queries.LastID)},
 		{"the clock and the oldest delivered message", run(statements.Query("clock"))},
-		{"what operators have put in force", run(statements.Query("controls in force"))},
+		{"the controls in force", run(statements.Query("controls in force"))},
 		{"the status: the oldest message", run(queries.Status.Oldest)},
 		{"the status: the oldest retry", run(queries.Status.OldestRetry)},
 		{"the status: held keys", run(queries.Status.Held)},
@@ -306,13 +306,13 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 				_, _ = b.Claim(ctx, storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Second, Limit: 500})
 			}},
 			ask{"the extension of claims", func() { _, _ = b.Extend(ctx, "t", []int64{1}, time.Second) }},
-			ask{"the return of what is due", func() { _, _ = b.Reclaim(ctx, 500) }},
-			ask{"the look for a free row", run(queries.FreeRow)},
-			ask{"the look for a claim that has ended", run(queries.EndedClaim)},
+			ask{"the move of due rows to the hot table", func() { _, _ = b.Reclaim(ctx, 500) }},
+			ask{"the search for a free row", run(queries.FreeRow)},
+			ask{"the search for an expired claim", run(queries.EndedClaim)},
 			ask{"the end of a dead relay's claims", run(statements.Query("end claims", "r"))},
 			ask{"the status: claimed messages", run(queries.Status.Claimed)},
-			ask{"the mark of what is delivered", settle(storage.StateDone, "t", 0)},
-			ask{"the mark of what waits", settle(storage.StateRetry, "t", 0)})
+			ask{"the settlement of delivered messages", settle(storage.StateDone, "t", 0)},
+			ask{"the settlement of retries", settle(storage.StateRetry, "t", 0)})
 	}
 	var positions []storage.Position
 	var lanes []int
@@ -341,19 +341,19 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		}},
 		ask{"the search for late messages", run(b.Candidates(positions, nil, 500))},
 		ask{"the read of single messages", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, false))},
-		ask{"the read of single messages that wait", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, true))},
-		ask{"the read of what is due", run(b.Due(lanes, storage.DueCursor{}, 500, 1<<20))},
-		ask{"the read of keys that wait", run(b.BlockedKeys(lanes, 1000))},
-		ask{"the question whether keys wait", run(b.BlockedAmong([]storage.LaneKey{{Lane: 1, Key: "k"}}))},
-		ask{"the mark of what is delivered to some sinks", func() {
+		ask{"the read of single held messages", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, true))},
+		ask{"the read of due messages", run(b.Due(lanes, storage.DueCursor{}, 500, 1<<20))},
+		ask{"the read of blocked keys", run(b.BlockedKeys(lanes, 1000))},
+		ask{"the query for blocked keys among given keys", run(b.BlockedAmong([]storage.LaneKey{{Lane: 1, Key: "k"}}))},
+		ask{"the settlement of messages delivered to some sinks", func() {
 			parted := []storage.Settlement{{ID: 65, Lane: 1, MessageID: id, Fence: 1, State: storage.StateDone, For: "a", Left: "b"}}
 			_ = backend.InTx(ctx, db, nil, nil, func(tx *sql.Tx) error {
 				_, err := b.SettleParts(ctx, tx, "r", true, parted)
 				return err
 			})
 		}},
-		ask{"the mark of what is delivered", settle(storage.StateDone, "", 1)},
-		ask{"the mark of what waits", settle(storage.StateRetry, "", 1)})
+		ask{"the settlement of delivered messages", settle(storage.StateDone, "", 1)},
+		ask{"the settlement of retries", settle(storage.StateRetry, "", 1)})
 }
 
 // checkPlans gets the database's plan for each statement of asks, and reports plans that read a whole table.
@@ -371,7 +371,7 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 			}
 			plans++
 			found, err := explainer.Explain(ctx, query)
-			if err != nil && ctx.Err() == nil && !s.dialect.Denied(err) { // the finding about rights reports what is denied
+			if err != nil && ctx.Err() == nil && !s.dialect.Denied(err) { // the finding "rights" reports what is denied
 				found = err.Error()
 			}
 			if found == "" {

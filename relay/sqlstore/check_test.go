@@ -248,11 +248,11 @@ func TestCheckReportsWrongMarks(t *testing.T) {
 			t.Errorf("before the first relay: %s", found)
 		}
 		mark(2)
-		if found := detail(); !strings.Contains(found, "wait where nothing is expected") {
+		if found := detail(); !strings.Contains(found, "wait below the marks") {
 			t.Errorf("two messages wait below the marks: %q", found)
 		}
 		mark(1_000_000)
-		if found := detail(); !strings.Contains(found, "ids began anew") {
+		if found := detail(); !strings.Contains(found, "the id sequence was reset: lane") {
 			t.Errorf("the marks are above all ids: %q", found)
 		}
 	})

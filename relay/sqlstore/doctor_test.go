@@ -39,7 +39,7 @@ func TestCheckNamesMissingColumnsAndTables(t *testing.T) {
 func TestCheckReportsANewerSchema(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
-		table.wantFound(t, table.DB, storage.ByLanes, "schema", "newer", "version 99", "use the release that made it")
+		table.wantFound(t, table.DB, storage.ByLanes, "schema", "newer", "version 99", "use the release that created the schema")
 		exec(t, table.DB, "UPDATE outbox_settings SET value = '0' WHERE name = 'schema'")
 		table.wantFound(t, table.DB, storage.ByLanes, "schema", "version 0", "rowrelay migrate up")
 	})
@@ -91,7 +91,7 @@ func TestCheckReportsThatThePurgeIsBehind(t *testing.T) {
 		if found.OK || !strings.Contains(found.Detail, "deleting is behind") || !strings.Contains(found.Hint, "rowrelay status") {
 			t.Errorf("found %+v", found)
 		}
-		_, statement, _ := strings.Cut(found.Hint, "nothing is left: ")
+		_, statement, _ := strings.Cut(found.Hint, "until it deletes nothing: ")
 		exec(t, table.DB, statement)
 		if found := store.CheckRetention(t.Context(), 24*time.Hour); !found.OK {
 			t.Errorf("after the statement of the hint: %+v", found)

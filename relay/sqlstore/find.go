@@ -14,22 +14,23 @@ import (
 )
 
 // Finding messages by their ids. Pending and delivered rows have no index on message ids, because it would make each write more
-// expensive. But most message ids begin with a time: UUIDs of version 7, which a Writer makes, and of version 1, which MySQL makes. Row
-// ids are assigned in the order of time, or nearly so. So a binary search finds the row ids of that time, and the message is among
-// these rows.
+// expensive. But most message ids contain the time when they were made: UUIDs of version 7, which a Writer makes, and of version 1,
+// which MySQL makes. Row ids are assigned in the order of time, or nearly so. So a binary search finds the ids of the rows that were
+// written at the time in a message's id, and the message is among these rows.
 //
 // A message may have several rows: copies of a replay, and rows that were written twice. These have higher ids than the first one. So
-// Find also searches the later rows, in short steps, up to the end of the table or a time limit. If a message's id has no time, Find
-// searches all rows. If the id was made long before the row, Find searches the rows since that time, or all rows without a time limit.
+// Find also searches the later rows, in short steps, up to the end of the table or a time limit. If a message's id contains no time,
+// Find searches all rows. If the id was made long before the row was written, Find searches the rows written since the id was made;
+// without a time limit, it searches all rows.
 
-// narrowed is the maximum number of message ids for which Find uses their times. With more ids it searches all rows.
+// narrowed is the maximum number of message ids for which Find uses their times. For more ids it searches all rows.
 const narrowed = 10
 
-// around has the distances from the time of a message's id within which Find searches, one after the other.
+// around has the distances from the time in a message's id within which Find searches. It tries them in this order.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
-// The first step examines firstStep ids. Later steps examine more, at most mostStep, as long as a step takes less than stepTime.
-// With a million ids in one step, PostgreSQL would read a table of three million delivered rows instead of its index, which takes a second.
+// The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. For a
+// step of a million ids, PostgreSQL would read a table of three million delivered rows instead of its index, which takes a second.
 const (
 	firstStep = 5_000
 	mostStep  = 100_000
@@ -78,7 +79,8 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		found.Infos = append(found.Infos, infos...)
 	}
 	filter.RowIDs = nil
-	// An id without a time leaves the search where it began: then the walk advances it, even if other messages are found.
+	// Walk over the later rows if nothing was found or time remains. Also do so if found.Until is still where the search began, because
+	// an id contains no time: otherwise the next call would begin there again.
 	if len(found.Infos) == 0 || found.Until <= filter.AfterID || deadline.IsZero() || time.Now().Before(deadline) {
 		filter.AfterID = found.Until
 		infos, until, err := s.walk(ctx, filter, found.Last, deadline)
@@ -87,22 +89,22 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		}
 		found.Infos, found.Until = append(found.Infos, infos...), until
 	}
-	// The walk may return rows again that were found by their times or by their row ids.
+	// The walk may return rows that were already found by the time in the message id or by their row ids.
 	order := func(a, b storage.Info) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Message.ID, b.Message.ID), strings.Compare(string(a.State), string(b.State)), strings.Compare(a.Sinks, b.Sinks))
 	}
 	slices.SortFunc(found.Infos, order)
 	found.Infos = slices.CompactFunc(found.Infos, func(a, b storage.Info) bool { return order(a, b) == 0 })
-	if len(found.Infos) >= filter.Limit { // the limit may have cut matches off, which a caller finds after the last one
+	if len(found.Infos) >= filter.Limit { // the limit may have cut matches off: the caller finds them by searching above the last id
 		found.Infos = found.Infos[:filter.Limit]
 		found.Until = min(found.Until, found.Infos[filter.Limit-1].ID)
 	}
 	return found, err
 }
 
-// findByTime returns the rows of a message that were written around the time of its id, and the id after which the caller
-// continues the search. If it finds none, the caller continues at the start of the widest of these times, because no row is
-// written before its id is made. Without a deadline the caller has time for all rows, and continues at the filter's AfterID.
+// findByTime returns the rows of a message that were written around the time in its id, and the id after which the caller
+// continues the search. If findByTime finds no row, the caller continues at the beginning of the widest time range that was
+// searched, because no row is written before its id is made. Without a deadline the caller continues at the filter's AfterID.
 func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string, highest int64, deadline time.Time) (found []storage.Info, from int64, err error) {
 	made, known := timeOf(id)
 	if !known {
@@ -130,9 +132,9 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 	return nil, filter.AfterID, nil
 }
 
-// walk lists the messages with ids above the filter's AfterID and up to until, in steps. It returns the id up to which it
-// has examined the rows: until, or a lower id if it has found filter.Limit messages or the deadline has passed. It makes at
-// least one step.
+// walk lists, in steps, the messages whose ids are above the filter's AfterID and at most the argument until. It returns the id
+// up to which it has examined the rows. This id is below the argument until if walk has found filter.Limit messages or if the
+// deadline has passed. walk makes at least one step.
 func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, deadline time.Time) (found []storage.Info, looked int64, err error) {
 	step := int64(firstStep)
 	looked = filter.AfterID
@@ -165,7 +167,7 @@ func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, de
 	return found, looked, nil
 }
 
-// lookedUntil returns the id up to which a step has examined the rows. A list that reached MaxBytes ends with its last row.
+// lookedUntil returns the id up to which a step has examined the rows. If the list reached MaxBytes, that is the id of its last row.
 func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 	bytes := 0
 	for i := range found {
@@ -177,8 +179,9 @@ func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 	return filter.UntilID
 }
 
-// writtenAt finds two hot or done rows by a binary search, and returns their ids: the last row that was written
-// before the time, or 0, and the first row that was written at that time or later, or highest.
+// writtenAt finds two hot or done rows by a binary search. It returns the id of the last row that was written before
+// a time, or 0 if it finds none, and the id of the first row that was written at that time or later, or the argument
+// highest if it finds none.
 func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
 	first = highest
 	query := backend.Query{SQL: s.capabilities.Queries.WrittenFrom.SQL, Args: make([]any, len(s.capabilities.Queries.WrittenFrom.Args))}
@@ -212,7 +215,7 @@ func timeOf(id string) (time.Time, bool) {
 	switch raw[6] >> 4 {
 	case 7:
 		return time.UnixMilli(int64(binary.BigEndian.Uint64(raw[:8]) >> 16)), true
-	case 1: // in tenths of a microsecond since the Gregorian calendar began
+	case 1: // the time is in tenths of a microsecond since the Gregorian calendar began
 		ticks := int64(binary.BigEndian.Uint16(raw[6:8])&0xfff)<<48 | int64(binary.BigEndian.Uint16(raw[4:6]))<<32 | int64(binary.BigEndian.Uint32(raw[:4]))
 		return time.Date(1582, 10, 15, 0, 0, 0, 0, time.UTC).AddDate(0, 0, int(ticks/(24*36_000_000_000))).Add(time.Duration(ticks%(24*36_000_000_000)) * 100), true
 	}

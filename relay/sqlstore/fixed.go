@@ -10,15 +10,15 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// Fixed rows are rows that the tables must always have: the lanes, and rows that serve as locks. They are
-// missing after a TRUNCATE, or in a copy of the tables without rows. Messages of a missing lane would never
-// be delivered.
+// Fixed rows are rows that the tables must always have: the lanes, and rows that serve as locks. After a
+// TRUNCATE, or in tables that were copied without rows, they are missing. Messages of a missing lane would
+// never be delivered.
 
 // fixedEach is the interval at which a relay counts the fixed rows.
 const fixedEach = 30 * time.Second
 
 // missingRows describes the missing fixed rows, and returns the statements that restore them. It skips tables
-// that this user may not read: a relay, for example, doesn't need the right to read the locks of keys.
+// that this user may not read: a relay, for example, doesn't need the privilege to read the locks of keys.
 func (s *Store) missingRows(ctx context.Context) (missing string, fill []backend.Query, err error) {
 	var all []string
 	for _, rows := range s.dialect.FixedRows(s.table) {
@@ -35,8 +35,8 @@ func (s *Store) missingRows(ctx context.Context) (missing string, fill []backend
 	return strings.Join(all, ", "), fill, nil
 }
 
-// count runs a query in a transaction and ends the transaction. Without this, a transaction would stay open
-// if the session has autocommit off.
+// count runs a query in a transaction and ends the transaction. Otherwise a session without autocommit would
+// leave a transaction open.
 func (s *Store) count(ctx context.Context, query backend.Query) (count int, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -62,8 +62,8 @@ func (s *Store) restoreRows(ctx context.Context) error {
 	return nil
 }
 
-// restoreLanes restores fixed rows before the trial, which locks the row of a lane. It ignores an error of the
-// count, because later statements of Open return that error again.
+// restoreLanes restores fixed rows before the trial of Open, which locks the row of a lane. If the rows can't be
+// counted, it ignores the error, because later statements of Open return the same error.
 func (s *Store) restoreLanes(ctx context.Context) error {
 	if missing, _, err := s.missingRows(ctx); err != nil || missing == "" || s.options.Operator {
 		return nil
@@ -71,8 +71,8 @@ func (s *Store) restoreLanes(ctx context.Context) error {
 	return s.restoreRows(ctx)
 }
 
-// keepRows restores the fixed rows of a running relay, once in fixedEach. It also fails if row-level security
-// may hide rows from the relay.
+// keepRows restores the fixed rows while a relay runs, at most once in fixedEach. It returns an error if row-level
+// security may hide rows from the relay.
 func (s *Store) keepRows(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(time.Unix(0, s.rowsCounted.Load())) < fixedEach {
@@ -99,8 +99,8 @@ func (s *Store) checkFixedRows(ctx context.Context) Finding {
 	return Finding{Name: "rows", OK: true, Detail: "all lane and lock rows exist"}
 }
 
-// refuseRowSecurity returns an error if policies may hide rows from this user: a relay would never deliver
-// hidden rows, and a drain would end although hidden rows remain.
+// refuseRowSecurity returns an error if policies may hide rows from this user. A relay would never deliver
+// hidden rows, and a drain would end while hidden rows remain.
 func (s *Store) refuseRowSecurity(ctx context.Context) error {
 	query := s.capabilities.Queries.RowSecurity
 	if query.SQL == "" {
@@ -122,7 +122,7 @@ func (s *Store) checkRowSecurity(ctx context.Context) Finding {
 	return Finding{Name: "row security", OK: true, Detail: "hides no rows from this user"}
 }
 
-// rememberFile records the file of the database, if the database is a file.
+// rememberFile records the database's file, if the database is a file.
 func (s *Store) rememberFile(ctx context.Context) (err error) {
 	if query := s.capabilities.Queries.File; query.SQL != "" {
 		if err := backend.One(ctx, s.db, query, &s.path); err != nil {

@@ -18,32 +18,33 @@ import (
 // below rows that were read long ago. Therefore each page promises two things:
 //
 //   - SafeID: no row can appear at or below this id any more.
-//   - LateAfter: rows that have appeared since the previous page have higher ids than this one; negative: none has appeared.
+//   - LateAfter: every row that has appeared since the previous page has an id above this one; negative: no row has appeared.
 //
-// A frontier concludes these from the first line of each read, the ids of its rows, and the numbers of this store's own transactions. A
-// promise may be weaker than necessary, which makes relays read more rows again, and is never stronger. A read that fails changes
-// nothing, so the next page reports the same.
+// A frontier derives these promises from the first line of each read, from the ids of the read's rows, and from the numbers of this
+// store's own transactions. A promise may be weaker than the truth, which makes relays read more rows again, but is never stronger. A
+// read that fails changes nothing, so the next page makes the same promises.
 //
-// The implementations, by what a database shows:
+// The implementation depends on what the database shows:
 //
-//   - [oneWriter]: one transaction writes at a time (SQLite).
+//   - [oneWriter]: only one transaction at a time can write (SQLite).
 //   - [snapshots]: a read shows which transactions it sees (PostgreSQL).
-//   - [openTx]: the open transactions are listed periodically (MySQL, MariaDB, SQL Server, Oracle).
-//   - [timeBound]: the open transactions are not visible, because the user lacks the right to see them or because several servers
-//     write. Each is assumed to end within a set time. It is a part of openTx, since the right may be revoked at any time.
+//   - [openTx]: the store lists the open transactions periodically (MySQL, MariaDB, SQL Server, Oracle).
+//   - [timeBound]: the store can't see the open transactions, because the user lacks the privilege or because several servers write.
+//     It assumes that each transaction ends within a set time. timeBound is a part of openTx, since the privilege may be revoked at
+//     any time.
 //
-// before and wrote may be called concurrently. The other methods are called by one read at a time.
+// Callers may call before and wrote concurrently. The other methods are called only by one read at a time.
 type frontier interface {
-	// start resets the frontier before lanes are read, with the highest id that this server has assigned. Another server may have
-	// answered when the table was opened.
+	// start resets the frontier before lanes are read, because another server may have answered when the table was opened. The
+	// argument given is the highest id that this server has assigned.
 	start(server string, given int64)
 
-	// before returns what is known before a statement of this store. If the statement's transaction has a number, wrote must be
-	// called with it and the token.
+	// before returns what is known before a statement of this store. If the statement's transaction has a number, the caller must
+	// call wrote with this number and the token.
 	before() token
 	wrote(xid uint64, began token)
 
-	// prepare queries the database before a read, if the read's first line is not enough for the promises.
+	// prepare queries the database before a read, if the first line of the read is not enough to derive the promises.
 	prepare(ctx context.Context) error
 
 	// idle reports, from a read's first line, whether no row has appeared since the previous page. It is called only if the
@@ -56,16 +57,16 @@ type frontier interface {
 	// learn records an assigned id that the store has read outside a page, such as the last id.
 	learn(id int64)
 
-	// failed records that a read has failed, after which another server may answer.
+	// failed records that a read has failed. Another server may answer the next one.
 	failed()
 
-	// reset discards the evidence for the promises, so that they rest only on what is observed from now on. See FoundLate in
-	// [storage.LaneStore].
+	// reset discards everything that the promises were derived from, so that later promises rest only on later observations. See
+	// FoundLate in [storage.LaneStore].
 	reset()
 }
 
-// openFrontier chooses the implementation for the database. given is the highest id that was assigned; unordered is as in
-// [dialect.Fit].
+// openFrontier chooses the implementation for the database. The argument given is the highest id that was assigned; unordered is as
+// in [dialect.Fit].
 func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) error {
 	switch s.capabilities.Frontier {
 	case backend.OneWriter:
@@ -86,12 +87,12 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 // token has what the frontier knew when a statement began.
 type token struct {
 	given   int64 // the highest id that was assigned
-	run     int   // tokens of an earlier run are invalid
-	current bool  // the first line alone shows whether a row has appeared; see [snapshots]
+	run     int   // the frontier's count of resets; the token is invalid after another reset
+	current bool  // true if a first line alone shows whether a row has appeared; see [snapshots.before]
 }
 
-// oneWriter is the frontier of databases in which one transaction writes at a time. Ids are committed in order, so no row appears at or
-// below the last one.
+// oneWriter is the frontier of databases in which only one transaction at a time can write. Rows are committed in the order of their
+// ids, so no row appears at or below the last id.
 type oneWriter struct{}
 
 func (oneWriter) guarantee(_ context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
@@ -109,8 +110,8 @@ func (oneWriter) failed()                       {}
 func (oneWriter) reset()                        {}
 
 // snapshots is the frontier of PostgreSQL, where a read shows which transactions it sees. A writer gets its transaction's number (xid)
-// before an id, because the table declares writer_xid before id. So if the store's transaction X requested its number after the
-// store knew that the id m had been assigned, then every transaction with a number above X gets only ids above m. The pair (X, m)
+// before an id, because the table declares writer_xid before id. Let X be a transaction of the store that requested its number after
+// the store knew that the id m had been assigned. Then every transaction with a number above X gets only ids above m. The pair (X, m)
 // is a checkpoint, and
 //
 //	floor(x) = max { m : (X, m) is a checkpoint and X < x }
@@ -121,20 +122,20 @@ func (oneWriter) reset()                        {}
 //
 //   - No row can appear at or below floor(xmin(S)) any more, because every transaction that may still commit has a number of at
 //     least xmin(S).
-//   - The transactions whose rows S shows and P didn't are those that were open in P and have ended in S, and those from xmax(P) on
-//     that have ended in S. The latter may have been running when P was taken: xmax is one more than the highest number that had
-//     *ended*. No row appeared at or below the lowest of their floors.
+//   - If S shows a row that P didn't show, the row's transaction has ended in S, and either was open in P or has a number of at least
+//     xmax(P). Transactions of the second kind may already have been running when P was taken, because xmax is one more than the
+//     highest number that had *ended*. No row appeared at or below the lowest floor of these transactions.
 //
-// Snapshots don't contain numbers of subtransactions. The rows of a subtransaction become visible with its top transaction, which gets
-// its number first, because of writer_xid.
+// Snapshots don't contain numbers of subtransactions. The rows of a subtransaction become visible together with the rows of its top
+// transaction. Because of writer_xid, the top transaction gets its number before the subtransaction.
 //
-// A lane that was leased between P and S is read from its mark under S or a later snapshot, so the rows that appeared in it before S
-// are read. Rows that appear later are reported only once, by the next read. So the caller must apply LateAfter to all its lanes,
-// including those that this read didn't cover.
+// A relay reads a lane that it leased between P and S from the lane's mark, under S or a later snapshot, so it reads the rows that
+// appeared there before S. Rows that appear later are reported only once, by the next read. So the caller must apply LateAfter to all
+// its lanes, including those that this read didn't cover.
 type snapshots struct {
 	mu          sync.Mutex
 	previous    *snapshot // the snapshot of the last successful read
-	server      string    // the server of that read, and its epoch
+	server      string    // the epoch of the server that answered this read
 	run         int       // counts resets
 	given       int64     // the highest id that is known to have been assigned
 	checkpoints checkpoints
@@ -146,8 +147,8 @@ func (h *snapshots) start(server string, given int64) {
 	h.server, h.given = server, given
 }
 
-// before returns a token that is current if no id was assigned since the last checkpoint. Otherwise the next read must take a
-// number, so that the safe id rises even while nothing is settled.
+// before returns a token that is current if no id is known to have been assigned since the last checkpoint. If the token isn't current,
+// the next read must be a transaction with a number, so that the safe id rises even while nothing is settled.
 func (h *snapshots) before() token {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -155,7 +156,7 @@ func (h *snapshots) before() token {
 	return token{h.given, h.run, n > 0 && h.checkpoints[n-1].id >= h.given}
 }
 
-// wrote adds a checkpoint: the transaction xid requested its number after the token was returned.
+// wrote adds a checkpoint, because the transaction xid requested its number after before had returned the token.
 func (h *snapshots) wrote(xid uint64, began token) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -164,7 +165,7 @@ func (h *snapshots) wrote(xid uint64, began token) {
 	}
 }
 
-// idle relies on this: a row that has appeared since the previous page has an id above LateAfter and at most LastID. So no row has
+// idle relies on this fact: if a row has appeared since the previous page, its id is above LateAfter and at most LastID. So no row has
 // appeared if LateAfter is not below LastID.
 func (h *snapshots) idle(first backend.FirstLine) bool {
 	s, err := parseSnapshot(first.Snapshot)
@@ -180,8 +181,8 @@ func (h *snapshots) idle(first backend.FirstLine) bool {
 	return late < 0 || late >= first.LastID
 }
 
-// guarantee derives the promises from the read's snapshot, and keeps the snapshot. The server's name differs between runs of a server.
-// On another server, or on a restored one, the numbers can't be compared with earlier ones, so everything is discarded.
+// guarantee derives the promises from the read's snapshot, and keeps the snapshot. A server has another epoch after each restart. The
+// transaction numbers of another or a restored server can't be compared with earlier numbers, so guarantee then discards everything.
 func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -205,18 +206,18 @@ func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began 
 	return nil
 }
 
-// serverChanged reports whether this is another server than before, or a restored one.
+// serverChanged reports whether this server is another one than before, or was restored.
 func (h *snapshots) serverChanged(server string, s snapshot, given int64) bool {
 	return h.server != "" && (server != h.server || given < h.given) || h.previous != nil && s.xmax < h.previous.xmax
 }
 
-// lateAfter returns an id below all rows that appeared between the previous snapshot and this one; -1: none did.
+// lateAfter returns an id below all rows that appeared between the previous snapshot and this one, or -1 if no row appeared.
 func (h *snapshots) lateAfter(s snapshot) int64 {
 	if h.previous == nil {
 		return -1
 	}
 	lowest, ended := h.previous.xmax, s.endedFrom(h.previous.xmax)
-	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend, so the first is the lowest
+	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend, so the first transaction has the lowest floor
 		lowest, ended = h.previous.open[i], true
 	}
 	if !ended {
@@ -226,8 +227,8 @@ func (h *snapshots) lateAfter(s snapshot) int64 {
 	return late
 }
 
-// reset discards the checkpoints and keeps the previous snapshot. So the next page reports rows that have appeared since as above 0.
-// Without the snapshot it would report none, and a sweep would have to find them.
+// reset discards the checkpoints and keeps the previous snapshot. So if rows have appeared since that snapshot, the LateAfter of the next
+// page is 0. Without the snapshot, the page would report no such rows, and a sweep would have to find them.
 func (h *snapshots) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -235,7 +236,7 @@ func (h *snapshots) reset() {
 	h.run++
 }
 
-// These methods do nothing, because each first line has everything that the promises need.
+// These methods do nothing, because the promises need only the first line of each read.
 func (h *snapshots) prepare(context.Context) error { return nil }
 func (h *snapshots) learn(int64)                   {}
 func (h *snapshots) failed()                       {}
@@ -243,9 +244,9 @@ func (h *snapshots) failed()                       {}
 // snapshot is the result of PostgreSQL's pg_current_snapshot: the transactions
 // whose changes a statement saw.
 type snapshot struct {
-	xmin uint64   // all lower transactions had ended
-	xmax uint64   // one more than the highest that had ended; no change of this or a higher one was seen
-	open []uint64 // transactions from xmin on and below xmax that had not ended, ascending
+	xmin uint64   // all transactions with lower numbers had ended
+	xmax uint64   // one more than the highest number that had ended; the statement saw no change of transactions from xmax on
+	open []uint64 // the transactions that had not ended, from xmin on and below xmax, ascending
 }
 
 // parseSnapshot reads the text form, xmin:xmax:open,open,…
@@ -293,14 +294,15 @@ type checkpoint struct {
 	id  int64
 }
 
-// checkpoints are sorted by xid, and so by id. A missing checkpoint only makes a floor lower, so that more rows are read again.
+// checkpoints are sorted by xid, and therefore also by id. If a checkpoint is missing, a floor is only lower, and more rows are read
+// again.
 type checkpoints []checkpoint
 
 // maxCheckpoints is the maximum length of the list.
 const maxCheckpoints = 512
 
-// floor returns an id below every id that a transaction with this number or a higher one has written or will write; 0: unknown. It is
-// the id of the last checkpoint with a lower number. lower is the number of such checkpoints.
+// floor returns the id of the last checkpoint with a lower number than xid, and how many checkpoints have a lower number. The id is
+// below every id that a transaction with the number xid or a higher number has written or will write. It is 0 if it is unknown.
 func (c checkpoints) floor(xid uint64) (id int64, lower int) {
 	lower, _ = slices.BinarySearchFunc(c, xid, func(c checkpoint, xid uint64) int { return cmp.Compare(c.xid, xid) })
 	if lower > 0 {
@@ -312,14 +314,14 @@ func (c checkpoints) floor(xid uint64) (id int64, lower int) {
 func (c *checkpoints) add(xid uint64, id int64) {
 	floor, at := c.floor(xid)
 	if at > 0 && floor >= id {
-		return // an earlier one is stronger
+		return // an earlier checkpoint is stronger
 	}
 	end := at
 	for end < len(*c) && (*c)[end].id <= id {
-		end++ // weaker than this one
+		end++ // this checkpoint is weaker than the new one
 	}
 	list := slices.Replace(*c, at, end, checkpoint{xid, id})
-	if len(list) > maxCheckpoints { // drop every other one of the older half, so that older checkpoints are sparser
+	if len(list) > maxCheckpoints { // drop every other checkpoint of the older half
 		kept := list[:0]
 		for i, each := range list {
 			if i%2 == 0 || i >= maxCheckpoints/2 {
@@ -331,8 +333,8 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// pass returns the floor of lowest, a number below which all transactions have ended. It drops the checkpoints before the one that
-// gave the floor, because no later floor can use them.
+// pass returns the floor of the number lowest. All transactions with lower numbers have ended. pass drops the checkpoints before the
+// one whose id is the floor, because no later floor can use them.
 func (c *checkpoints) pass(lowest uint64) (floor int64) {
 	floor, at := c.floor(lowest)
 	if at > 1 {

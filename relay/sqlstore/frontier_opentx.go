@@ -17,55 +17,56 @@ import (
 // transaction's number up to a second after its id. The store periodically lists the open transactions; see
 // [backend.TransactionLister].
 //
-// Each list gets a number X. Let m be the highest id that the store knew to be assigned when the list began that was [grace] lists
-// before this one, at least a second ago. A transaction that got m or a lower id got its number within a second, so before the server
-// assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a higher number has only ids above m. And no row can
-// appear any more at or below
+// Each list has a number X. The list that was made [grace] lists earlier began at least a second ago; let m be the highest id that the
+// store knew to be assigned when that list began. A transaction that got m or a lower id got its number within a second, and so before
+// the server assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a number above X has only ids above m. And no
+// row can appear any more at or below
 //
 //	floor(the lowest open number)
 //
-// The time is measured in lists and not only by a clock, because a whole server may be suspended, and then it makes no lists.
+// The store measures the second in lists and not only by a clock, because a whole server may be suspended, and then it makes no lists.
 //
-// A row that a read shows and the previous read didn't was committed after the previous read began. So it is above the SafeID of the
-// previous read's page, and the later page reports that id as LateAfter. The caller scans above it after each page: the ids that were
-// assigned in about the last second, and all ids that were assigned since the beginning of a transaction that is still open.
+// If a read shows a row that the previous read didn't show, the row was committed after the previous read began. So the row is above the
+// SafeID of the previous read's page, and the later page reports this SafeID as LateAfter. After each page, the caller scans the ids above
+// LateAfter: ids that were assigned in about the last second, and all ids that were assigned since the beginning of the oldest transaction
+// that is still open.
 //
-// If there are at least [muchToSee] such ids, the store makes another list after the read. A transaction that was open before the previous
-// read, and is still open in this list, has shown no rows to the read, so its ids need not be scanned.
+// If there are at least [muchToSee] such ids, the store makes another list after the read. If a transaction was open before the previous
+// read and is still open in this list, the read has shown none of its rows, so its ids need not be scanned.
 type openTx struct {
 	db openTxLister
 
 	server string // the server that this state belongs to; empty before the server's first answer
 	seen   int64  // the highest id that is known to be assigned
-	lastID int64  // the same, but reset doesn't lower it
+	lastID int64  // the same as seen, but reset doesn't lower it
 	safeID int64  // no row can appear at or below this id any more
 
 	number  uint64 // the number of the last list
 	latest  *list  // the last list
-	told    known  // what was known when the previous read began; its safeID is [untold] before the first read
+	told    known  // what was known when the previous read began; before the first read, its safeID is [untold]
 	reading known  // what was known when the current read began
 
-	earlier     []int64   // the values of seen when the last lists began, at most grace of them
+	earlier     []int64   // the values of seen when the last lists began, for at most grace lists
 	noted       time.Time // when the last of these lists began
-	old         int64     // the value of seen when the list began that was grace lists before it
+	old         int64     // the value of seen when an older list began, grace lists before the last one
 	checkpoints checkpoints
 	next        time.Time // the earliest time of the next list
-	vain        int       // consecutive lists that were unusable
+	vain        int       // the number of consecutive lists that were unusable
 	silent      time.Time // when lists became unusable, or when the last warning was given
-	doubted     bool      // another server may answer now; the next list shows whether it does
-	warning     string    // a warning for operators
+	doubted     bool      // whether another server may answer now; the next list shows whether it does
+	warning     string    // a warning for operators, which the next page returns
 	listed      time.Time // when the last list began
 
-	bound *timeBound // used if lists are impossible
+	bound *timeBound // determines safeID if lists are impossible; otherwise nil
 }
 
-// openTxLister is the database of an [openTx].
+// openTxLister has what an [openTx] needs to query the database.
 type openTxLister struct {
 	backend backend.TransactionLister
 	lastID  func(context.Context) (int64, error)
-	dialect dialect.Dialect // for its errors
+	dialect dialect.Dialect // classifies errors
 	table   dialect.Table
-	longest time.Duration // maximum time that a transaction stays open, if transactions cannot be listed
+	longest time.Duration // how long a transaction may stay open, if transactions cannot be listed
 }
 
 // known is what was known when a read began.
@@ -74,39 +75,39 @@ type known struct {
 	list   *list
 }
 
-// list contains the open transactions. All other transactions have higher ids than id, or had ended.
+// list has the numbers of the open transactions. Each other transaction had ended, or has only ids above the field id.
 type list struct {
 	id   int64
 	open []uint64 // ascending
-	held []uint64 // those whose rows were not visible yet, ascending
-	all  bool     // open is complete; otherwise it has only the lowest number
+	held []uint64 // the open transactions whose rows were not visible yet, ascending
+	all  bool     // whether open is complete; otherwise it has only the lowest number
 }
 
 const (
 	untold = -1
 
-	// grace is how many lists older an id must be than the list that makes a checkpoint of it. Together with listEvery this is the
-	// second that [backend.TransactionLister] describes.
+	// A list makes a checkpoint of the highest id that was known grace lists earlier. Together, grace and listEvery are the second
+	// that [backend.TransactionLister] describes.
 	grace     = 4
 	listEvery = 250 * time.Millisecond
 
 	// listAgain is the pause between two lists of one read.
 	listAgain = 120 * time.Millisecond
 
-	// muchToSee is the number of ids from which another list is worth while. Scanning this number takes about 20 ms if the rows were
-	// deleted and the server has not purged them yet.
+	// muchToSee is the number of ids to scan for which another list is worthwhile. Scanning so many ids takes about 20 ms if their rows
+	// were deleted and the server has not purged them yet.
 	muchToSee = 100_000
 
-	// vainlyEvery limits the pause after unusable lists: at most half of vainlyEvery, plus a random part of listEvery. The lists of
-	// several relays can make each other unusable.
+	// vainlyEvery limits the pause after an unusable list to half of vainlyEvery, plus a random part of listEvery. The pause is
+	// random because the lists of several relays can make each other unusable.
 	vainlyEvery = 2 * time.Second
 
-	// silence is how long lists must be unusable before each warning.
+	// silence is how long lists must have been unusable before each warning.
 	silence = 30 * time.Second
 
 	// A check makes up to checkTries lists, because the lists of other relays may make some of them unusable.
 	checkTries = 10
-	checkPause = 400 * time.Millisecond // maximum of the random pause between them
+	checkPause = 400 * time.Millisecond // maximum of the random pause between these lists
 )
 
 // newOpenTx returns a frontier that begins with the highest assigned id.
@@ -114,8 +115,8 @@ func newOpenTx(lastID int64, now time.Time) *openTx {
 	return &openTx{seen: lastID, lastID: lastID, told: known{safeID: untold}, earlier: []int64{lastID}, noted: now, next: now.Add(listEvery)}
 }
 
-// open makes the first list, which shows whether lists are possible. If the user may not see transactions, which is reported as a
-// finding, or if unordered is true, ids become final after a set time instead.
+// open makes the first list, which shows whether lists are possible. If the user may not see transactions, open reports this as a
+// finding. In this case, or if unordered is true, ids become final after a set time instead.
 func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) error {
 	if unordered {
 		o.bound = &timeBound{longest: o.db.longest}
@@ -132,7 +133,7 @@ func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) 
 	return nil
 }
 
-// hides reports whether the error means that the user may not see transactions. Some databases then report that the view doesn't exist.
+// hides reports whether the error means that the user may not see transactions. Some databases report this as a missing view.
 func (db *openTxLister) hides(err error) bool {
 	return db.dialect.Denied(err) || db.dialect.Missing(err)
 }
@@ -145,7 +146,7 @@ func (db *openTxLister) unseen(err error) Finding {
 	}
 }
 
-// prepare makes a list if one is due and could show that more ids are final. For an idle table it makes none.
+// prepare makes a list if one is due and could show that more ids are final. For an idle table it makes no list.
 func (o *openTx) prepare(ctx context.Context) error {
 	if o.lost() {
 		lastID, err := o.db.lastID(ctx)
@@ -163,7 +164,7 @@ func (o *openTx) prepare(ctx context.Context) error {
 	return nil
 }
 
-// guarantee first makes another list, if that is worth while.
+// guarantee first makes another list, if this is worthwhile.
 func (o *openTx) guarantee(ctx context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
 	for i := range page.Rows {
 		o.learn(page.Rows[i].ID)
@@ -206,8 +207,8 @@ func (o *openTx) list(ctx context.Context) error {
 	return nil
 }
 
-// tells reports, for a check, whether lists are usable. After an error other than Busy it returns true, because other checks report
-// that error.
+// tells reports, for a check, whether lists are usable. If a list fails, and not because the database is busy, tells returns true,
+// because other checks report the error.
 func (db *openTxLister) tells(ctx context.Context) bool {
 	for range checkTries {
 		saw, err := db.backend.ListOpen(ctx, rand.Text())
@@ -231,16 +232,16 @@ func (o *openTx) idle(backend.FirstLine) bool { return false }
 // learn records an assigned id.
 func (o *openTx) learn(id int64) { o.seen, o.lastID = max(o.seen, id), max(o.lastID, id) }
 
-// failed records that a read failed, after which the server may have been restarted or restored.
+// failed records that a read failed. The server may have been restarted or restored.
 func (o *openTx) failed() { o.doubted = true }
 
-// due reports whether to make a list now. None is due while it could show nothing new.
+// due reports whether to make a list now. No list is due while it could show nothing new.
 func (o *openTx) due(now time.Time) bool {
 	return (o.seen > o.safeID || o.doubted) && !now.Before(o.next)
 }
 
-// begin begins a list, and returns the id for which its number will be a checkpoint; 0: it is too early for one. Lists in quick
-// succession count as one.
+// begin begins a list, and returns the id for which the list's number will make a checkpoint, or 0 if it is too early for a
+// checkpoint. Lists in quick succession count as one.
 func (o *openTx) begin(now time.Time) (id int64) {
 	o.next, o.listed = now.Add(listEvery), now
 	if now.Sub(o.noted) < listEvery {
@@ -254,7 +255,7 @@ func (o *openTx) begin(now time.Time) (id int64) {
 	return o.old
 }
 
-// end processes a list. The id is the one that begin returned.
+// end processes a list. The argument id is what begin returned.
 func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 	if o.serverChanged(saw.Server) || saw.Number != 0 && saw.Number < o.number {
 		o.restart(saw.Server)
@@ -291,7 +292,8 @@ var silenced = Finding{
 		" or for producers that write values into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
 }
 
-// serverChanged reports whether this is another server than before. It keeps the first name; an empty name counts as unchanged.
+// serverChanged reports whether the server is another one than before. It stores the first name that it gets. An empty name counts as
+// unchanged.
 func (o *openTx) serverChanged(server string) bool {
 	if o.server == "" {
 		o.server = server
@@ -308,10 +310,10 @@ func (o *openTx) restart(server string) {
 	*o = openTx{db: o.db, server: server, bound: bound}
 }
 
-// lost reports whether the highest assigned id is unknown, after a restart.
+// lost reports whether the highest assigned id is unknown, as it is after a call of restart.
 func (o *openTx) lost() bool { return len(o.earlier) == 0 }
 
-// found restarts the frontier with the highest assigned id.
+// found gives a restarted frontier the highest assigned id.
 func (o *openTx) found(lastID int64, now time.Time) {
 	o.learn(lastID)
 	o.earlier, o.noted = []int64{o.seen}, now
@@ -337,7 +339,7 @@ func (o *openTx) begins(now time.Time) {
 	o.reading = known{o.safeID, o.latest}
 }
 
-// again reports whether another list after the current read is worth while, and the pause before it.
+// again reports whether another list after the current read is worthwhile, and returns the pause before it.
 func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 	if o.bound != nil || o.told.list == nil || !o.told.list.all || o.told.list.id-o.told.safeID < muchToSee {
 		return 0, false
@@ -345,8 +347,8 @@ func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 	return o.listed.Add(listAgain).Sub(now), true
 }
 
-// page returns the promises of a page, after a successful read. If afterwards isn't nil, it is a list that was made after the read: a
-// transaction that was open when the previous read began, and whose rows are not visible in afterwards either, has not appeared.
+// page returns the promises of a page, after a successful read. If afterwards isn't nil, it is a list that was made after the read. If a
+// transaction was open when the previous read began, and its rows were still not visible in this list, the read has shown none of them.
 func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64) {
 	if o.serverChanged(server) {
 		o.restart(server)
@@ -366,14 +368,14 @@ func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64)
 	return lateAfter, o.told.safeID
 }
 
-// timeBound decides which ids are final if open transactions can't be listed: those that were assigned longer ago than the longest
-// transaction stays open, according to the configuration. A sweep finds the rows of a longer transaction, but not in order.
+// timeBound decides which ids are final if open transactions can't be listed: an id is final if it was assigned longer ago than the
+// configured maximum time for which a transaction stays open. A sweep finds the rows of a longer transaction, but not in order.
 type timeBound struct {
-	longest time.Duration // the maximum time that a transaction stays open
+	longest time.Duration // the maximum time for which a transaction stays open
 	steps   []step
 }
 
-// step records the highest id that was known to be assigned at a time.
+// step records a time and the highest id that was known to be assigned then.
 type step struct {
 	at time.Time
 	id int64
@@ -382,8 +384,8 @@ type step struct {
 // boundSteps is the approximate number of steps that cover the longest transaction.
 const boundSteps = 64
 
-// passed records the highest assigned id, and returns the highest id that has become final, or 0. It measures time with the monotonic
-// clock.
+// passed records the highest assigned id, and returns the highest id that has become final, or 0 if no further id has. It measures time
+// with the monotonic clock.
 func (t *timeBound) passed(lastID int64, now time.Time) (safeID int64) {
 	old := 0
 	for old < len(t.steps) && now.Sub(t.steps[old].at) >= t.longest {

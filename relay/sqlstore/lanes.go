@@ -19,7 +19,7 @@ import (
 // and journals.
 
 // SetClaimMode implements [storage.Store]. It creates the indexes that claiming by rows
-// needs, or drops them for claiming by lanes.
+// needs, or drops them if the mode is claiming by lanes.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	if err := s.notMade(); err != nil {
 		return err
@@ -30,18 +30,18 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 			var setting string
 			err := backend.All(ctx, s.db, order, func() { wrong = append(wrong, setting) }, &setting)
 			if err == nil && len(wrong) > 0 {
-				err = fmt.Errorf("the sequence of the ids has %s, with which a message could be passed over for good: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, and GRANT SELECT on it, or claim by rows", strings.Join(wrong, ", "))
+				err = fmt.Errorf("the sequence of the ids has %s, with which a message might never be delivered: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, and GRANT SELECT on it, or claim by rows", strings.Join(wrong, ", "))
 			}
 			if err != nil {
 				return fmt.Errorf("begin claiming by lanes on table %s: %w", s.table, err)
 			}
 		}
 		// Start the frontier with the server that answers reads now, because another server may
-		// have answered Open. If yet another server answers lastID, the epoch of the first page
-		// shows this.
+		// have answered Open. If yet another server answers lastID, the first page has another
+		// epoch.
 		first, err := s.backend.Read(ctx, backend.Read{}, nil)
 		if err != nil {
-			return fmt.Errorf("begin claiming by lanes on table %s: read the server's epoch (of the primary, as no standby will do): %w", s.table, err)
+			return fmt.Errorf("begin claiming by lanes on table %s: read the server's epoch (only the primary has one): %w", s.table, err)
 		}
 		given, err := s.lastID(ctx)
 		if err != nil {
@@ -50,10 +50,10 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		s.frontier.start(first.Server, given)
 	}
 
-	// A change of the mode takes an exclusive lock, which may wait long for claims, because
-	// they share the lock. So first read the mode, and change it only if it differs. If the
-	// mode changes in between, the first heartbeat fails.
-	same, err := try(ctx, s, "look at the way of claiming of table", func() (bool, error) {
+	// To change the mode, the backend needs an exclusive lock. It may have to wait long for it,
+	// because claims share this lock. So first read the mode, and change it only if it differs.
+	// If another relay changes the mode in between, the first heartbeat fails.
+	same, err := try(ctx, s, "read the claim mode of table", func() (bool, error) {
 		var stored storage.Claim
 		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored); err != nil {
 			return false, err
@@ -65,14 +65,14 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	if err != nil || same {
 		return err
 	}
-	_, err = write(ctx, s, "set the way of claiming to "+string(claim)+" on table", func() (any, uint64, error) {
+	_, err = write(ctx, s, "set the claim mode to "+string(claim)+" on table", func() (any, uint64, error) {
 		return nil, 0, s.backend.SetClaimMode(ctx, claim)
 	})
 	return err
 }
 
-// Heartbeat implements [storage.Store]. It fails with storage.ErrOtherClaim if the claim
-// mode was changed.
+// Heartbeat implements [storage.Store]. It fails with storage.ErrOtherClaim if the table's
+// claim mode is no longer this relay's.
 func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 	return write(ctx, s, "send a heartbeat to table", func() (members storage.Members, xid uint64, err error) {
 		if err := s.keepRows(ctx); err != nil {
@@ -97,8 +97,8 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 	})
 }
 
-// Living returns the living relays, by name, and the table's claim mode, which is empty before the first relay. Unlike
-// Status, it counts no rows.
+// Living returns the living relays, by name, and the table's claim mode, which is empty until the first relay has started.
+// Unlike Status, it counts no rows.
 func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []storage.Member, err error) {
 	relays, err = try(ctx, s, "read the living relays of table", func() ([]storage.Member, error) {
 		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &claim); err != nil {
@@ -124,7 +124,7 @@ func (s *Store) FenceRelay(ctx context.Context, name string, claim storage.Claim
 	if claim == storage.ByRows {
 		ending = "end claims"
 	}
-	_, err := write(ctx, s, "end what a dead relay has of table", func() (any, uint64, error) {
+	_, err := write(ctx, s, "end the leases or claims of a dead relay on table", func() (any, uint64, error) {
 		queries := []backend.Query{s.capabilities.Statements.Query(ending, name), s.capabilities.Statements.Query("deregister", name)}
 		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, queries, nil)
 	})
@@ -155,10 +155,10 @@ func (s *Store) Release(ctx context.Context, name string, renewals []storage.Ren
 	return err
 }
 
-// renew applies a change to the leases, in one call for each epoch of their marks, and
-// returns the leases that are still valid. The marks have several epochs only after
-// another server has answered. Each call has its leases in the order of lanes, so that
-// concurrent changes lock in the same order.
+// renew applies a change to the leases, with one call of the backend for each epoch of
+// their marks, and returns the leases that are still valid. The epochs of the marks differ
+// only after another server has answered. The leases of each call are in the order of
+// lanes, so that concurrent changes lock lanes in the same order.
 func (s *Store) renew(ctx context.Context, change backend.LeaseChange, renewals []storage.Renewal) (held []storage.Lease, err error) {
 	byEpoch := map[string][]backend.Lease{}
 	for _, renewal := range renewals {

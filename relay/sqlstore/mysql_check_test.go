@@ -44,7 +44,7 @@ func TestMySQLOpenReportsAnIDThatIsTooHigh(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		exec(t, m.DB, "INSERT INTO outbox (topic) VALUES ('t')")
 		exec(t, m.DB, "INSERT INTO outbox (id, topic) VALUES (9223372036854775808, 't')")
-		const remedy = "set the table's AUTO_INCREMENT back"
+		const remedy = "reset the table's AUTO_INCREMENT"
 		if _, err := sqlstore.Open(t.Context(), m.DB, m.dialect, sqlstore.Options{}); err == nil || !strings.Contains(err.Error(), remedy) {
 			t.Errorf("open: %v, want an error that names the remedy", err)
 		}

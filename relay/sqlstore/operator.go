@@ -20,9 +20,9 @@ const (
 	changeStep = 1000 // maximum rows of one change
 )
 
-// Status implements [storage.Operator]. It counts up to 50,000 rows of each kind. For more pending or
-// done rows, it returns an estimate: the server's own on PostgreSQL and SQL Server, and the span of
-// the ids elsewhere. For more scheduled, retry or parked rows, it returns a lower bound.
+// Status implements [storage.Operator]. It counts up to 50,000 rows of each kind. If there are more pending
+// or done rows, it returns an estimate, which is the server's own on PostgreSQL and SQL Server, and the
+// span of the ids elsewhere. If there are more scheduled, retry or parked rows, it returns a lower bound.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {
 	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
 		status, err := backend.ReadStatus(ctx, s.db, s.capabilities)
@@ -160,7 +160,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 	return err
 }
 
-// byRows reports whether the table is claimed by rows. Then no message waits for another message of
+// byRows reports whether the table is claimed by rows. If it is, no message waits for another message of
 // its key, and no relay carries out a skip or a discard of a retry.
 func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 	return try(ctx, s, what, func() (bool, error) {
@@ -170,8 +170,8 @@ func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 	})
 }
 
-// changeParked changes all rows that the filter selects, in steps of changeStep. It returns the number of
-// changed rows, even with an error. Only changes that redirect rows have a sink.
+// changeParked changes all rows that the filter selects, at most changeStep in one step. It returns the number
+// of changed rows, even with an error. The argument sink is empty unless the change redirects rows.
 func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange, sink string) (changed int, err error) {
 	if filter.State != "" && filter.State != change.State() {
 		return 0, nil

@@ -14,21 +14,21 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Reading. Read returns a page: the pending rows above a position of each lane, in the order of ids within the lane and without gaps,
-// and the promises of the [frontier] about rows that may still appear. Scan walks over rows that were read before, and returns
-// the rows that the caller wants. Due returns deferred rows that are due. BlockedKeys returns the blocked keys of some lanes, and
-// BlockedAmong returns which of the given keys are blocked.
+// Reading. Read returns a page: for each lane, all pending rows above a position in the order of their ids, up to the page's limits;
+// and the promises of the [frontier] about rows that may still appear. Scan reads ranges of ids again, and returns the rows that
+// the caller selects. Due returns deferred rows that are due. BlockedKeys returns the blocked keys of some lanes, and BlockedAmong
+// returns the blocked keys among given ones.
 
-// Read implements [storage.LaneStore]. The row that crosses MaxBytes is still returned.
+// Read implements [storage.LaneStore]. The row with which the payloads reach MaxBytes is still returned.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	if err := s.notMade(); err != nil {
 		return page, err
 	}
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		page, err := s.page(ctx, request)
-		// Query the last id if a position lies above it: another relay has read up to there, or the id sequence was reset. A frontier
-		// of open transactions knows only the ids of rows that it has read. With such a frontier, also query the last id if a position
-		// was read to its end and its Until lies above the last id.
+		// Query the last id if a position is above the page's last id: another relay has read up to this position, or the id sequence
+		// was reset. A frontier of open transactions knows only the ids of rows that it has read. With such a frontier, also query the
+		// last id if the positions were read to their ends and the Until of one is above the page's last id.
 		unknown := s.capabilities.Frontier == backend.OpenTransactions && !page.More
 		if err == nil && slices.ContainsFunc(request.Positions, func(p storage.Position) bool {
 			return p.After > page.LastID || unknown && p.Until > page.LastID
@@ -52,33 +52,33 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	s.readFrom = page.Epoch
 	if closed := s.db.Stats().MaxIdleClosed - s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
 		s.pool.told = true
-		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and reopens them; keep them with db.SetMaxIdleConns(%d), unless it is of stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)
+		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and reopens them; keep them with db.SetMaxIdleConns(%d), unless the pool is from stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)
 	}
 	return page, nil
 }
 
 // poolWatch warns once if the pool keeps closing connections that are soon needed again. By default database/sql keeps only two idle
-// connections, so a relay's other connections are closed and reopened all the time. Connecting is the most expensive thing that
-// a relay does.
+// connections, so it closes and reopens a relay's other connections all the time. Connecting is the most expensive operation of a
+// relay.
 type poolWatch struct {
-	before int64 // connections that were closed before the store was opened
-	told   bool
+	before int64 // the number of idle connections that the pool had closed before the store was opened
+	told   bool  // whether the warning was given
 }
 
 const (
-	wasteful        = 100 // how many idle connections must be closed before the warning
+	wasteful        = 100 // how many idle connections the pool must have closed before the warning
 	idleConnections = 8   // the number that the warning recommends; see Open
 )
 
-// page reads a page. If it fails, the frontier is unchanged, and the next page reports the same.
+// page reads a page. If it fails, the frontier is unchanged, and the next page reports the same late rows.
 func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	if err := s.frontier.prepare(ctx); err != nil {
 		return page, err
 	}
 	began := s.frontier.before()
 
-	// For most reads of an idle relay the first line is enough: if the previous read found nothing up to the end of the table, and
-	// nothing has appeared since. It takes 0.15 ms on PostgreSQL 15, and an empty read of 64 lanes 0.5 ms.
+	// The first line is enough if the previous read found no row up to the end of the table and no row has appeared since. This is
+	// so for most reads of an idle relay. The first line takes 0.15 ms on PostgreSQL 15; an empty read of 64 lanes takes 0.5 ms.
 	firstLineSuffices := began.current && len(s.endOfLane) > 0
 	for _, p := range request.Positions {
 		end, known := s.endOfLane[p.Lane]
@@ -91,7 +91,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 		}
 		if nothingNew := began.current && s.frontier.idle(first); nothingNew || len(request.Positions) == 0 {
 			if !nothingNew {
-				s.endOfLane = nil // rows may have appeared, which only this page reports
+				s.endOfLane = nil // rows may have appeared, and no later page reports them
 			}
 			err = s.frontier.guarantee(ctx, first, began, &page)
 			return page, err
@@ -134,7 +134,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	return page, nil
 }
 
-// bounded returns a copy of the positions, with the highest possible Until for each position without a limit.
+// bounded returns a copy of the positions. In the copy, positions without an Until have the highest possible one.
 func bounded(positions []storage.Position) []storage.Position {
 	positions = slices.Clone(positions)
 	for i := range positions {
@@ -145,7 +145,7 @@ func bounded(positions []storage.Position) []storage.Position {
 	return positions
 }
 
-// reading collects rows up to its limits.
+// reading collects the rows of a page, up to the page's limits.
 type reading struct {
 	rows            []storage.Row
 	limit, maxBytes int
@@ -153,21 +153,21 @@ type reading struct {
 	expected        int  // the estimated number of rows
 	share           int  // maximum rows of one position; 0: no limit
 	asked           int  // the row limit of the statement
-	leftOut         bool // rows may have been left out, because of a limit or a share
-	byID            bool // the rows are ordered by id, across lanes
+	leftOut         bool // whether rows may have been left out because of a limit or a share
+	byID            bool // whether the rows of all lanes together are ordered by id
 
 	positions []storage.Position
 	at        int   // the index of the position of the last row
 	after     int64 // the id of the last row
-	count     int   // how many rows of that position were read
+	count     int   // how many rows were read at this position
 }
 
 func (r *reading) full() bool { return len(r.rows) >= r.limit || r.bytes >= r.maxBytes }
 
-var errOrder = errors.New("the rows came out of order; please report this with the database's version")
+var errOrder = errors.New("the database returned the rows out of order; please report this with the database's version")
 
-// take adds the next row. It checks the order of the rows, which depends on the statement's plan: rows that arrived out of order would
-// be lost.
+// take adds the next row. It checks the order of the rows, because the order depends on the statement's plan, and a row that arrived
+// out of order would be lost.
 func (r *reading) take(row storage.Row) (more bool, err error) {
 	follows := func(p storage.Position) bool {
 		return p.Lane == row.Lane && row.ID > max(p.After, r.after) && row.ID <= p.Until
@@ -194,11 +194,11 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 const (
 	candidateLimit = storage.ScanTogether // maximum rows of one statement
 	pickLimit      = 500
-	scanRounded    = 50 * time.Millisecond // unit of a scan's time limit: the text contains the limit, and each new text is another statement to the server
+	scanRounded    = 50 * time.Millisecond // unit of a scan's time limit, since each new limit makes another statement for the server
 )
 
-// Scan implements [storage.LaneStore]. One statement reads the candidates, and others
-// fetch the rows that keep selects.
+// Scan implements [storage.LaneStore]. One statement reads the candidates, and other
+// statements fetch the candidates that keep selects.
 func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	if len(positions) == 0 {
 		return nil, nil, nil
@@ -221,7 +221,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(met) == candidateLimit { // return what remains after the last row
+	if len(met) == candidateLimit { // return the positions that remain after the last row
 		last := met[len(met)-1]
 		found := false
 		for _, p := range positions {
@@ -316,8 +316,8 @@ func (s *Store) Remaining(ctx context.Context, limit int, each func(*storage.Row
 	return err
 }
 
-// Due implements [storage.LaneStore]. The row that crosses maxBytes is still
-// returned.
+// Due implements [storage.LaneStore]. The row with which the payloads reach maxBytes is
+// still returned.
 func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
 	rows, err = try(ctx, s, "read the due rows of table", func() (due []storage.Row, err error) {
 		bytes := 0
@@ -339,11 +339,11 @@ func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, l
 // pageSizer determines the limits of each page's statement from the sizes of earlier
 // pages.
 //
-// Each position gets an equal share of a page, so that a page has rows of all lanes
-// that were written at about the same time.
+// Each position gets an equal share of a page, so that the rows of a page were written
+// at about the same time, whatever their lanes.
 type pageSizer struct {
-	rowSize  int // bytes of the average row's payload in the last page
-	pageSize int // rows of the last page
+	rowSize  int // average size of the payloads in the last page, in bytes
+	pageSize int // number of rows of the last page
 
 	// shareFactor is the factor by which a position's share may exceed its equal part.
 	shareFactor int
@@ -351,17 +351,18 @@ type pageSizer struct {
 
 const (
 	minRowSize    = 256     // minimum of the assumed size of a payload, in bytes
-	largeRowSize  = 1 << 20 // assumed size of a payload after a failed read, which may have taken too long because of its rows
-	manyPositions = 8       // number of positions from which a page is shared among them
+	largeRowSize  = 1 << 20 // assumed size of a payload after a failed read, since large rows may have made the read too slow
+	manyPositions = 8       // minimum number of positions among which a page is shared
 	minShare      = 16      // minimum share of a position, in rows
 )
 
-// ask returns the request for a page. number requests a transaction with a number.
+// ask returns the request for a page. If the argument number is set, it requests a
+// transaction with a number.
 //
-// If rows of the size of the last page's rows would stay far below maxBytes, the
-// database doesn't count bytes; reading.take drops rows beyond the limit.
-// Otherwise ask limits the page to about twice the rows that fit, because some
-// databases can't count bytes.
+// If the payloads would stay far below maxBytes with the last page's average size, the
+// database doesn't count bytes, and reading.take drops rows beyond maxBytes. Otherwise
+// ask limits the page to about twice the number of rows that fit, because some databases
+// can't count bytes.
 func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {

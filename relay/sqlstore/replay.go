@@ -43,8 +43,8 @@ func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage
 	return is, err
 }
 
-// Replay implements [storage.Replayer]. It first finds the messages, which may take long. Then it
-// copies the messages that still exist, in a short transaction.
+// Replay implements [storage.Replayer]. It first finds the messages, which may take long. Then, in a
+// short transaction, it copies those that still exist.
 func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is storage.Replay, copies []storage.RowID, err error) {
 	is = was
 	filter, err := selection(storage.Filter{IDs: was.IDs, Topic: was.Topic, Key: was.Key, Sink: was.Sink, AfterID: was.AfterID})
@@ -61,11 +61,11 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 		is.AfterID = row.ID
 		sameMessage := func(other backend.DeliveredRow) bool { return other.ID == row.ID && other.MessageID == row.MessageID }
 		if was.To != "" && slices.ContainsFunc(rows[:i], sameMessage) {
-			continue // another row of the message, for other sinks: the sink gets one copy
+			continue // this is another row of the message, for other sinks, and the new sink gets one copy
 		}
 		settlements = append(settlements, storage.Settlement{
 			ID: row.ID, Lane: row.Lane, MessageID: row.MessageID, Sinks: row.Sinks,
-			Deferred:   true, // Sinks distinguish the done rows of a message, as they do held rows
+			Deferred:   true, // so that statements compare Sinks, in which the done rows of a message differ
 			DeadLetter: &storage.Copy{MessageID: row.MessageID, Topic: row.Topic, Sinks: cmp.Or(was.To, row.Sinks), Headers: withHeader(row.Headers, storage.ReplayedHeader, was.Name)},
 		})
 	}
@@ -84,8 +84,8 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 	return is, copies, nil
 }
 
-// delivered returns the next delivered rows, and whether more exist. An id may have several rows, for
-// example because it was assigned again. delivered returns all of them, because the next call starts above that id.
+// delivered returns the next delivered rows, and whether more exist. Several rows may have the same id, for
+// example because it was assigned again. delivered returns all rows of its last id, because the next call starts above it.
 func (s *Store) delivered(ctx context.Context, filter backend.Filter, untilID int64, limit int) (rows []backend.DeliveredRow, more bool, err error) {
 	for ; ; limit *= 2 {
 		filter.Limit = limit + 1
@@ -102,7 +102,7 @@ func (s *Store) delivered(ctx context.Context, filter backend.Filter, untilID in
 }
 
 // changeReplay writes the copies, stores the replay, and adds the number of written copies to
-// is.Written. The number is lower than len(copies) if rows have been purged in the meantime.
+// is.Written. This number is lower than len(copies) if rows were purged after they had been found.
 func (s *Store) changeReplay(ctx context.Context, was, is *storage.Replay, copies []storage.Settlement) ([]storage.RowID, error) {
 	asText := func(replay storage.Replay) string {
 		text, _ := json.Marshal(replay) // has only strings, numbers and times
@@ -138,8 +138,8 @@ func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (int, er
 	})
 }
 
-// withHeader returns the JSON of a message's headers with one more header. It returns headers that
-// it can't read unchanged; a relay parks such a message.
+// withHeader returns the JSON of a message's headers with one more header. If it can't read the
+// headers, it returns them unchanged, and a relay will park the message.
 func withHeader(headers, name, value string) string {
 	all := map[string]any{}
 	if headers != "" {

@@ -38,8 +38,8 @@ func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) ([]stor
 }
 
 // otherClaim returns ErrOtherClaim if the table is no longer claimed by rows, and
-// otherwise err. The caller's statement then found no rows, or failed because its
-// indexes don't exist any more.
+// otherwise err. Callers use it when a statement found no rows or failed, because both
+// happen after the claim mode has changed and the indexes were dropped.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
 	var stored storage.Claim
 	lookErr := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored)
@@ -60,7 +60,7 @@ func (s *Store) any(ctx context.Context, what string, query backend.Query) (bool
 	return try(ctx, s, what, func() (bool, error) { return backend.Any(ctx, s.db, query) })
 }
 
-// order returns a comparison that sorts rows as the claim picked them. The backend returns them unsorted.
+// order returns a comparison for sorting rows in the order of the pick. The backend returns the rows unsorted.
 func order(pick storage.Pick) func(a, b storage.Row) int {
 	byID := func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) }
 	switch pick {
@@ -75,11 +75,11 @@ func order(pick storage.Pick) func(a, b storage.Row) int {
 	}
 }
 
-// Extend implements [storage.RowStore]. It also extends a claim that has expired if
-// the row was not reclaimed. Extend and this store's settlements of claimed rows wait
-// for each other, because a statement skips rows that another one has just changed.
-// Extend reports rows whose handlers run as still claimed and doesn't update them:
-// their transactions have locked them, and not every database can skip locked rows.
+// Extend implements [storage.RowStore]. It also extends an expired claim if the row was
+// not reclaimed. Extend and this store's settlements of claimed rows wait for each other,
+// because a statement skips rows that another statement has just changed. Extend doesn't
+// update rows whose handlers are running, and returns them as still claimed: the handlers'
+// transactions have locked the rows, and not every database can skip locked rows.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	if err := s.notMade(); err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (s *Store) Reclaim(ctx context.Context, limit int) (int, error) {
 	if err := s.notMade(); err != nil {
 		return 0, err
 	}
-	expired, err := s.any(ctx, "look for claims that ended of table", s.capabilities.Queries.EndedClaim)
+	expired, err := s.any(ctx, "look for expired claims of table", s.capabilities.Queries.EndedClaim)
 	if err != nil {
 		return 0, s.otherClaim(ctx, err)
 	}

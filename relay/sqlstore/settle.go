@@ -15,10 +15,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settling. A batch of settlements, by lanes or by rows, is written by one transaction, in the order of lanes and ids. A handler's effects
-// and the settlement of its row are one transaction. Done rows are deleted after the retention.
+// Settling. One transaction writes a batch of settlements, in the order of lanes and ids. A handler's effects and the settlement of its
+// row are also in one transaction. Done rows are deleted after the retention.
 
-// Settle implements [storage.Store]. All rows of a batch are claimed in the same way.
+// Settle implements [storage.Store]. A batch has either only rows of leased lanes or only claimed rows.
 func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	if len(settlements) == 0 {
 		return storage.Settled{}, nil
@@ -36,8 +36,8 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	})
 }
 
-// settle changes each row once, usually in one call of the backend. It counts the results for all given settlements, including
-// several of one row. If tx is nil, the backend uses its own transaction.
+// settle writes the settlements of the argument ordered, which has one for each row, usually in one call of the backend. It counts the
+// results for the argument settlements, which may have several for a row. If tx is nil, the backend uses its own transaction.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
 	apart := false
 	for i := range ordered { // by index, because a settlement is large
@@ -62,18 +62,18 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// alike is the key of a group of settlements that one call of the backend writes: their kind, and, if they move pending rows that
-// name sinks, these sinks. For such rows the backend checks that they still name the same sinks. Most rows name none and don't need
-// this check.
+// alike is the key of a group of settlements that one call of the backend writes. It consists of their kind and, if they move pending
+// rows that name sinks, of these sinks. For such rows the backend checks that they still name the same sinks. Most rows name no sinks
+// and don't need this check.
 type alike struct {
 	kind  int
 	sinks string
 }
 
 const (
-	forSome   = iota // for some of the rows' sinks
-	forAll           // for all remaining sinks, so the rows are moved
-	discarded        // the backend treats them as done rows that aren't kept
+	forSome   = iota // settlements for some of the rows' sinks
+	forAll           // settlements for all remaining sinks, so the rows are moved
+	discarded        // settlements that delete rows; for the backend, the rows are done and not kept
 )
 
 // settleApart settles rows of different kinds in one transaction, with one call of the backend for each group.
@@ -116,8 +116,8 @@ func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep b
 	return settled, err
 }
 
-// Parallelism implements [storage.Store]. A database with one writer at a time gets one settlement, because a
-// settlement of all lanes changes adjacent rows, and two settlements of some lanes each would not.
+// Parallelism implements [storage.Store]. If the database allows one writer at a time, a relay runs only one settlement
+// at a time: it covers all lanes and so changes adjacent rows, and two settlements of different lanes would not.
 func (s *Store) Parallelism() storage.Parallelism {
 	if s.notMade() != nil {
 		return storage.Parallelism{Claims: 1, Settles: 1}
@@ -128,9 +128,9 @@ func (s *Store) Parallelism() storage.Parallelism {
 	return storage.Parallelism{Claims: s.capabilities.Claims, Settles: 2}
 }
 
-// inOrder checks the settlements, and returns them in the order of lanes and ids, each row once, so
-// that concurrent settlements lock in the same order. It makes the texts of sinks storable, which may
-// have any bytes. It copies the settlements only if it has to, because they are large and many.
+// inOrder checks the settlements, and returns one for each row in the order of lanes and ids, so that
+// concurrent settlements lock rows in the same order. It also makes the texts that sinks returned
+// storable. It copies the settlements only if it has to, because they are large and numerous.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	ready := true
 	asIs := func(text string) bool { return text == "" || storable(text) == text }
@@ -179,8 +179,8 @@ func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }
 
-// settleable returns an error for a settlement that no store can write. It checks the form of the message's id
-// because some statements contain the id in their text.
+// settleable returns an error for a settlement that can't be written. It checks the form of the message's id,
+// because the text of some statements contains the id.
 func settleable(t *storage.Settlement, byRows bool) error {
 	switch {
 	case t.Lane < 0 || t.Lane >= storage.Lanes:
@@ -203,8 +203,8 @@ func settleable(t *storage.Settlement, byRows bool) error {
 	return nil
 }
 
-// amongRows returns a text that distinguishes the rows of a message: the pending row, and the held
-// rows, which differ by their sinks.
+// amongRows returns a text that differs between the rows of a message: its pending row, and its held
+// rows, which have different sinks.
 func amongRows(t *storage.Settlement) string {
 	if !t.Deferred {
 		return ""
@@ -245,8 +245,8 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done stora
 	return nil
 }
 
-// beginSettled returns an open transaction that has settled the row. Extend waits until
-// the row is settled.
+// beginSettled returns an open transaction in which the row is settled. Until the settlement
+// is written, Extend waits.
 func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (*sql.Tx, error) {
 	if settlements[0].Token != "" {
 		s.claims.RLock()
@@ -272,10 +272,10 @@ func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settle
 	})
 }
 
-// handling has the ids of claimed rows whose handlers run.
+// handling has the ids of claimed rows whose handlers are running.
 type handling struct {
 	mu  sync.Mutex
-	ids map[int64]int // calls of HandleTx for each id: a second call waits, and is fenced if the first one commits
+	ids map[int64]int // the number of HandleTx calls for each id; a second call waits, and is fenced if the first one commits
 }
 
 func (h *handling) add(id int64, count int) {
@@ -289,7 +289,7 @@ func (h *handling) add(id int64, count int) {
 	}
 }
 
-// split separates the rows whose handlers run from the other rows.
+// split separates the rows whose handlers are running from the other rows.
 func (h *handling) split(ids []int64) (handled, others []int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -306,12 +306,12 @@ func (h *handling) split(ids []int64) (handled, others []int64) {
 // purges records where the last purge ended.
 type purges struct {
 	mu    sync.Mutex // held by a purge
-	since time.Time  // by the database's clock: the next purge begins with rows that finished then
-	anew  time.Time  // by this host's clock: when since is reset
+	since time.Time  // by the database's clock: the next purge skips rows that finished before this time
+	anew  time.Time  // by this host's clock: the time at which the field since is reset
 }
 
-// purgeAnewEvery is the interval at which a purge begins at the oldest done row again.
-// Earlier purges missed a row whose transaction took longer than the retention.
+// purgeAnewEvery is the interval at which a purge begins with the oldest done row again.
+// Otherwise purges would miss a row whose transaction took longer than the retention.
 const purgeAnewEvery = 5 * time.Minute
 
 // Purge implements [storage.Store].

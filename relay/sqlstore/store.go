@@ -1,13 +1,13 @@
-// Package sqlstore implements storage.Store on a SQL database, over database/sql
-// with any driver and a dialect.
+// Package sqlstore implements storage.Store on a SQL database. It uses database/sql
+// with any driver, and a dialect.
 //
 // The package has the code that all databases share; a [backend.Backend] has the
 // statements of one database. store.go opens a table, detects what the server supports,
 // and repeats calls while the database is busy. lanes.go has leases, read.go has pages
 // and scans, settle.go has settlements, and rows.go has claiming by rows. frontier.go
-// determines where rows may still appear, and implements this for PostgreSQL and SQLite;
-// frontier_opentx.go implements it for the other databases. operator.go, find.go,
-// replay.go, control.go and check.go have the calls of operators.
+// determines where rows may still appear, on PostgreSQL and SQLite; frontier_opentx.go
+// does this for the other databases. operator.go, find.go, replay.go, control.go and
+// check.go have the calls of operators.
 package sqlstore
 
 import (
@@ -40,29 +40,29 @@ type Options struct {
 	// Table is the outbox table's name, with or without a schema. Defaults to "outbox".
 	Table string
 
-	// LongestTransaction is how long a producer's transaction may stay open without its messages losing their place in the order, if
-	// the open transactions can't be listed: on MySQL and MariaDB, if the user lacks the right PROCESS, or if several servers write.
-	// Messages of a longer transaction are delivered up to ten minutes later. Defaults to one minute.
+	// LongestTransaction is used only if the open transactions can't be listed: on MySQL and MariaDB, if the user lacks the privilege
+	// PROCESS, or if several servers write. It is how long a producer's transaction may stay open while its messages keep their place
+	// in the order. Messages of a longer transaction are delivered up to ten minutes later. Defaults to one minute.
 	LongestTransaction time.Duration
 
-	// Operator means that the store is used only for the calls of a storage.Operator, and claims nothing. Then Open doesn't test
-	// whether the server supports SKIP LOCKED.
+	// Operator means that the store is used only for the calls of a storage.Operator, and claims nothing. If it is set, Open doesn't
+	// test whether the server supports SKIP LOCKED.
 	Operator bool
 
-	// Reader reads pages with a driver's own API instead of database/sql, which costs less for each message. The only one is
-	// relaypgx.Reader{}, for PostgreSQL with pgx. Defaults to none.
+	// Reader reads pages with a driver's own API instead of database/sql, which costs less for each message. The only implementation
+	// is relaypgx.Reader{}, for PostgreSQL with pgx. Defaults to none.
 	Reader backend.Reader
 }
 
 // Store is a table of messages in a SQL database. Its methods may be called
 // concurrently, except Read, Scan, Due and FoundLate: only one call of these four may be
-// in progress. Each relay needs its own Store.
+// in progress at a time. Each relay needs its own Store.
 type Store struct {
-	// Findings are Open's findings about the server. Don't change them. Log those that aren't OK.
+	// Findings are Open's findings about the server. Don't change them. Log each finding that isn't OK.
 	Findings []Finding
 
 	db           *sql.DB
-	dialect      dialect.Dialect // for its errors
+	dialect      dialect.Dialect // classifies errors
 	table        dialect.Table
 	options      Options
 	product      backend.Database
@@ -72,13 +72,13 @@ type Store struct {
 	// For pages.
 	frontier  frontier
 	sizer     pageSizer
-	endOfLane map[int]int64 // if the last read found nothing: by lane, the id above which there was no row; otherwise nil
+	endOfLane map[int]int64 // by lane, the id above which there was no row at the last read; nil if unknown
 	pool      poolWatch
-	readFrom  string // the epoch of the last page
+	readFrom  string // the server's epoch when it returned the last page
 
 	// For writes.
-	writing  chan struct{} // held by the writer, if only one may write at a time
-	claims   sync.RWMutex  // held for reading by settlements of claimed rows, and for writing by extensions
+	writing  chan struct{} // full while a call writes, if only one call may write at a time
+	claims   sync.RWMutex  // read-locked by settlements of claimed rows, and write-locked by extensions of claims
 	handling handling
 	purges   purges
 
@@ -98,14 +98,14 @@ var (
 // Open returns the store of an existing table. It fails with storage.ErrNoSchema if the table doesn't exist or has another version.
 // The store never closes db.
 //
-// A relay uses up to eight connections concurrently. By default database/sql closes all idle connections but two and reopens them
-// later, which doubles the cost if messages arrive one by one. So call db.SetMaxIdleConns(8).
+// A relay uses up to eight connections concurrently. By default database/sql keeps only two idle connections, so it closes the others
+// and opens them again later, which doubles the cost if messages arrive one by one. So call db.SetMaxIdleConns(8).
 //
 // On PostgreSQL the store uses short transactions and works with a pooler. The client_encoding must be UTF8. A pgx pool in the mode
 // exec or simple_protocol needs the settings datestyle=ISO and bytea_output=hex, which are the server's defaults; otherwise Open
 // fails. On SQLite db must be in WAL mode, with a busy timeout and with transactions that begin with BEGIN IMMEDIATE; otherwise Open
 // fails with an error that shows how to open the file. On MySQL and MariaDB the store sets its isolation level itself, and needs the
-// right PROCESS to list the open transactions; see LongestTransaction.
+// privilege PROCESS to list the open transactions; see LongestTransaction.
 //
 // Open queries the server's version and tests whether it supports SKIP LOCKED. It fails if the server is too old, or too slow to
 // answer.
@@ -154,7 +154,7 @@ func open(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options) (
 	return s, nil
 }
 
-// notMade returns an error if Open didn't make the store.
+// notMade returns an error if the store wasn't returned by Open.
 func (s *Store) notMade() error {
 	if s == nil || s.backend == nil {
 		return errors.New("the Store is nil or empty: use what sqlstore.Open returned, after checking its error")
@@ -181,7 +181,7 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	return s, nil
 }
 
-// defaultLongestTransaction is longer than most transactions that write a message.
+// defaultLongestTransaction is longer than most transactions that write a message take.
 // With a larger value, each read would scan more ids for late rows.
 const defaultLongestTransaction = time.Minute
 
@@ -209,7 +209,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 
 // detect queries the server's version and settings, tests SKIP LOCKED, and then sets the
 // dialect's variant for this server, the findings and the backend. It calls beforeTrial
-// before the test. unordered is as in [dialect.Fit].
+// before the test. The result unordered is as in [dialect.Fit].
 func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) error) (unordered bool, err error) {
 	fitting, differs := s.dialect.(dialect.Fitting)
 	server := dialect.Server{Facts: map[string]string{}, Skips: true}
@@ -253,18 +253,18 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 }
 
 // Limits of the trial. A server that can't skip locked rows returns an error after about
-// a second, because [dialect.Trial] limits the wait for locks. A trial that exceeds
-// trialPatience has no result, because the server is slow.
+// a second, because [dialect.Trial] limits the wait for locks. A trial that takes longer
+// than trialPatience proves nothing: the server is slow.
 const (
 	trialPatience = 5 * time.Second
 	trialTries    = 3
 )
 
-// errTooSlow is the error of skips if each attempt has exceeded trialPatience.
+// errTooSlow is the error that skips returns if each attempt took longer than trialPatience.
 var errTooSlow = fmt.Errorf("the test took longer than %v in each of %d attempts: try again when the server is less busy", trialPatience, trialTries)
 
-// skips reports whether the server skips locked rows. It repeats a trial that has timed
-// out. For an operator's store it returns true without a trial.
+// skips reports whether the server skips locked rows. If a trial times out, skips makes
+// another one. For an operator's store it returns true without a trial.
 func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	if s.options.Operator {
 		return true, nil
@@ -287,11 +287,11 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 	return false, errTooSlow
 }
 
-// tryToSkip makes one trial. One transaction locks a row; a second one selects that row and another one with SKIP
-// LOCKED. The server skips locked rows if the second transaction gets only the other row, or no row, because a relay may
-// have locked the other row. A lock time-out or a syntax error means that the server doesn't skip. If the trial can't be
-// made, tryToSkip returns true: the tables are missing, the user may not lock rows (such a user can't run a relay, but
-// may read the status), or the first row is already locked.
+// tryToSkip makes one trial. One transaction locks a row; a second one selects this row and another row with SKIP
+// LOCKED. The server skips locked rows if the second transaction gets only the other row. It may also get no row, because
+// a relay may have locked the other row. A lock time-out or a syntax error means that the server doesn't skip. If the
+// trial can't be made, tryToSkip returns true: if the tables are missing, if the first row is already locked, or if the
+// user may not lock rows. Such a user can't run a relay, but may read the status.
 func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
 		var row string
@@ -325,16 +325,17 @@ func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sq
 	})
 }
 
-// Limits of the attempts while the database is busy. They are low, because the caller
-// can do other work before it repeats the call.
+// Limits of the attempts while the database is busy. They are low, because a caller can
+// do other work before it repeats the call.
 const (
 	busyTries    = 4                     // maximum number of attempts
 	busyPause    = 20 * time.Millisecond // maximum pause before the second attempt; later pauses are longer
 	busyPatience = time.Second           // after this time, no further attempt is made
 )
 
-// try calls work, which must change nothing when it fails. It repeats the call while the database is busy,
-// and over a new connection if the server is read-only. Its errors begin with what, the name of the operation.
+// try calls work, which must change nothing when it fails. It repeats the call while the database is busy. If
+// the server is read-only, it repeats the call over a new connection. The argument what is the name of the
+// operation, with which the errors of try begin.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
 	if err := s.notMade(); err != nil {
 		return none, err
@@ -353,7 +354,7 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 		}
 		readOnly := s.dialect.ReadOnly(err)
 		switch {
-		case readOnly: // the host name may lead to another server now
+		case readOnly: // the host name may resolve to another server now
 			dialect.Redial(ctx, s.db)
 		case s.dialect.TimedOut(err):
 			return none, fmt.Errorf("%s %s: %w: %w", what, s.table, storage.ErrTimeout, err)
@@ -378,8 +379,9 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 	}
 }
 
-// hintOf returns the DETAIL and the HINT of a PostgreSQL error. The errors of pgx and lib/pq have fields of these names,
-// and omit them from their texts. hintOf omits the DETAIL of a rejected value, because it contains values of the row.
+// hintOf returns the DETAIL and the HINT of a PostgreSQL error. The errors of pgx and lib/pq have fields with these names,
+// and omit them from their texts. If the server rejected a value, hintOf omits the DETAIL, because it contains values of
+// the row.
 func hintOf(err error) (text string) {
 	var coded interface{ SQLState() string }
 	if !errors.As(err, &coded) {
@@ -399,8 +401,9 @@ func hintOf(err error) (text string) {
 	return text
 }
 
-// write is try for statements that write. If the database allows one writer at a time, callers queue. work
-// returns the number of its transaction, or 0 if the transaction has none; write reports it to the frontier.
+// write calls try for statements that write. If the database allows only one writer at a time, callers queue. The
+// function work returns the number of its transaction, or 0 if the transaction has none. If there is a number,
+// write reports it to the frontier.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
 	if err := s.notMade(); err != nil {
 		return none, err
@@ -421,9 +424,9 @@ func write[T any](ctx context.Context, s *Store, what string, work func() (value
 	})
 }
 
-// turn waits until no other call of this store writes, if the database allows one writer at a time. The
-// caller ends its turn by receiving from s.writing. Writers queue here because a wait for the database's
-// own lock polls, with pauses in which the lock may be free.
+// turn waits until no other call of this store writes. It is used if the database allows only one writer at a
+// time. The caller ends its turn by receiving from s.writing. Writers queue here because SQLite waits for its
+// own lock by polling, with pauses in which the lock may be free.
 func (s *Store) turn(ctx context.Context) error {
 	select {
 	case s.writing <- struct{}{}:

@@ -28,11 +28,11 @@ type MySQL struct {
 	dialect dialect.Dialect
 	table   dialect.Table
 	server  string // the dialect's name
-	skips   bool   // a locking SELECT can skip rows that other transactions have locked
-	named   []any  // the arguments of {named}
+	skips   bool   // whether a locking SELECT can skip rows that other transactions have locked
+	named   []any  // the arguments of the text {named}
 	sql     backend.Statements
 
-	unchecked string // {unchecked} of the statements
+	unchecked string // the text {unchecked} of the statements
 }
 
 var _ backend.TransactionLister = (*MySQL)(nil)
@@ -43,7 +43,7 @@ const (
 	mariaDB = "mariadb"
 )
 
-// New returns the backend. The dialect must match the server.
+// New returns the backend of a table. The dialect must match the server.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 	m := &MySQL{db: db, dialect: d, table: table.Backquoted(), server: d.Name(), skips: dialect.SkipsLocked(d)}
 	words := map[string]string{
@@ -65,7 +65,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 		if m.skips {
 			words["skip t"] = " FOR UPDATE OF t SKIP LOCKED"
 		}
-	case mariaDB: // has no server_uuid
+	case mariaDB: // MariaDB has no server_uuid
 		words["unchecked"] = "SET STATEMENT check_constraint_checks = 0 FOR\n"
 		words["server"] = "CONCAT(@@hostname, ':', @@port, '/', @@server_id)"
 	}
@@ -75,10 +75,10 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// Capabilities implements [backend.Backend]. A read covers all lanes together, in the order of ids. MariaDB doesn't tell InnoDB
-// where a range ends: a read to the end of a lane would also pass over the deleted rows of the lanes behind it, up to the next
-// existing row, while an old snapshot prevents their purge. MySQL does tell InnoDB, but a range for each lane is expensive to
-// plan: reads of few rows took 1.4 times the CPU, and a drain became only 3 % faster.
+// Capabilities implements [backend.Backend]. A read covers all lanes together, in the order of ids. MariaDB doesn't pass the
+// end of a range to InnoDB. So while an old snapshot prevents a purge of deleted rows, a read to the end of a lane would also
+// pass over the deleted rows of the next lanes, up to the next existing row. MySQL passes the end to InnoDB, but a range for
+// each lane is expensive to plan: reads of few rows took 1.4 times the CPU, and a drain became only 3 % faster.
 func (m *MySQL) Capabilities() backend.Capabilities {
 	capabilities := backend.Capabilities{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByID, WithTimeLimit: m.withTimeLimit,
@@ -103,8 +103,8 @@ func (m *MySQL) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, m.db, readCommitted, nil, work)
 }
 
-// inTurn runs work in a transaction. If the server can't skip locked rows, the transaction first locks the row of the
-// statement "turn", so that such transactions run one after the other.
+// inTurn runs work in a transaction. If the server can't skip locked rows, the transaction first locks a row by the
+// statement "turn", so that only one such transaction can run at a time.
 func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
 	var turn []backend.Query
 	if !m.skips {
@@ -157,7 +157,7 @@ func texts(values []string) []any {
 	return backend.Column(values, func(value *string) any { return *value })
 }
 
-// timestamp formats a time in UTC. The zero time is before all others.
+// timestamp formats a time in UTC. The zero time is in the year 1, before all other times.
 func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05.000000") }
 
 // SetClaimMode implements [backend.Backend].
@@ -241,7 +241,7 @@ func (m *MySQL) ChangeLeases(ctx context.Context, change backend.LeaseChange, le
 	return held, xid, err
 }
 
-// leaseLists returns two SQL lists: the lanes, and the pairs of lane and fence.
+// leaseLists returns two SQL lists: one of the lanes, and one of the pairs of lane and fence.
 func leaseLists(leases []storage.Lease) (lanes, pairs string) {
 	for i, l := range leases {
 		if i > 0 {
@@ -252,7 +252,7 @@ func leaseLists(leases []storage.Lease) (lanes, pairs string) {
 	return backend.NumberList(backend.Column(leases, leasedLane)), pairs
 }
 
-// marks returns an expression: the given marks, or the stored ones if the given ones were made in another epoch.
+// marks returns an expression for the given marks, or for the stored marks if the given ones were made in another epoch.
 func (m *MySQL) marks(epoch string, leases []backend.Lease) text {
 	marks := byLane(leases, "marks", func(l backend.Lease) string { return l.Marks })
 	if epoch == "" {
@@ -261,7 +261,8 @@ func (m *MySQL) marks(epoch string, leases []backend.Lease) text {
 	return join("CASE WHEN "+m.sql.Text("server")+" <> ", arg(epoch), " THEN marks ELSE ", marks, " END")
 }
 
-// byLane returns a CASE expression: the value of the lease of the row's lane, or otherwise if no lease has the lane.
+// byLane returns a CASE expression for the value of the lease that has the row's lane. The argument otherwise is the
+// expression for rows in whose lane there is no lease.
 func byLane(leases []backend.Lease, otherwise string, value func(backend.Lease) string) text {
 	parts := []any{"CASE lane"}
 	for _, l := range leases {
@@ -288,8 +289,9 @@ func (m *MySQL) Read(ctx context.Context, page backend.Read, take func(storage.R
 	return line, err
 }
 
-// page returns the query of a read, which uses the index on ids, except for keys, which are rare. Every row repeats the
-// first line, and without positions the query selects only that. It ignores MaxBytes: the store sets a Limit that fits.
+// page returns the query of a read, which uses the index on ids. Only reads of keys, which are rare, use another index.
+// Every row repeats the first line. Without positions, the query selects only the first line. It doesn't use MaxBytes,
+// because the store sets a Limit that fits.
 func (m *MySQL) page(page backend.Read) backend.Query {
 	if len(page.Positions) == 0 {
 		return m.sql.Query("first line")
@@ -314,23 +316,23 @@ func (m *MySQL) withTimeLimit(statement string, limit time.Duration) string {
 	return strings.Replace(statement, "SELECT ", "SELECT /*+ MAX_EXECUTION_TIME("+number(limit.Milliseconds())+") */ ", 1)
 }
 
-// walk returns a query for columns of the rows t at the positions. Without keys it reads along the index on ids. With keys
-// it reads along the primary key, in one SELECT for each run of positions whose lanes ascend. It names the index, because
-// with wrong or missing statistics a server would read and sort the whole table. It compares the topics to leave out as
-// bytes, because the collation ignores spaces at the end.
+// walk returns a query for columns of the rows t at the positions. Without keys the query uses the index on ids. With keys
+// it uses the primary key, in one SELECT for each run of positions whose lanes ascend. It names the index, because with
+// wrong or missing statistics a server would read and sort the whole table. It compares the topics to leave out as bytes,
+// because the collation ignores spaces at the end.
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {
 		otherThan = " AND (CAST(t.topic AS BINARY) NOT IN " + arguments(len(except)) + " OR t.sinks <> '')"
 	}
 	if positions[0].Key == "" {
-		whole := backend.Whole(positions) // the entries of the index also have the lane
+		whole := backend.Whole(positions) // the index's entries also contain the lane
 		return query("SELECT "+columns+" FROM "+m.table.Pending+" AS t FORCE INDEX (id)"+
 			" WHERE "+within(whole)+" AND "+backend.WithinWhole(positions)+otherThan+" ORDER BY t.id LIMIT "+number(limit), texts(except)...)
 	}
 	var parts []string
 	var args []any
-	for len(positions) > 0 { // one part for each run of ascending lanes
+	for len(positions) > 0 { // add one part for each run of ascending lanes
 		n := 1
 		for n < len(positions) && positions[n].Lane > positions[n-1].Lane {
 			n++
@@ -344,7 +346,7 @@ func (m *MySQL) walk(columns string, positions []storage.Position, except []stri
 			" WHERE "+among.Condition()+" ORDER BY t.lane, t.id LIMIT "+number(limit))
 		positions = positions[n:]
 	}
-	if len(parts) == 1 { // no parentheses: with them, the server copies the rows before it sends them
+	if len(parts) == 1 { // without parentheses, because with them the server copies the rows before it sends them
 		return query(parts[0], args...)
 	}
 	return query("("+strings.Join(parts, ")\nUNION ALL (")+")\nLIMIT "+number(limit), args...)
@@ -372,8 +374,8 @@ func (m *MySQL) pick(rows []storage.RowID) backend.Query {
 	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Pending + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
 }
 
-// among returns the condition that t is one of the rows, which may be in any order. It has a
-// list of ids for each lane, which all servers read as ranges of the primary key.
+// among returns the condition that t is one of the rows, which may be in any order. The condition
+// has a list of ids for each lane, from which all servers make ranges of the primary key.
 func among(rows []storage.RowID) string {
 	var order []int
 	ids := map[int][]int64{}
@@ -405,7 +407,7 @@ func (m *MySQL) BlockedKeys(lanes []int, limit int) backend.Query {
 }
 
 // BlockedAmong implements [backend.Backend]. Its condition has a list of keys for each lane,
-// which all servers read as ranges of the index. It groups keys as bytes, because for the
+// from which all servers make ranges of the index. It groups keys as bytes, because in the
 // collation two keys are equal if they differ only in spaces at the end.
 func (m *MySQL) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	names := map[int][]any{}
@@ -444,9 +446,10 @@ func (m *MySQL) Claim(ctx context.Context, request storage.ClaimRequest) (claime
 }
 
 // free returns the query that selects and locks the free rows for a claim. It names the
-// index that has the order, because a sort would lock all free rows. If MaxBytes is set, it
-// leaves out payloads larger than twice MaxBytes/Limit, so that it never reads much more
-// than the claim takes. [backend.ReadFree] then reads the left-out payloads of claimed rows.
+// index that has the claim's order, because a sort would lock all free rows. If MaxBytes is
+// set, the query leaves out payloads larger than twice MaxBytes/Limit, so that it never reads
+// much more than the claim takes. [backend.ReadFree] then reads the payloads that were left
+// out, if their rows are claimed.
 func (m *MySQL) free(request storage.ClaimRequest) backend.Query {
 	index, order := "claim_id", "t.id"
 	switch request.Pick {
@@ -486,7 +489,7 @@ func (m *MySQL) Extend(ctx context.Context, token string, ids []int64, ttl time.
 				return err
 			}
 		}
-		still, err = backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token)) // including rows that were locked and not extended
+		still, err = backend.IDs(ctx, tx, m.sql.Fill("still claimed", asked, token)) // including rows that other transactions have locked
 		return err
 	})
 	return still, err
@@ -517,8 +520,8 @@ func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	return freed, err
 }
 
-// bringBack inserts the held rows at the places into the hot table, and then deletes the inserted ones from the held table.
-// Other held rows with the same id stay.
+// bringBack inserts held rows into the hot table, and then deletes the inserted rows from the held table. The argument
+// places has id * 64 + lane of each row. Other held rows with the same id stay.
 func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error {
 	rows := backend.Column(places, func(place *int64) storage.RowID { return storage.RowID{Lane: int(*place % 64), ID: *place / 64} })
 	slices.SortFunc(rows, func(a, b storage.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })

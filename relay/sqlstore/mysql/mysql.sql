@@ -2,18 +2,18 @@
 -- build the statements that depend on the request.
 --
 -- A name in braces stands for a table (hot, held, done, ids, lanes, lane_locks, relays, settings, controls, actions),
--- for a text above with this name, or for one of these texts (see New in mysql.go):
+-- for an earlier text with this name, or for one of these texts (see New in mysql.go):
 --
---   skip        FOR UPDATE SKIP LOCKED. It is empty if the server can't skip locked rows: there, transactions that claim,
---               free or purge rows begin with the statement "turn"
---   skip t      the same, for the rows t of a SELECT from several tables
+--   skip        FOR UPDATE SKIP LOCKED. It is empty if the server can't skip locked rows. On such a server, transactions
+--               that claim, free or purge rows begin with the statement "turn"
+--   skip t      the same as skip, for the rows t of a SELECT from several tables
 --   lock t      FOR UPDATE, or FOR UPDATE OF t on MySQL
 --   server      an expression that identifies the server
---   named       the condition for the row of the hot table in information_schema.tables
+--   named       the condition that selects the hot table's row of information_schema.tables
 --   unchecked   on MariaDB, turns the constraints off for one statement: a row that was written with
 --               check_constraint_checks = 0 may violate them, and would make the statement fail for all its rows
 --
--- Words with a colon, such as :limit, are replaced by a number, a list of numbers or a time: a statement without
+-- Words with a colon, such as :limit, are replaced by a number, a list of numbers or a time, because a statement without
 -- arguments needs only one round trip. Texts are arguments. In "delete ids", :ids is a list of placeholders.
 
 -- ---------------------------------------------------------------------------------
@@ -26,12 +26,13 @@ utc_timestamp(6)
 -- name: payload
 coalesce(t.payload, CAST(t.payload_text AS BINARY))
 
--- The columns of a row t. Times are selected as texts, because a driver converts times as its settings say. A date that
--- doesn't exist, which a session without strict mode can write, is then a text that the relay refuses.
+-- The columns of a row t. Times are selected as texts, because the conversion of times depends on the driver's settings.
+-- A session without strict mode can write a date that doesn't exist. As a text, it makes the row malformed.
 -- name: row
 t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
 
--- The flags are a sum: 1 has a payload, 2 is due later, 4 waits for its next attempt, and 16 times the column holds.
+-- The flags are a sum: 1 if the row has a payload, 2 if it is due later, 4 if it waits for its next attempt, and 16
+-- times the column holds.
 -- name: has payload
 (t.payload IS NOT NULL OR t.payload_text IS NOT NULL)
 
@@ -44,8 +45,9 @@ t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payl
 -- name: held row
 {row}, {has payload} + 4 * (t.state = 'retry') + 16 * t.holds
 
--- The times of a row t that a statement moves. A date that doesn't exist becomes NULL, or now for created_at: a session
--- without strict mode may have written such a date, and a session with strict mode can't copy it (error 1292).
+-- The times of a row t, used in statements that move the row. A date that doesn't exist becomes NULL, or the present
+-- time in created_at. A session without strict mode may have written such a date, and a session with strict mode can't
+-- copy it (error 1292).
 -- name: real available_at
 CASE WHEN year(t.available_at) > 0 AND month(t.available_at) > 0 AND dayofmonth(t.available_at) BETWEEN 1 AND dayofmonth(last_day(t.available_at)) THEN t.available_at END
 
@@ -55,7 +57,7 @@ CASE WHEN year(t.expires_at) > 0 AND month(t.expires_at) > 0 AND dayofmonth(t.ex
 -- name: real created_at
 coalesce(CASE WHEN year(t.created_at) > 0 AND month(t.created_at) > 0 AND dayofmonth(t.created_at) BETWEEN 1 AND dayofmonth(last_day(t.created_at)) THEN t.created_at END, {now})
 
--- Placeholders for the columns of a row, for a first line without a row.
+-- Placeholders for the columns of a row, used in a first line without a row.
 -- name: no row
 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
@@ -76,9 +78,9 @@ coalesce(t.available_at <= {now}, 1) AND coalesce(t.claimed_until <= {now}, 1)
 -- name: held and waiting
 t.state = 'scheduled' AND t.due_at <= {now}
 
--- The beginning of a condition: the table is claimed by rows. It locks the claim mode until the transaction ends. So a
--- concurrent change of the mode either waits and sees the statement's changes, or commits first, and the statement
--- changes nothing.
+-- The beginning of a condition: the table is claimed by rows. It locks the claim mode until the transaction ends. So if
+-- the mode changes concurrently, the change either waits and then sees the rows that the statement has changed, or it
+-- commits first, and the statement changes nothing.
 -- name: claimed by rows
 (SELECT value FROM {settings} WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND
 
@@ -101,7 +103,7 @@ INSERT INTO {settings} (name, value) VALUES ('claim', ?) ON DUPLICATE KEY UPDATE
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE `until` >= {now} AND claim <> ? ORDER BY name
 
--- Waits for running settles, which hold locks on these rows.
+-- Waits for running settles, which have locked these rows.
 -- name: lock lanes
 SELECT lane FROM {lane_locks} ORDER BY lane FOR UPDATE
 
@@ -114,9 +116,9 @@ UPDATE {lanes} SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Runs after "share claim mode", in its transaction: a concurrent change of the claim mode either sees this relay, or
--- commits first, and the relay isn't stored. Arguments: name, host, version, claim mode, setup, claim mode; host,
--- version, claim mode, setup.
+-- Runs after "share claim mode", in the same transaction. So a concurrent change of the claim mode either sees this
+-- relay, or commits first, and then the relay isn't stored. Arguments: name, host, version, claim mode, setup, claim
+-- mode; host, version, claim mode, setup.
 -- name: heartbeat
 INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`, setup)
 SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND, ? FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
@@ -129,8 +131,8 @@ SELECT name, 0, {server} FROM {relays} WHERE name = ? AND NOT EXISTS (SELECT 1 F
 -- name: members
 SELECT name, setup, CAST({now} AS CHAR) FROM {relays} WHERE `until` >= {now} ORDER BY name
 
--- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
--- relay can't renew its leases if it is alive after all.
+-- The next two statements end the leases and the claims of a dead relay, as if they had expired. The fences grow, so
+-- that the relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET `until` = {now} - INTERVAL 1 SECOND, fence = fence + 1 WHERE owner = ?
 
@@ -146,19 +148,19 @@ DELETE FROM {relays} WHERE `until` < {now} - INTERVAL 1 DAY
 -- ---------------------------------------------------------------------------------
 -- Lanes. mysql.go builds the statements that renew and release leases and write journals.
 
--- On a server that can't skip locked rows, a relay locks this row before it claims, frees or purges rows. So one relay
--- at a time does this, and no other relay takes the rows that it selects.
+-- On a server that can't skip locked rows, a relay locks this row before it claims, frees or purges rows. So only one
+-- relay at a time can do this, and no other relay takes the rows that it selects.
 -- name: turn
 SELECT lane FROM {lane_locks} WHERE lane = 64 FOR UPDATE
 
--- Locks free lanes in their order, because a sort would lock all of them. It skips a lane whose row of lane_locks is
--- locked by a settle.
+-- Locks free lanes in the order of the primary key, because a sort would lock all free lanes. If a settle has locked a
+-- lane's row of lane_locks, the statement skips the lane.
 -- name: free lanes
 SELECT l.lane, l.fence + :step, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM {lanes} AS l FORCE INDEX (PRIMARY) STRAIGHT_JOIN {lane_locks} AS k FORCE INDEX (PRIMARY) ON k.lane = l.lane
 WHERE (l.owner IS NULL OR l.until < {now}) ORDER BY l.lane LIMIT :limit FOR UPDATE SKIP LOCKED
 
--- The same for a server that can't skip locked rows. "wait for settles" then waits for the lanes' rows of lane_locks.
+-- The same for a server that can't skip locked rows. Afterwards, "wait for settles" locks the lanes' rows of lane_locks.
 -- name: free lanes in turn
 SELECT l.lane, l.fence + :step, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM {lanes} AS l FORCE INDEX (PRIMARY)
@@ -170,7 +172,7 @@ SELECT lane FROM {lane_locks} FORCE INDEX (PRIMARY) WHERE lane IN :lanes ORDER B
 -- name: acquire
 UPDATE {lanes} FORCE INDEX (PRIMARY) SET fence = fence + :step, crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END, owner = ?, `until` = {now} + INTERVAL :ttl MICROSECOND WHERE lane IN :lanes
 
--- Locks the lanes whose leases are still valid. The list of lanes lets the server use the index.
+-- Locks the lanes whose leases are still valid. The list of lanes makes the server use the index.
 -- name: leases that hold
 SELECT lane, fence, 0 FROM {lanes} FORCE INDEX (PRIMARY) WHERE lane IN :lanes AND (lane, fence) IN (:leases) AND owner = ? ORDER BY lane FOR UPDATE
 
@@ -183,8 +185,9 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- ---------------------------------------------------------------------------------
 -- Reading. mysql.go builds the reads of pages.
 
--- The highest assigned id. Its row may be hot, held, done or deleted, so the AUTO_INCREMENT counter counts, too; MySQL
--- may show a counter that is some hours old. The held table has an index on (state, id) and none on the id alone.
+-- The highest assigned id. Its row may be hot, held, done or deleted, so the statement also reads the AUTO_INCREMENT
+-- counter, of which MySQL may show a value that is a few hours old. The held table has an index on (state, id), and no
+-- index on the id alone.
 -- name: last id
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
     COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),
@@ -192,7 +195,7 @@ SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(i
     COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'error'), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE {named}), 0)) AS last_id
 
--- Selects the first hot or done row with at least the given id, and its created_at in milliseconds of Unix time.
+-- Selects the first hot or done row whose id is at least the given one, and its created_at in Unix milliseconds.
 -- Arguments: the id, twice.
 -- name: written from
 SELECT id, CAST(timestampdiff(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at) DIV 1000 AS SIGNED) FROM (
@@ -200,29 +203,29 @@ SELECT id, CAST(timestampdiff(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', creat
     UNION ALL (SELECT id, created_at FROM {done} FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT 1)
 ) AS w ORDER BY id LIMIT 1
 
--- The beginning of each line of a page: 0 for the last id, 0, and the server.
+-- The text with which each line of a page begins: 0 in place of the last id, 0, and the server.
 -- name: first
 CONCAT('0 0 ', {server})
 
--- The answer to a read without positions.
+-- The statement of a read without positions.
 -- name: first line
 SELECT {first}, {no row}
 
--- Selects due rows after the position :time and :id, in the order of due_at, a generated column in which no time is the
--- year 1.
+-- Selects due rows after :time and :id, in the order of due_at. This is a generated column, in which a row without a
+-- time has a time in the year 1.
 -- name: due
 SELECT {held row} FROM {held} AS t FORCE INDEX (held_due)
 WHERE t.due_at <= {now} AND t.due_at >= TIMESTAMP':time' AND (t.due_at > TIMESTAMP':time' OR t.id > :id) AND t.lane IN :lanes
 ORDER BY t.due_at, t.id LIMIT :limit
 
--- By the generated column blocks, which has the lane of rows that block their keys.
+-- Uses the index on the generated column blocks, which has the lane of each row that blocks its key, and otherwise NULL.
 -- name: blocked keys
 SELECT lane, message_key, topic, sinks, id FROM {held} FORCE INDEX (held_retry)
 WHERE blocks IN :lanes AND message_key <> ''
 LIMIT :limit
 
--- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
--- neither claimed nor scheduled.
+-- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
+-- are neither claimed nor scheduled.
 -- name: remaining
 (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} AS t FORCE INDEX (held_due) WHERE t.due_at <= {now} LIMIT :limit)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 0 FROM {hot} AS t WHERE {waiting} LIMIT :limit)
@@ -230,9 +233,9 @@ UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 0
 -- ---------------------------------------------------------------------------------
 -- Settling. settle.go builds the statements that change rows.
 
--- Locks the lanes against a takeover; other settles share the locks. "leases of settlements" then checks the fences: it
--- is another statement, so it sees what was committed before the locks were granted. A renewal changes only {lanes}, so
--- it doesn't wait for a settle.
+-- Locks the lanes against a takeover; other settles can share the locks. "leases of settlements" then checks the fences.
+-- It is a separate statement, so it sees everything that was committed before the locks were granted. A renewal changes
+-- only {lanes}, so it doesn't wait for a settle.
 -- name: lock lanes of settlements
 SELECT lane FROM {lane_locks} FORCE INDEX (PRIMARY) WHERE lane IN :lanes ORDER BY lane LOCK IN SHARE MODE
 
@@ -242,7 +245,7 @@ SELECT 'lane', lane, fence FROM {lanes} FORCE INDEX (PRIMARY) WHERE lane IN :lan
 -- name: old done rows
 SELECT id FROM {done} FORCE INDEX (done_finished) WHERE finished_at < {now} + INTERVAL :retention MICROSECOND ORDER BY finished_at LIMIT :limit{skip}
 
--- One statement sees one snapshot, so it finds a row that moves concurrently either in the hot or in the held table.
+-- One statement sees one snapshot. So if a row moves concurrently, this statement finds it in the hot or the held table.
 -- name: old ids
 SELECT i.message_id FROM {ids} AS i FORCE INDEX (ids_written)
 WHERE i.written_at < {now} + INTERVAL :kept MICROSECOND
@@ -267,8 +270,9 @@ UNION ALL SELECT id FROM (SELECT id FROM {held} FORCE INDEX (held_due) WHERE due
 -- name: claim
 {unchecked}UPDATE {hot} FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, claimed_until = {now} + INTERVAL :ttl MICROSECOND WHERE claimed_until IS NULL AND id IN :ids
 
--- Selects the rows that still have the token, which is the argument. A relay extends those that it can lock. A row that
--- it can't lock is being settled or handled, and no other relay can claim it meanwhile: it counts as still claimed.
+-- Selects the rows that still have the token, which is the argument. A relay extends the claims on rows that it can
+-- lock. A row that it can't lock is being settled or handled, and no other relay can claim it meanwhile. So the row
+-- counts as still claimed.
 -- name: still claimed
 SELECT id FROM {hot} FORCE INDEX (id) WHERE {claimed by rows} id IN :ids AND claim_token = ?
 
@@ -284,13 +288,13 @@ SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE {claimed by rows} claimed_unti
 -- name: free ended claims
 {unchecked}UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(crashes, 2000000000) + 1 WHERE id IN :ids AND claimed_until < {now}
 
--- The condition that a held row t is due and moves to the hot table. Of several held rows with one lane and id, one
--- moves at a time. A condition with COUNT makes every planner run the subquery for each row.
+-- The condition that a held row t is due and can move to the hot table. If several held rows share a lane and id, only
+-- one of them moves at a time. The condition with COUNT makes every planner run the subquery for each row.
 -- name: comes back
 {claimed by rows} t.due_at <= {now} AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= {now}) = 0
 
--- Selects id * 64 + lane of each row. A held row stays while a hot row has the same lane and id, which is possible
--- after the id sequence was reset.
+-- Selects id * 64 + lane of each row to move. A held row stays while a hot row has the same lane and id, which is
+-- possible after the id sequence was reset.
 -- name: due places
 SELECT t.id * 64 + t.lane FROM {held} AS t FORCE INDEX (held_due)
 WHERE {comes back} AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0
@@ -303,8 +307,8 @@ SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts up to :limit hot rows, retries, scheduled held rows, parked rows and done rows. For more hot or done rows, the
--- store uses "estimates".
+-- Counts up to :limit rows of each kind: hot rows, retries, scheduled held rows, parked rows and done rows. If there are
+-- more hot or done rows, the store also uses "estimates".
 -- name: counts
 SELECT 'hot', state, count(*) FROM (SELECT {hot state} AS state FROM {hot} AS t LIMIT :limit) AS h GROUP BY state
 UNION ALL SELECT 'held', state, count(*) FROM (
@@ -316,13 +320,13 @@ UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM {done} LIMIT :limi
 -- name: count claimed
 SELECT count(*) FROM {hot} WHERE claimed_until > {now}
 
--- Gaps between ids count as rows.
+-- Counts all ids between the lowest and the highest one, including gaps.
 -- name: estimates
 SELECT 'hot', coalesce(max(id) - min(id) + 1, 0) FROM {hot}
 UNION ALL SELECT 'done', coalesce(max(id) - min(id) + 1, 0) FROM {done}
 
--- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. It
--- examines the first :limit hot rows, so it takes no longer for a larger table.
+-- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. The
+-- statement examines only the first :limit hot rows, so its duration doesn't depend on the table's size.
 -- name: oldest
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 1000, 0)) FROM (
     SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM (
@@ -330,11 +334,11 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 10
     UNION ALL SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) FROM {held} AS t WHERE {held and waiting}
 ) AS p
 
--- A retry's age counts from the time when its message was written.
+-- The age of a retry is the time since its message was written.
 -- name: oldest retry
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), {now}) DIV 1000, 0)) FROM {held} WHERE state = 'retry'
 
--- The index finds the few rows that block their keys among many parked ones.
+-- Among many parked rows, the index finds the few that block their keys.
 -- name: held parked
 SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), {now}) DIV 1000, 0) FROM {held} FORCE INDEX (held_retry) WHERE blocks IS NOT NULL AND state = 'error' AND holds = 1
 
@@ -357,20 +361,20 @@ SELECT CAST({now} AS CHAR), timestampdiff(MICROSECOND, (SELECT min(finished_at) 
 SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND `until` >= {now}
 
 -- ---------------------------------------------------------------------------------
--- Open transactions, by InnoDB's list. To read the list, a user needs the right PROCESS.
+-- Open transactions, from InnoDB's list. To read the list, a user needs the privilege PROCESS.
 --
--- InnoDB gives a transaction a number when it first writes, or locks a row as if to write. So "take a number" locks a
--- row that doesn't exist, which locks nothing at READ COMMITTED. An INSERT takes its id just before its transaction
--- gets its number.
+-- InnoDB gives a transaction a number when it first writes, or when it locks a row for writing. So "take a number" locks
+-- a row that doesn't exist, which at READ COMMITTED gives the transaction a number and locks nothing. An INSERT takes
+-- its id just before its transaction gets its number.
 --
--- InnoDB refreshes the list only if no session has read it for a tenth of a second. So an answer counts only if it has
--- the transaction that reads it, with this very statement (:token). The list is also cut off at 16 MB. A transaction
--- takes about a kilobyte, and one that waits for locks may take more. So a list with 5,000 transactions, or 1,000 that
--- wait, doesn't count.
+-- InnoDB refreshes the list only if no session has read it for a tenth of a second. So a list is usable only if it
+-- contains the transaction that reads it, with this very statement (:token). InnoDB also cuts the list off at 16 MB. An
+-- entry takes about a kilobyte, and the entry of a transaction that waits for locks may take more. So a list with 5,000
+-- transactions, or with 1,000 transactions that wait, isn't usable.
 --
--- In the list, transactions without a number have 0 or a number of 2^48 and above. A transaction that has a number, but
--- has written nothing and runs no statement, will take its ids later. So a program that holds row locks for a long time
--- delays nothing.
+-- In the list, transactions without a number have 0 or a number of 2^48 and above. The statement leaves out transactions
+-- that have a number, but have written nothing and run no statement, because they will take their ids later. So a
+-- program that only holds row locks for a long time delays nothing.
 
 -- name: take a number
 SELECT value FROM {settings} WHERE name = '' FOR UPDATE
@@ -391,12 +395,12 @@ UNION ALL SELECT 'server', {server}
 -- name: history length
 SELECT `COUNT` FROM information_schema.INNODB_METRICS WHERE NAME = 'trx_rseg_history_len'
 
--- The start, in UTC, of the oldest transaction that has written, if it is open for more than 10 minutes. The list has
--- times in the server's time zone, whatever the session's time zone is.
+-- The start, in UTC, of the oldest transaction that has written, if it has been open for more than 10 minutes. The times
+-- in the list are in the server's time zone, whatever the session's time zone is.
 -- name: oldest transaction
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE
 
--- Lanes with a row at or below the mark, which only a sweep finds.
+-- Lanes with rows at or below their marks. Only a sweep finds such rows.
 -- name: lanes with rows below their marks
 SELECT l.lane FROM {lanes} AS l WHERE (SELECT t.id FROM {hot} AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane ORDER BY t.lane, t.id LIMIT 1) <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED) ORDER BY l.lane
 
@@ -413,12 +417,12 @@ SELECT COALESCE(MAX(id), 0) FROM {done}
 -- name: begin replay
 INSERT IGNORE INTO {settings} (name, value) VALUES (CONCAT('replay.', ?), ?)
 
--- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text isn't the previous text.
 -- name: change replay
 UPDATE {settings} SET value = ? WHERE name = CONVERT(CONCAT('replay.', ?) USING ascii) AND value = ?
 
 -- ---------------------------------------------------------------------------------
--- Controls that operators have set, and the log of their actions.
+-- The controls that operators have set, and the log of the operators' actions.
 
 -- name: controls in force
 SELECT kind, name, COALESCE(rate, 0), CAST(ends_at AS CHAR), made_by, CAST(made_at AS CHAR), reason FROM {controls} WHERE ends_at IS NULL OR ends_at > {now} ORDER BY kind, name

@@ -14,10 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend]. It has a SELECT for each table that may have such messages, in the
-// order of an index and with the limit, because a server would first materialize the whole view. If the
-// filter limits the rows to examine, List first selects the id at which they end: a number in the
-// condition ends the walk on every server.
+// List implements [backend.Backend]. Its query has a SELECT for each table that may have matching messages,
+// in the order of an index and with the limit. It doesn't use the view, because a server would first
+// materialize the whole view. If the filter limits the rows to examine, List first selects the id of the
+// last of these rows: with a number in the condition, every server stops there.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var list []any
 	var err error
@@ -50,7 +50,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 	for _, state := range []storage.State{storage.StateScheduled, storage.StateRetry, storage.StateError} {
 		shown := []storage.State{state}
 		if state == storage.StateScheduled {
-			shown = append(shown, storage.StatePending) // a scheduled row that is due
+			shown = append(shown, storage.StatePending) // scheduled rows that are due
 		}
 		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'' AS receipt, '' AS claimed_by, NULL AS finished_at", "t.state = '"+string(state)+"'", shown...)
 	}
@@ -61,7 +61,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 	return backend.ReadInfos(ctx, m.db, join(append(list, "\nORDER BY id LIMIT "+number(filter.Limit))...).query(), filter.MaxBytes)
 }
 
-// conditions returns the filter's conditions on a row t, without empty fields. They compare texts as bytes.
+// conditions returns the conditions on a row t for the filter's fields that aren't empty. They compare texts as bytes.
 func conditions(filter backend.Filter) text {
 	parts := []any{" AND t.id > " + number(filter.AfterID)}
 	if filter.UntilID > 0 {
@@ -127,8 +127,8 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 	return ids, err
 }
 
-// redirectPending moves hot rows to the held table. It finds the rows without locks, so that it waits for no writer, and
-// checks the conditions again when it locks the rows.
+// redirectPending moves hot rows to the held table. It finds the rows without locks, so that it doesn't wait for writers.
+// It checks the conditions again when it locks the rows.
 func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids []int64, err error) {
 	condition := backend.RedirectPending.Condition(m.table.Pending, m.table.Held, "utc_timestamp(6)")
 	found := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Pending+" AS t FORCE INDEX (id) WHERE TRUE"+condition, conditions(filter), " ORDER BY t.id LIMIT "+number(filter.Limit))
@@ -170,16 +170,16 @@ func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64,
 	return backend.ReadParked(ctx, m.db, m.table, "substr(t.last_error, 1, 200)", "TRUE"+where.sql, where.args, filter, within, each)
 }
 
-// Check implements [backend.Backend]. It leaves out the server's version, which the store has checked.
+// Check implements [backend.Backend]. It doesn't check the server's version, which the store has checked.
 func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	findings := []storage.Finding{m.checkRights(ctx), m.checkHistory(ctx), m.checkTransactions(ctx)}
 	probes := []backend.Probe{
 		{Name: "read", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
-		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages lie below what was finished before, in lane ",
-			"ids have begun anew, as TRUNCATE lets them; such messages are delivered, but late and in no order: use DELETE to empty the table")},
+		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages lie below the marks, in lane ",
+			"the id sequence was reset, for example by TRUNCATE; such messages are delivered late and out of order: use DELETE to empty the table")},
 	}
 	explain := "EXPLAIN "
-	if m.server == mysql8 { // newer versions have another default format, without columns
+	if m.server == mysql8 { // in newer versions the default is another format, without columns
 		explain = "EXPLAIN FORMAT=TRADITIONAL "
 	}
 	plan := m.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
@@ -191,8 +191,8 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Findin
 	return append(findings, backend.Findings(ctx, m.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judgePlan}))...)
 }
 
-// checkTransactions looks for a transaction that delays the marks. The finding is OK if the server can't list the
-// transactions at the moment: the store, which needs the list all the time, reports that.
+// checkTransactions looks for a transaction that delays the marks. If the server can't list the transactions at the
+// moment, the finding is OK: a store needs such lists all the time, and reports if they are unusable.
 func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	oldest, err := backend.Lines(ctx, m.db, m.sql.Query("oldest transaction"))
 	switch {
@@ -201,13 +201,13 @@ func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	case err != nil:
 		return storage.Finding{Name: "transactions", Detail: err.Error()}
 	}
-	wrong, hint := backend.List("a transaction that has written is open since ",
-		"end it, as no mark passes it, and each read looks through all that was written since: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started; KILL ID")(oldest)
+	wrong, hint := backend.List("a transaction that has written has been open since ",
+		"end it, because no mark can pass it, and each read scans all rows that were written since: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started; KILL ID")(oldest)
 	return storage.Finding{Name: "transactions", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// checkHistory checks how many transactions InnoDB has yet to purge. The query needs the right PROCESS; another finding
-// reports a user that lacks it.
+// checkHistory checks how many transactions InnoDB has yet to purge. The query needs the privilege PROCESS. If the user
+// lacks it, another finding reports this.
 func (m *MySQL) checkHistory(ctx context.Context) storage.Finding {
 	length := 0
 	if err := backend.One(ctx, m.db, m.sql.Query("history length"), &length); err != nil && !m.dialect.Denied(err) {
@@ -217,17 +217,17 @@ func (m *MySQL) checkHistory(ctx context.Context) storage.Finding {
 	return storage.Finding{Name: "history", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// judgeHistory reports a history of a length at which reads pass over most of it again and again.
+// judgeHistory reports a history that is so long that reads pass over most of its deleted rows again and again.
 func judgeHistory(length int) (wrong, hint string) {
 	if length <= 500_000 {
 		return "", ""
 	}
 	return fmt.Sprintf("InnoDB's history has %d transactions that aren't purged, of all tables: reads pass over what they deleted", length),
-		"find what holds it, and end it: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 5; KILL ID. If there is nothing, purging is behind: SET GLOBAL innodb_max_purge_lag_delay, or more innodb_purge_threads"
+		"find the transaction that holds it, and end it: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 5; KILL ID. If there is nothing, purging is behind: SET GLOBAL innodb_max_purge_lag_delay, or more innodb_purge_threads"
 }
 
-// checkRights runs a statement for each right. Most are an EXPLAIN, which the server rejects
-// if the right is missing. Unlike a list of grants, this includes rights from roles.
+// checkRights runs a statement for each privilege. Most statements are an EXPLAIN, which the server
+// rejects if the privilege is missing. Unlike a list of grants, this check includes privileges from roles.
 func (m *MySQL) checkRights(ctx context.Context) storage.Finding {
 	var lacking []string
 	for _, needed := range []struct{ name, column, rights string }{
@@ -252,7 +252,7 @@ func (m *MySQL) checkRights(ctx context.Context) storage.Finding {
 	return storage.Finding{Name: "rights", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// try returns a statement that needs the right and changes nothing.
+// try returns a statement that needs the privilege named by the argument right, and that changes nothing.
 func try(right, name, column string) backend.Query {
 	switch right {
 	case "INSERT":

@@ -20,8 +20,8 @@ func (m *MySQL) LastDelivered(ctx context.Context, filter backend.Filter) ([]sto
 		m.table.Done+" AS t FORCE INDEX (done_finished)\nWHERE TRUE", conditions(filter), "\nORDER BY t.finished_at DESC LIMIT "+number(filter.Limit)).query())
 }
 
-// ChangeReplay implements [backend.Backend]. It finds the copies by the first id that the server
-// returns and by their message ids, because other messages may have ids in between.
+// ChangeReplay implements [backend.Backend]. The server returns the id of the first copy. ChangeReplay finds
+// the copies by their message ids, among the rows from this id on, because other messages may have ids in between.
 func (m *MySQL) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	return backend.WriteReplay(ctx, m.inTx, m.sql, change, func(tx *sql.Tx) (copies []storage.RowID, _ int, err error) {
 		insert := m.copies(m.table.Done, change.Copies, text{})
@@ -30,7 +30,7 @@ func (m *MySQL) ChangeReplay(ctx context.Context, change backend.ReplayChange) (
 			return nil, 0, err
 		}
 		written, err := result.RowsAffected()
-		if err != nil || written == 0 { // all rows have been purged, so there is no first id
+		if err != nil || written == 0 { // if all rows have been purged, there is no first id
 			return nil, 0, err
 		}
 		first, err := result.LastInsertId()

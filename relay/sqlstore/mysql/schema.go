@@ -36,9 +36,10 @@ func schemaOf(table dialect.Table) string {
 	return "'" + table.Schema + "'"
 }
 
-// lock prevents processes from creating and dropping the same tables concurrently,
-// because each such statement commits immediately. The session holds the lock, and the
-// server releases it when the session ends.
+// lock prevents several processes from creating and dropping the same tables
+// concurrently. A transaction can't prevent this, because each such statement commits
+// immediately. The session holds the lock, and the server releases it when the session
+// ends.
 type lock struct{ table dialect.Table }
 
 // name returns an SQL expression for the lock's name, which may have 64 characters.

@@ -13,13 +13,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settle implements [backend.Backend]. By lanes it locks the lanes against a takeover, and
-// continues with the settlements whose leases are still valid. By rows it first locks all rows,
-// counts the rows with another token, and changes the others.
+// Settle implements [backend.Backend]. For rows of leased lanes, it locks the lanes against a
+// takeover, and continues with the settlements whose leases are still valid. For claimed rows, it
+// locks all rows, counts the rows that have another token, and changes the other rows.
 //
 // For each group of rows that move, one statement locks the rows and copies them to their new
-// table, and another one deletes them from the old table. An empty group has no statement. A
-// concurrent settle of the same rows waits, and then finds none.
+// table, and another one deletes them from the old table. An empty group has no statements. A
+// concurrent settle of the same rows waits, and then no longer finds the rows.
 func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = m.inTx(ctx, func(tx *sql.Tx) error {
@@ -104,7 +104,7 @@ func (m *MySQL) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep 
 	return settled, nil
 }
 
-// keepDone returns the statement that copies rows t to the done table; rows is its part after FROM.
+// keepDone returns the statement that copies rows t to the done table. The argument rows is its part after FROM.
 func (m *MySQL) keepDone(relay string, g *given, kept, rows text) backend.Query {
 	return join("REPLACE INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
 		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", t.available_at, ", g.nullable("error", "t.last_error"),
@@ -112,8 +112,8 @@ func (m *MySQL) keepDone(relay string, g *given, kept, rows text) backend.Query 
 		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 
-// hold returns the statement that copies rows t to the held table; rows is its part after FROM. It
-// doesn't copy dates that don't exist: the relay parks a row that has one.
+// hold returns the statement that copies rows t to the held table. The argument rows is its part after
+// FROM. If a row has a date that doesn't exist, the relay parks the row, and the date isn't copied.
 func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
 	real := strings.NewReplacer("t.available_at", m.sql.Text("real available_at"), "t.expires_at", m.sql.Text("real expires_at"), "t.created_at", m.sql.Text("real created_at"))
 	kept.sql = real.Replace(kept.sql)
@@ -124,8 +124,8 @@ func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
 		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 
-// mostGiven is the maximum number of rows in one statement. With more conditions than
-// the memory of its optimizer allows, a server scans the whole table.
+// mostGiven is the maximum number of rows in one statement. If a statement has more
+// conditions than fit in the optimizer's memory, a server scans the whole table.
 const mostGiven = 1000
 
 // Purge implements [backend.Backend].
@@ -163,11 +163,11 @@ type moving struct {
 	*MySQL
 	relay   string
 	keep    bool
-	claimed text // a condition of hot rows: by rows the claim's token, by lanes the settlements' sinks, if they name any
+	claimed text // a condition of hot rows: for claimed rows, the claim's token; otherwise the settlements' sinks, if any
 }
 
-// deadLetters returns the statements that write dead letters. They run before the rows move, and
-// lock the rows: a concurrent settle of the same rows waits, and then finds none.
+// deadLetters returns the statements that write dead letters. They run before the rows are moved, and
+// lock the rows. A concurrent settle of the same rows waits, and then no longer finds the rows.
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 {
@@ -180,8 +180,9 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copies returns the statement that writes the DeadLetters of settlements, except those whose rows
-// don't meet the condition. The statement locks the rows that it copies.
+// copies returns the statement that writes the DeadLetters of settlements. The argument from is the table
+// of their rows. Rows that don't meet the condition in the argument where get no dead letter. The
+// statement locks the rows that it copies.
 func (m *MySQL) copies(from string, settlements []storage.Settlement, where text) backend.Query {
 	used := []string{"holds", "read_at", "copy_id", "copy_topic", "copy_headers", "copy_sinks"}
 	if backend.BySinks(&settlements[0]) {
@@ -194,7 +195,8 @@ func (m *MySQL) copies(from string, settlements []storage.Settlement, where text
 }
 
 // finish returns the statements for done rows. They replace a done row of the same message
-// and id: if somebody copied the row back, it would otherwise be sent again and again.
+// and id, which exists if somebody copied the row back to the hot table. Otherwise the
+// statements would fail, and the relay would send the row again and again.
 func (m moving) finish(from string, where text, settlements []storage.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {
 		return nil
@@ -233,13 +235,13 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	return writes
 }
 
-// remove returns a DELETE that finds each row by its key, in a join. With a condition
-// instead, a server that assumes a small table reads and locks all of it, because a
-// DELETE doesn't always use the index that it names.
+// remove returns a DELETE that finds each row by its key, in a join. A DELETE with a condition
+// doesn't always use the index that it names: if the server expects a small table, it reads and
+// locks the whole table.
 //
 // On MySQL, the hint INDEX makes a DELETE with a condition use its index. A join visits the rows
-// twice, which costs a third more. Versions before 8.0.20 don't know the hint; with
-// sql_safe_updates they use ranges of some index, or reject the statement.
+// twice, which costs a third more. Versions before 8.0.20 don't know the hint. With
+// sql_safe_updates these versions use ranges of some index, or reject the statement.
 func (m moving) remove(from string, where text, settlements []storage.Settlement) backend.Write {
 	keys := givens(m.server, settlements, m.identified(from)...)
 	if m.server == mysql8 && len(keys.columns) == 0 {
@@ -252,8 +254,8 @@ func (m moving) remove(from string, where text, settlements []storage.Settlement
 	return backend.Write{Counts: true, Query: join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX (PRIMARY)", keys.on(), where).query()}
 }
 
-// identified returns the columns, and those that identify a row of the table in addition to its
-// lane, id and message: the sinks of a held row.
+// identified returns the given columns. If the table is the held table, it adds the column sinks,
+// because a held row is identified by its lane, id, message and sinks.
 func (m *MySQL) identified(table string, columns ...string) []string {
 	if table == m.table.Held {
 		return append(columns, "sinks")
@@ -261,8 +263,8 @@ func (m *MySQL) identified(table string, columns ...string) []string {
 	return columns
 }
 
-// deleteByID is remove for rows whose lanes aren't known. It finds the ids by the given
-// index, and deletes only rows that meet the condition.
+// deleteByID returns statements that delete rows whose lanes aren't known. They find the
+// ids by the given index, and delete only rows that meet the condition.
 func (m *MySQL) deleteByID(from, index string, ids []int64, condition text) (queries []backend.Query) {
 	for part := range slices.Chunk(ids, mostGiven) {
 		keys := &given{server: m.server, settlements: backend.Column(part, func(id *int64) storage.Settlement { return storage.Settlement{ID: *id} })}
@@ -271,15 +273,15 @@ func (m *MySQL) deleteByID(from, index string, ids []int64, condition text) (que
 	return queries
 }
 
-// given has the values of settlements. A value that all rows share is part of the
-// statement: in most batches all rows are done at their first attempt. The other
-// values are columns of a table g, which the statement joins.
+// given has the values of settlements. A value that all rows share is written into the
+// statement. Shared values are usual, because in most batches all rows are done at their
+// first attempt. The other values are columns of a table g, which the statement joins.
 type given struct {
 	server      string
 	settlements []storage.Settlement
-	columns     []column // of g, except lane, id and n
-	messages    bool     // g has the column n, by which the method on finds a row's message id
-	sinks       bool     // rows are also compared by their sinks
+	columns     []column // the columns of g, except lane, id and n
+	messages    bool     // whether g has the column n, with which the method [given.on] finds a row's message id
+	sinks       bool     // whether rows must also have the sinks of their settlements
 }
 
 type column struct {
@@ -305,8 +307,8 @@ var givenColumns = []column{
 	{"rest", "varchar(400)", func(s *storage.Settlement) any { return s.Left }},
 }
 
-// givens returns the values with only those columns that the statement uses, because
-// MariaDB removes unused columns from a list and then reports that they are missing.
+// givens returns the values of the settlements. Its columns are only the used ones,
+// because MariaDB removes unused columns from a list and then reports them as missing.
 func givens(server string, settlements []storage.Settlement, used ...string) *given {
 	g := &given{server: server, settlements: settlements, messages: true, sinks: slices.Contains(used, "sinks")}
 	for _, c := range givenColumns {
@@ -321,7 +323,7 @@ func givens(server string, settlements []storage.Settlement, used ...string) *gi
 	return g
 }
 
-// value returns the expression for a column: the value that all rows share, or the column of g.
+// value returns the expression for a column: either the value that all rows share, or the column of g.
 func (g *given) value(name string) text {
 	if slices.ContainsFunc(g.columns, func(c column) bool { return c.name == name }) {
 		return text{sql: "g." + name}
@@ -337,7 +339,8 @@ func valueOf(value any) text {
 	return arg(value)
 }
 
-// nullable returns the expression for a column of texts, in which otherwise replaces an empty text.
+// nullable returns the expression for a column of texts. The argument otherwise is the expression that replaces an empty
+// text.
 func (g *given) nullable(name, otherwise string) text {
 	value := g.value(name)
 	switch {
@@ -350,14 +353,14 @@ func (g *given) nullable(name, otherwise string) text {
 	}
 }
 
-// asRead is backend.AsRead of a row t.
+// asRead returns the condition of [backend.AsRead] on a row t.
 func (g *given) asRead() text {
 	return join("(t.available_at IS NULL OR t.available_at <= CAST(", g.value("read_at"), " AS DATETIME(6)))")
 }
 
-// availableAt returns the expression for the new available_at: now plus the delay for a retry or
-// for a parked row that holds its key, and otherwise the present value. It compares no two texts
-// without a column's collation, because arguments and literals of a connection may differ in theirs.
+// availableAt returns the expression for the new available_at. For a retry and for a parked row that
+// holds its key, it is now plus the delay; otherwise it is the present value. The expression compares
+// no argument with a literal, because the two may have different collations.
 func (g *given) availableAt() text {
 	state, holds, later := g.value("state"), g.value("holds"), join("utc_timestamp(6) + INTERVAL ", g.value("delay"), " MICROSECOND")
 	switch {
@@ -372,9 +375,9 @@ func (g *given) availableAt() text {
 	}
 }
 
-// rows returns the part of a statement after FROM, to which conditions can be added: the
-// rows of a table, as t, found by their keys. If g has no other columns, the keys are a
-// condition, which costs a little less than a join.
+// rows returns the part of a statement after FROM: the rows t of a table, found by their keys.
+// Callers can append conditions. If g has no columns, the part has a condition on the keys,
+// which costs a little less than a join.
 func (g *given) rows(from string) text {
 	if len(g.columns) == 0 {
 		return join(from+" AS t FORCE INDEX (PRIMARY)\nWHERE "+rowsOf(g.settlements), g.sameSinks())
@@ -383,8 +386,8 @@ func (g *given) rows(from string) text {
 }
 
 // table returns the table g, followed by STRAIGHT_JOIN, so that the server reads g first. On MySQL,
-// g is a JSON list, which is an argument unless it contains only numbers. On MariaDB, g is a
-// SELECT of the first row, which names the columns, and a list of VALUES.
+// g is a JSON list, which is an argument unless it contains only numbers. On MariaDB, g is a SELECT
+// of the first row, which names the columns, followed by a list of VALUES.
 func (g *given) table() text {
 	if g.server == mysql8 {
 		items := make([][]any, len(g.settlements))
@@ -439,9 +442,9 @@ func (g *given) table() text {
 	return join(append(parts, ") AS g STRAIGHT_JOIN ")...)
 }
 
-// first returns a column's first value, cast to a type for the longest value. Without the
-// cast, the server derives the column's type from the first argument of a prepared
-// statement, and then truncates or rejects longer values in the rows below.
+// first returns a column's first value, cast to a type that fits the longest value. Without
+// the cast, the server derives the column's type from the first argument of a prepared
+// statement, and then truncates or rejects longer values in the later rows.
 func (g *given) first(c column) text {
 	value := valueOf(c.value(&g.settlements[0]))
 	if len(value.args) == 0 {
@@ -454,15 +457,15 @@ func (g *given) first(c column) text {
 	return join("CAST(", value, " AS CHAR("+strconv.Itoa(longest)+") CHARACTER SET utf8mb4) COLLATE utf8mb4_bin")
 }
 
-// on returns the join condition for the row t of each row g. The nth message id of one literal
-// must be the row's. This is as exact as a list of message ids, and costs the server a third of
-// reading such a list.
+// on returns the join condition that finds the row t for each row g. One literal has all message ids,
+// and the nth of them must be that of the row t. This is as exact as a list of message ids, and costs
+// the server a third.
 func (g *given) on() text {
-	const place = "36 * g.n - 35, 36" // as MessageID is 36 characters
+	const place = "36 * g.n - 35, 36" // because a MessageID has 36 characters
 	return join(" ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr("+messages(g.settlements, "")+", "+place+")", g.sameSinks())
 }
 
-// sameSinks returns the condition on a row's sinks, if rows are also compared by their sinks.
+// sameSinks returns the condition that a row has its settlement's sinks, or nothing if g.sinks isn't set.
 func (g *given) sameSinks() text {
 	value := g.value("sinks")
 	switch {
@@ -470,14 +473,14 @@ func (g *given) sameSinks() text {
 		return text{}
 	case len(value.args) > 0 && value.args[0] == "":
 		return text{sql: " AND t.sinks = ''"}
-	default: // whatever the connection's collation is
+	default: // make the result independent of the connection's collation
 		return join(" AND t.sinks = CONVERT(", value, " USING utf8mb4) COLLATE utf8mb4_bin")
 	}
 }
 
-// messages returns an SQL literal of all message ids, one after the other.
+// messages returns an SQL literal of all message ids, each followed by the separator.
 func messages(settlements []storage.Settlement, separator string) string {
-	const charset = "_ascii'" // in another character set the server would walk over the characters, which may be longer
+	const charset = "_ascii'" // in a set with longer characters, substr would have to read the text from its start
 	text := make([]byte, 0, len(charset)+37*len(settlements)+1)
 	text = append(text, charset...)
 	for i := range settlements {
@@ -487,9 +490,9 @@ func messages(settlements []storage.Settlement, separator string) string {
 }
 
 // rowsOf returns a condition that finds rows t by their keys, in ranges of the index. It
-// searches for the message id of a row in one literal with the message ids of up to 32
-// settlements. A message always keeps its row, so it can't match another one's settlement. A
-// short literal costs half of what a list does.
+// searches for the message id of a row in one literal, which has the message ids of up to 32
+// settlements. This is exact, because a message keeps its row: no other row of these settlements
+// can have the message's id. A short literal costs half as much as a list.
 func rowsOf(settlements []storage.Settlement) string {
 	const most = 32
 	var among backend.Alternatives

@@ -20,7 +20,8 @@ func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 		ordered(rows, "t.id", " WHERE ROWNUM <= "+a.Add(int64(filter.Limit)))), filter.MaxBytes)
 }
 
-// filter returns the filter's conditions on a row t, without empty fields. It uses the State only if states is true.
+// filter returns the conditions on a row t for the filter's fields that aren't empty. It uses the filter's State only if
+// the argument states is true.
 func (a *args) filter(filter backend.Filter, states bool) string {
 	where := "t.id > " + a.Add(filter.AfterID)
 	if filter.ByID {
@@ -51,7 +52,7 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 }
 
 // ChangeParked implements [backend.Backend]. It locks the rows, and then changes them by their
-// ROWIDs. A subquery has the limit, because a SELECT FOR UPDATE may not have one.
+// ROWIDs. The limit is in a subquery, because a SELECT FOR UPDATE must not have a limit.
 func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what backend.ParkedChange) (ids []int64, err error) {
 	condition := strings.ReplaceAll(what.Condition(d.table.Pending, d.table.Held, now), "o.sinks <> t.sinks", "NVL(o.sinks, ',') <> NVL(t.sinks, ',')")
 	if what == backend.RedirectPending {
@@ -62,7 +63,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		change = "DELETE FROM " + d.table.Held + " t"
 	}
 	state := string(what.State())
-	parkedID := "CASE WHEN t.state = '" + state + "' THEN t.id END" // for parked rows, the expression of an index
+	parkedID := "CASE WHEN t.state = '" + state + "' THEN t.id END" // for parked rows, an index has this expression
 	var a args
 	parked := a.query(
 		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = '"+state+"' AND ROWID IN (SELECT place FROM (",
@@ -128,13 +129,13 @@ func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64
 	return backend.ReadParked(ctx, d.db, d.table, "SUBSTR(t.last_error, 1, 200)", where, a.Args, filter, within, each)
 }
 
-// Check implements [backend.Backend]. It leaves out the server's version, which the store has checked.
+// Check implements [backend.Backend]. It doesn't check the server's version, which the store has checked.
 func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
-		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Pending+"'s documentation says, or migrate as the user who relays")},
+		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Pending+"'s documentation says, or migrate as the relay's user")},
 		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "GRANT SELECT ON sys.gv_$transaction and ON sys.v_$database TO it, "+
-			"so that ids count as final as soon as they are; without, they do when the longest transaction that is configured has passed")},
+			"so that ids count as final as soon as they are; without it, they count as final when longest_transaction has passed")},
 		{Name: "trigger", Query: d.sql.Query("disabled trigger"), Judge: backend.List("the trigger is not enabled: ", "have the tables' owner run ALTER TRIGGER … ENABLE: without it the order of messages isn't kept where a producer's statement waits for a second")},
 	}
 	if claim == storage.ByRows {
@@ -143,9 +144,9 @@ func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	return backend.Findings(ctx, d.db, probes)
 }
 
-// rights selects each right that a relay needs and the user lacks. The owner has all
-// rights. Other users have a right by a grant to the user, to an enabled role or to
-// PUBLIC, or by the same right to any table.
+// rights returns the query that selects each privilege that a relay needs and the user
+// lacks. The owner has all privileges. Other users have a privilege if it was granted to
+// the user, to an enabled role or to PUBLIC, or if they have it on any table.
 func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{

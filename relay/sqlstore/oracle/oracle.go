@@ -31,7 +31,7 @@ type Oracle struct {
 
 var _ backend.TransactionLister = (*Oracle)(nil)
 
-// New returns the backend.
+// New returns the backend of a table.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 	return &Oracle{db, d, table, backend.ParseStatements(file, table, map[string]string{
 		"locks": table.Index("locks"), "index claim_until": table.IndexName("claim_until"),
@@ -40,8 +40,8 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 }
 
 // Capabilities implements [backend.Backend]. It requests no isolation level, because go-ora
-// rejects any. Transactions have the session's level, which is READ COMMITTED by default. At
-// another level the statements are correct, too, but the database is busy more often.
+// rejects any. Transactions have the session's level, which is READ COMMITTED by default. The
+// statements are correct at other levels, too, but then the database is busy more often.
 func (d *Oracle) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
@@ -65,22 +65,22 @@ func (a *args) query(lines ...string) backend.Query {
 	return backend.Query{SQL: strings.Join(lines, "\n"), Args: a.Args}
 }
 
-// given returns a FROM item with the items as rows g that have these columns.
+// given returns a FROM item g that has the items as rows with the given columns.
 func given[T any](a *args, items []T, columns string) string {
 	return dialect.OracleGiven(&a.OracleArgs, "g", items, columns)
 }
 
-// list returns a subquery of numbers, for IN.
+// list returns a subquery with the numbers, for IN.
 func list[T int | int64](a *args, values []T) string {
 	return "(SELECT j.id FROM " + dialect.OracleGiven(&a.OracleArgs, "j", values, "id NUMBER PATH '$'") + ")"
 }
 
-// texts returns a subquery of texts as bytes, for IN.
+// texts returns a subquery with the bytes of the texts, for IN.
 func (a *args) texts(values []string) string {
 	return "(SELECT " + bytes("j.text") + " FROM " + dialect.OracleGiven(&a.OracleArgs, "j", values, "text VARCHAR2(255) PATH '$'") + ")"
 }
 
-// bytes returns an expression for a text's bytes, whose comparison doesn't depend on the session.
+// bytes returns an expression for the bytes of a text. Comparisons of bytes don't depend on the session's settings.
 func bytes(text string) string { return "NLSSORT(" + text + ", 'NLS_SORT=BINARY')" }
 
 func same(a, b string) string { return bytes(a) + " = " + bytes(b) }
@@ -96,7 +96,8 @@ func (a *args) timestamp(at time.Time) string {
 	return "TO_TIMESTAMP(" + a.Add(at.UTC().Format("2006-01-02 15:04:05.000000")) + ", 'YYYY-MM-DD HH24:MI:SS.FF6')"
 }
 
-// inTx runs work in a transaction that begins with the lock of "begin changing", so one such transaction runs at a time.
+// inTx runs work in a transaction that begins with the lock of "begin changing", so only one such transaction can run at
+// a time.
 func (d *Oracle) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, nil, []backend.Query{d.sql.Query("begin changing")}, work)
 }
@@ -137,7 +138,7 @@ func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.
 // a list of leases can't contain texts of any length.
 func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []storage.Lease, xid uint64, err error) {
 	var a args
-	marks := func(given string) string { // the given marks, if they were made in this epoch
+	marks := func(given string) string { // the given marks if they were made in this epoch, otherwise the stored marks
 		if change.Epoch == "" {
 			return a.Add(given)
 		}
@@ -172,8 +173,8 @@ func (d *Oracle) ListOpen(ctx context.Context, _ string) (backend.OpenList, erro
 	return backend.ReadOpenList(ctx, d.db, d.sql.Query("open transactions"))
 }
 
-// Grant implements [backend.TransactionLister]. It names both views. To a user without the right
-// to a view, the database reports that the view doesn't exist.
+// Grant implements [backend.TransactionLister]. It names both views. If a user lacks the privilege
+// on a view, the database reports that the view doesn't exist.
 func (d *Oracle) Grant() string {
 	return "SELECT ON sys.gv_$transaction (and the same ON sys.v_$database)"
 }
@@ -184,8 +185,8 @@ func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.
 	return line, err
 }
 
-// page returns the query of a read. It selects the rows before it sorts them, so that
-// it sorts only few.
+// page returns the query of a read. The query limits the rows before it sorts them, so that
+// it sorts only a few.
 func (d *Oracle) page(read backend.Read) backend.Query {
 	var a args
 	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, cmp.Or(read.Share, read.Limit))+") p\n    JOIN "+d.table.Pending+" t ON t.ROWID = p.rid",
@@ -201,16 +202,16 @@ func (d *Oracle) page(read backend.Read) backend.Query {
 			"place, id", ""))
 }
 
-// ordered returns a FROM clause of rows, as t, that the server sorts before it
-// computes the selected expressions. ROWNUM separates the two steps, so that no
-// LOB of as_bytes is part of the sort.
+// ordered returns a FROM clause with rows t, which the server sorts before it computes
+// the selected expressions. ROWNUM separates the two steps, so that the sort contains no
+// LOB that as_bytes makes.
 func ordered(rows, order, where string) string {
 	return "FROM (SELECT r.*, ROWNUM AS n FROM (\n" + rows + "\nORDER BY " + order + ") r" + where + ") t"
 }
 
-// ranges returns a SELECT of the pending rows at the positions, one after the other:
-// the index of the position, as place, and the row's ROWID. ROWNUM ends each range of
-// the index after share rows, and the SELECT after limit rows.
+// ranges returns a SELECT that finds the pending rows, for one position after the other.
+// It selects the index of the position, as place, and the row's ROWID. ROWNUM ends each
+// range of the database's index after share rows, and the whole SELECT after limit rows.
 func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
 	if len(positions) == 0 {
 		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Pending + " h WHERE 1 = 0"
@@ -227,7 +228,7 @@ func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int)
 	return "\n    SELECT place, rid FROM (\n    " + strings.Join(parts, "\n    UNION ALL\n    ") + "\n    ) WHERE ROWNUM <= " + a.Add(int64(limit))
 }
 
-// upTo returns a FROM clause without the rows after the one with which the payloads reach maxBytes.
+// upTo returns a FROM clause with the rows up to the one with which the payloads reach maxBytes.
 func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
 	if maxBytes <= 0 {
 		return "FROM (" + rows + ") t"
@@ -274,7 +275,7 @@ func (d *Oracle) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) 
 		ordered("SELECT t.* "+d.upTo(&a, rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, ""))
 }
 
-// holding is the beginning of each expression in the index of rows that block their keys.
+// holding is the text with which each expression in the index of rows that block their keys begins.
 const holding = "CASE WHEN t.state = 'retry' OR t.holds > 0"
 
 // BlockedKeys implements [backend.Backend]. It finds the rows by an expression of the index.
@@ -314,12 +315,12 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 	return purged, until, err
 }
 
-// lockFirst returns a block that locks up to limit rows of a query, skips rows that are
-// locked already, and runs change for the first rows, up to the row with which the
-// payloads reach the number of bytes. The server locks rows as they are fetched, and the
-// block, not the driver, determines how many. The block begins with the lock of its
-// session. A change of the claim mode needs all such locks, so the claim mode that the
-// query sees doesn't change before the commit.
+// lockFirst returns a block that locks up to limit rows of a query, and skips rows that
+// are already locked. For the locked rows up to the one with which the payloads reach the
+// number of bytes, it runs the statement in the argument change. The server locks rows as
+// they are fetched. Because a block fetches them, the driver can't fetch and lock more rows.
+// The block first takes its session's lock. A change of the claim mode needs the locks of all
+// sessions, so the claim mode that the query sees can't change before the commit.
 func (d *Oracle) lockFirst(query, limit, bytes, change string) string {
 	return `DECLARE
     ` + d.sql.Text("stamp") + `
@@ -344,8 +345,8 @@ BEGIN
 END;`
 }
 
-// Claim implements [backend.Backend]. When it has locked a row, it checks again that the row is
-// free. The claimed rows get the transaction's number, by which the next statement finds them.
+// Claim implements [backend.Backend]. After locking a row, it checks again that the row is free.
+// The claimed rows get the transaction's number, by which the next statement finds them.
 func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed []storage.Row, err error) {
 	free, index := d.sql.Text("free id"), "claim_id"
 	order := free
@@ -374,8 +375,8 @@ func (d *Oracle) Claim(ctx context.Context, claim storage.ClaimRequest) (claimed
 	return claimed, err
 }
 
-// Extend implements [backend.Backend]. It doesn't extend locked rows, which are being settled or
-// handled: no other relay can claim them meanwhile.
+// Extend implements [backend.Backend]. It doesn't extend the claims on locked rows. Such rows are
+// being settled or handled, and no other relay can claim them meanwhile.
 func (d *Oracle) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	var a, ask args
 	query := "SELECT id, 0 FROM " + d.table.Pending + " WHERE " + d.sql.Text("by rows") + " AND id IN " + list(&a, ids) + " AND claim_token = " + a.Add(token)

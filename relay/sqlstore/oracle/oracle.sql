@@ -1,16 +1,16 @@
 -- The fixed statements of a relay on Oracle Database 12.2 and later. The Go files in this directory build the
 -- statements that depend on the request.
 --
--- A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls, actions), for a text
--- above with this name, or for one of these (see New in oracle.go):
+-- A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls, actions), for an earlier
+-- text with this name, or for one of these texts (see New in oracle.go):
 --
---   locks       the table of row locks; see outbox/dialect/ORACLE.md. A lane has the rows 8 * lane to 8 * lane + 7: a settle
---               locks one of them, a takeover all. The rows from 1000 on are locks of keys
+--   locks       the table whose rows serve as locks; see outbox/dialect/ORACLE.md. A lane has the rows 8 * lane to
+--               8 * lane + 7. A settle locks one of them, a takeover locks all. The rows from 1000 on are locks of keys
 --   index …     the name of an index
---   owner       the owner of the tables, as a value to compare with the catalog
---   trigger     the name of the trigger, as in the catalog
+--   owner       the owner of the tables, as an expression to compare with the catalog
+--   trigger     the name of the trigger, as the catalog has it
 --
--- Drivers bind arguments by position, so each number appears once, in ascending order.
+-- Drivers bind arguments by position, so each number appears once, and the numbers are in ascending order.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -22,11 +22,11 @@ SYS_EXTRACT_UTC(SYSTIMESTAMP)
 -- name: server
 SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME')
 
--- The highest id of a row. The sequence would show only the end of the ids that it has reserved.
+-- The highest id of a row. The sequence would only show the last id that it has reserved.
 -- name: given
 GREATEST(NVL((SELECT MAX(id) FROM {hot}), 0), NVL((SELECT MAX(id) FROM {held}), 0), NVL((SELECT MAX(id) FROM {done}), 0))
 
--- The beginning of a statement that selects payloads: a function that converts a CLOB to a BLOB, because SQL can't.
+-- The beginning of a statement that selects payloads: a function that converts a CLOB to a BLOB, which SQL alone can't do.
 -- name: as bytes
 WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
     bytes BLOB;
@@ -42,15 +42,15 @@ BEGIN
     RETURN bytes;
 END;
 
--- The columns of a row t. Times are selected as texts, because drivers disagree on the time zone of a TIMESTAMP, which
--- has none. All times are in UTC.
+-- The columns of a row t. Times are in UTC, and are selected as texts: a TIMESTAMP has no time zone, and drivers disagree
+-- about which one they assume.
 -- name: row
 t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
     CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
     TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 
--- The flags are a sum: 1 has a payload, 2 is due later, 4 waits for its next attempt, 16 times the column holds, and
--- 65536 times the size of the payload, which a driver may cut off.
+-- The flags are a sum: 1 if the row has a payload, 2 if it is due later, 4 if it waits for its next attempt, 16 times the
+-- column holds, and 65536 times the size of the payload, because a driver may cut the payload off.
 -- name: has payload
 CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END
@@ -69,12 +69,12 @@ CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 {row},
     {has payload} + {retrying}
 
--- The columns of a row t of the view of all messages, for a list.
+-- The columns that a list returns for a row t of the view of all messages.
 -- name: listed row
 {row},
     {has payload} + {later} + {retrying}, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 
--- Placeholders for the columns of a row, for the first line of a page.
+-- Placeholders for the columns of a row, used in the first line of a page.
 -- name: no row
 0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at
@@ -82,8 +82,8 @@ CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 -- name: size
 NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)
 
--- A block writes its transaction's number into the rows that it changes, and the next statement finds them by this
--- number. TRUE begins the transaction: before its first change, it would have no number.
+-- A block writes its transaction's number into the rows that it changes, and the next statement finds the rows by this
+-- number. TRUE begins the transaction, which otherwise would have no number before its first change.
 -- name: stamp
 this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
 
@@ -101,7 +101,7 @@ CASE WHEN claimed_until IS NULL THEN id END
 -- name: free priority
 CASE WHEN claimed_until IS NULL THEN -priority END
 
--- The columns of the index of held rows t that aren't parked. A row without a time has the year 1.
+-- The columns of the index of held rows t that aren't parked. If a row has no time, "due at" is in the year 1.
 -- name: due at
 CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END
 
@@ -115,8 +115,8 @@ CASE WHEN t.state <> 'error' THEN t.id END
 -- ---------------------------------------------------------------------------------
 -- Relays and the claim mode.
 
--- The first statement of a transaction that changes several things, so that one such transaction runs at a time. The
--- wait has no limit, because no holder of this lock waits for a lock of an application.
+-- The first statement of a transaction that changes several tables, so that only one such transaction can run at a time.
+-- The wait for this lock has no limit, because no transaction that holds it waits for a lock of an application.
 -- name: begin changing
 UPDATE {settings} SET value = value WHERE name = 'schema'
 
@@ -134,7 +134,8 @@ WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value)
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE until >= {now} AND claim <> :1 ORDER BY name
 
--- Locks all rows of all lanes, and so waits for running settles and claims, each of which has locked some of them.
+-- Locks the rows of all lanes in the table of locks. So it waits for running settles and claims, because each of them has
+-- locked some of these rows.
 -- name: lock lanes
 BEGIN
     FOR locked IN (
@@ -150,15 +151,15 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cl
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode until the heartbeat has committed. A concurrent change of the mode either sees this relay, or
--- commits first, and the relay isn't stored.
+-- Locks the claim mode until the heartbeat has committed. So a concurrent change of the mode either sees this relay, or
+-- commits first, and then the relay isn't stored.
 -- name: share claim mode
 BEGIN
     FOR locked IN (
     {lock claim mode}) LOOP NULL; END LOOP;
 END;
 
--- :1 name, :2 host, :3 version, :4 and :7 claim mode, :5 microseconds until the row expires, :6 setup.
+-- Arguments: :1 name, :2 host, :3 version, :4 and :7 claim mode, :5 microseconds until the row expires, :6 setup.
 -- name: heartbeat
 MERGE INTO {relays} r USING (
     SELECT :1 AS name, :2 AS host, :3 AS version, :4 AS claim,
@@ -169,15 +170,15 @@ WHEN MATCHED THEN UPDATE SET r.host = g.host, r.version = g.version, r.claim = g
 WHEN NOT MATCHED THEN INSERT (name, host, version, claim, since, last_heartbeat, until, setup)
     VALUES (g.name, g.host, g.version, g.claim, g.beaten, g.beaten, g.until, g.setup)
 
--- :1 name, :2 claim mode.
+-- Arguments: :1 name, :2 claim mode.
 -- name: heartbeat was stored
 SELECT name, 0, {server} FROM {relays} WHERE name = :1 AND NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> :2)
 
 -- name: members
 SELECT name, setup, TO_CHAR({now}, 'YYYY-MM-DD HH24:MI:SS.FF6') FROM {relays} WHERE until >= {now} ORDER BY name
 
--- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
--- relay can't renew its leases if it is alive after all.
+-- The next two statements end the leases and the claims of a dead relay, as if they had expired. The fences grow, so
+-- that the relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET until = {now} - INTERVAL '1' SECOND, fence = fence + 1 WHERE owner = :1
 
@@ -193,10 +194,10 @@ DELETE FROM {relays} WHERE until < {now} - INTERVAL '1' DAY
 -- ---------------------------------------------------------------------------------
 -- Lanes. oracle.go builds the statements that change leases.
 
--- Locks all rows of a free lane, and skips the lane if another transaction, which is a settle or a takeover, has locked
--- one of them. The UPDATE then checks again that the lane is free. The order of the lanes differs each time, so that
--- relays rarely try the same lane. :1 how many lanes, :2 and :3 relay, :4 by how much the fences grow, :5 microseconds
--- of the lease.
+-- Takes all eight locks of a free lane. It skips the lane if a settle or another takeover has locked one of them. The
+-- UPDATE then checks again that the lane is free. The order of the lanes differs at each call, so that relays rarely
+-- try the same lane. Arguments: :1 the maximum number of lanes, :2 and :3 relay, :4 the number that is added to the
+-- fences, :5 microseconds of the lease.
 -- name: acquire
 DECLARE
     {stamp}
@@ -234,8 +235,8 @@ SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
 -- name: marks
 SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 
--- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
--- neither claimed nor scheduled. :1 how many held rows, :2 how many hot rows.
+-- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
+-- are neither claimed nor scheduled. Arguments: :1 the maximum number of held rows, :2 the maximum number of hot rows.
 -- name: remaining
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} t WHERE {due at} <= {now} AND ROWNUM <= :1
 UNION ALL SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now}) AND ROWNUM <= :2
@@ -246,13 +247,13 @@ UNION ALL SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} W
 -- name: last id
 SELECT {given} FROM dual
 
--- :1 microseconds that rows are kept, negative; :2 how many rows.
+-- Arguments: :1 microseconds that rows are kept, negative; :2 the maximum number of rows.
 -- name: purge
 DELETE FROM {done} WHERE ROWID IN (SELECT place FROM (
     SELECT ROWID AS place FROM {done} WHERE finished_at < {now} + NUMTODSINTERVAL(:1 / 1000000, 'SECOND')
     ORDER BY finished_at) WHERE ROWNUM <= :2)
 
--- :1 microseconds that ids are kept, negative; :2 how many ids.
+-- Arguments: :1 microseconds that ids are kept, negative; :2 the maximum number of ids.
 -- name: purge ids
 DELETE FROM {ids} WHERE message_id IN (SELECT message_id FROM (
     SELECT i.message_id FROM {ids} i
@@ -269,17 +270,18 @@ DELETE FROM {ids} WHERE message_id IN (SELECT message_id FROM (
 SELECT /*+ INDEX(t {index claim_until}) */ {hot row}
 FROM {hot} t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = {stamped}
 
--- Locks rows whose claim has ended, and skips rows that are being settled or handled. The transaction has the lock of
--- "begin changing", which a change of the claim mode needs, too. A subquery has the limit, because a SELECT FOR UPDATE
--- may not have one. :1 how many rows.
+-- Locks rows whose claim has ended, and skips rows that are being settled or handled. The transaction already has the
+-- lock of "begin changing", which a change of the claim mode needs, too. The limit is in a subquery, because a SELECT
+-- FOR UPDATE must not have a limit. Argument: :1 the maximum number of rows.
 -- name: ended claims
 SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} AND id IN (SELECT id FROM (
     SELECT id FROM {hot} WHERE claimed_until < {now}
     ORDER BY claimed_until) WHERE ROWNUM <= :1) FOR UPDATE SKIP LOCKED
 
--- Inserts due rows with this transaction's number. Of several held rows with one lane and id, one moves at a time. A
--- held row stays while a hot row has the same lane and id, which is possible after the id sequence was reset. A
--- condition with COUNT makes every planner run the subquery for each row. :1 how many rows.
+-- Inserts due rows into the hot table, with this transaction's number. If several held rows share a lane and id, only
+-- one of them moves at a time. A held row stays while a hot row has the same lane and id, which is possible after the
+-- id sequence was reset. The conditions with COUNT make every planner run the subquery for each row. Argument: :1 the
+-- maximum number of rows.
 -- name: bring back
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks, claim_stamp)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks, {stamped}
@@ -287,8 +289,8 @@ FROM (SELECT t.* FROM {held} t WHERE {by rows} AND {due at} <= {now}
     AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND NLSSORT(NVL(o.sinks, ','), 'NLS_SORT=BINARY') < NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY')) AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= {now}) = 0
     ORDER BY {due at}, {due id}) t WHERE ROWNUM <= :1
 
--- Deletes the held rows whose hot rows have this transaction's number. No other transaction inserts rows concurrently:
--- all of them begin with the lock of "begin changing".
+-- Deletes the held rows whose copies in the hot table have this transaction's number. No other transaction can move held
+-- rows back concurrently, because each begins with the lock of "begin changing".
 -- name: remove what is back
 DELETE FROM {held} WHERE (id, message_id, NVL(sinks, ',')) IN (SELECT /*+ INDEX(h {index claim_until}) */ h.id, h.message_id, NVL(h.sinks, ',') FROM {hot} h
     WHERE h.claimed_until IS NULL AND h.claim_stamp = {stamped})
@@ -296,8 +298,8 @@ DELETE FROM {held} WHERE (id, message_id, NVL(sinks, ',')) IN (SELECT /*+ INDEX(
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts up to a number of rows: :1 hot, :2 held but not parked, :3 parked, :4 done. The arguments are the same number.
--- For more hot or done rows, the store uses "estimates".
+-- Counts rows of each kind, up to a maximum: hot rows, held rows that aren't parked, parked rows and done rows. If there
+-- are more hot or done rows, the store also uses "estimates". Arguments: the maximum, four times.
 -- name: counts
 SELECT 'hot', state, COUNT(*) FROM (
     SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} WHERE ROWNUM <= :1
@@ -311,7 +313,7 @@ UNION ALL SELECT 'done', 'done', COUNT(*) FROM {done} WHERE ROWNUM <= :4
 -- name: count claimed
 SELECT COUNT(*) FROM {hot} WHERE claimed_until > {now}
 
--- Gaps between ids count as rows.
+-- Counts all ids between the lowest and the highest one, including gaps.
 -- name: estimates
 SELECT 'hot', NVL(MAX(id) - MIN(id) + 1, 0) FROM {hot}
 UNION ALL SELECT 'done', NVL(MAX(id) - MIN(id) + 1, 0) FROM {done}
@@ -323,7 +325,7 @@ SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FRO
     SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now})
     UNION ALL SELECT GREATEST(created_at, NVL(available_at, created_at)) AS since FROM {held} WHERE state = 'scheduled' AND {on time}))
 
--- A retry's age counts from the time when its message was written.
+-- The age of a retry is the time since its message was written.
 -- name: oldest retry
 SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0)) FROM (
     SELECT {now} - MIN(created_at) AS age FROM {held} WHERE state = 'retry')
@@ -332,7 +334,7 @@ SELECT GREATEST(0, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FRO
 SELECT n, NVL(ROUND(EXTRACT(DAY FROM age) * 86400000 + EXTRACT(HOUR FROM age) * 3600000 + EXTRACT(MINUTE FROM age) * 60000 + EXTRACT(SECOND FROM age) * 1000), 0) FROM (
     SELECT COUNT(*) AS n, {now} - MIN(available_at) AS age FROM {held} WHERE state = 'error' AND holds = 1)
 
--- :1 how many rows.
+-- Argument: :1 the maximum number of rows.
 -- name: topics
 SELECT topic, COUNT(*) FROM (SELECT topic FROM (
     SELECT topic FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now})
@@ -354,9 +356,9 @@ FROM (SELECT {now} - MIN(finished_at) AS age FROM {done})
 SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 
 -- ---------------------------------------------------------------------------------
--- Open transactions, by the SCN at which each began. This SCN precedes the transaction's first id, because the trigger
--- of the hot table begins the transaction. gv$transaction has the transactions of all instances of a cluster. A
--- start_scn of 0 means that the database doesn't know it: until this transaction ends, no id becomes final.
+-- Open transactions, identified by the SCN at which each began. This SCN precedes the transaction's first id, because the
+-- trigger of the hot table begins the transaction. gv$transaction has the transactions of all instances of a cluster. A
+-- start_scn of 0 means that the database doesn't know the SCN. Until this transaction ends, no id becomes final.
 -- name: open transactions
 SELECT 'number', TO_CHAR(current_scn) FROM v$database
 UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0
@@ -387,12 +389,12 @@ SELECT NVL(MAX(id), 0) FROM {done}
 MERGE INTO {settings} s USING (SELECT 'replay.' || :1 AS name, :2 AS value FROM dual) g ON (s.name = g.name)
 WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value)
 
--- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text isn't the previous text.
 -- name: change replay
 UPDATE {settings} SET value = :1 WHERE name = 'replay.' || :2 AND value = :3
 
 -- ---------------------------------------------------------------------------------
--- Controls that operators have set, and the log of their actions.
+-- The controls that operators have set, and the log of the operators' actions.
 
 -- name: controls in force
 SELECT kind, name, NVL(rate, 0), TO_CHAR(ends_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), made_by, TO_CHAR(made_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), reason FROM {controls} WHERE ends_at IS NULL OR ends_at > {now} ORDER BY kind, name

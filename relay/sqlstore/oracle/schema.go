@@ -10,8 +10,8 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// schema returns the schema. It has no statement for whether the table of versions exists, because the form
-// of the table's name in the catalog depends on how the name is written.
+// schema returns the schema. It has no statement that finds out whether the version table exists, because the
+// name of this table in the catalog depends on how the table's name is written.
 func schema() backend.Schema {
 	return backend.Schema{
 		Files: migrations,

@@ -15,10 +15,10 @@ import (
 // which leases are still valid or how many rows have another token, and then moves the rows. Each
 // statement that moves rows checks the leases or the tokens again.
 //
-// By lanes it locks one of the eight locks of each lane, the one of its session. A takeover needs
-// all eight. A settle that waited for a takeover finds the new fence, because the statement that
-// reads fences begins after the wait. Renewals lock other rows and don't wait. By rows it locks
-// the rows, so that their tokens don't change.
+// For rows of leased lanes, it takes one of the eight locks of each lane. Which one depends on the
+// session. A takeover needs all eight. If a settle has to wait for a takeover, it then finds the new
+// fence, because the statement that reads fences begins after the wait. Renewals lock other rows and
+// don't wait. For claimed rows, it locks the rows, so that their tokens don't change.
 func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
@@ -57,7 +57,7 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	return settled, settled.Write(ctx, tx, append(writes, m.free(groups.Freed)...))
 }
 
-// leases returns a SELECT of the lanes' locks, and a query for the leases that are still valid.
+// leases returns a SELECT of one lock of each lane, and a query for the leases that are still valid.
 func (d *Oracle) leases(l, f *args, relay string, settlements []storage.Settlement) (lock string, facts backend.Query) {
 	const columns = "lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]'"
 	leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []int64 { return []int64{int64(l.Lane), l.Fence} })
@@ -67,7 +67,8 @@ func (d *Oracle) leases(l, f *args, relay string, settlements []storage.Settleme
 		" JOIN " + d.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = " + f.Add(relay))
 }
 
-// lockFor locks the rows of the SELECT lock, and then runs the query facts.
+// lockFor first locks the rows that one query finds (the argument lock), and then reads the result of another one
+// (the argument facts).
 func lockFor(ctx context.Context, tx *sql.Tx, l args, lock string, facts backend.Query) (backend.Settled, error) {
 	if _, err := backend.Exec(ctx, tx, l.query("BEGIN\n    FOR locked IN (\n    "+lock+" FOR UPDATE) LOOP NULL; END LOOP;\nEND;")); err != nil {
 		return backend.Settled{}, err
@@ -75,8 +76,8 @@ func lockFor(ctx context.Context, tx *sql.Tx, l args, lock string, facts backend
 	return backend.ReadSettled(ctx, tx, facts)
 }
 
-// SettleParts implements [backend.Backend]. Its MERGE compares the sinks in WHERE, because ON may
-// not have a column that the MERGE changes.
+// SettleParts implements [backend.Backend]. Its MERGE compares the sinks in WHERE, because ON must
+// not contain a column that the MERGE changes.
 func (d *Oracle) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	var l, f args
 	lock, facts := d.leases(&l, &f, relay, settlements)
@@ -131,25 +132,25 @@ func readAt(s *settlement) string {
 	return backend.ReadAt(s).UTC().Format("2006-01-02 15:04:05.000000")
 }
 
-// asTime returns an expression for the time of a text that readAt has formatted.
+// asTime returns an expression for the time in a text that readAt has formatted.
 func asTime(text string) string { return "TO_TIMESTAMP(" + text + ", 'YYYY-MM-DD HH24:MI:SS.FF6')" }
 
-// moving builds the statements that move the rows that still belong to the relay. By
-// lanes, each joins the lanes with its fence and owner; by rows, it compares the token.
+// moving builds the statements that move the rows that still belong to the relay. If lanes
+// are leased, each statement compares the lane's fence and owner; otherwise the row's token.
 type moving struct {
 	*Oracle
 	relay   string
 	keep    bool
-	claim   string // the column of g with the settlement's fence or token
+	claim   string // the definition of the column of g with the settlement's fence or token
 	byLanes bool
-	token   string // a further condition of hot rows: by rows the token, by lanes the sinks, if the rows name any
+	token   string // a further condition of hot rows: on the token of claimed rows, or otherwise on the sinks, if rows name any
 }
 
 // row is the condition that t is the row of the settlement g.
 const row = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
 
-// sameSinks is the condition that t and g have the same sinks, for rows that their sinks identify,
-// too. An empty text is NULL.
+// sameSinks is the condition that t and g have the same sinks. It is used for rows that are identified
+// by their sinks, too. Oracle stores an empty text as NULL.
 const sameSinks = "NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY')"
 
 const (
@@ -157,7 +158,7 @@ const (
 	fault     = "NVL(g.fault, t.last_error)"
 )
 
-// given returns a FROM item of the settlements, as g. By lanes it has only settlements whose leases are still valid.
+// given returns a FROM item g with the settlements. If lanes are leased, it has only settlements whose leases are still valid.
 func (m moving) given(a *args, settlements []storage.Settlement) string {
 	given := given(a, items(settlements), "\n        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', "+m.claim+
 		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',\n        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]'")
@@ -167,15 +168,15 @@ func (m moving) given(a *args, settlements []storage.Settlement) string {
 	return given
 }
 
-// found returns a FROM clause that joins the settlements with their rows, as t, by their keys.
+// found returns a FROM clause that joins the settlements with their rows t, by the rows' keys.
 func (m moving) found(a *args, from, where string, settlements []storage.Settlement) string {
 	return "FROM " + m.given(a, settlements) + "\n    JOIN " + from + " t ON " + row + where
 }
 
 const found = "/*+ LEADING(g) USE_NL(t) INDEX(t) */"
 
-// deadLetters returns the statements that write dead letters before their rows move. They first
-// lock the rows, because by lanes nothing else prevents two concurrent settles of a row.
+// deadLetters returns the statements that write dead letters. They run before the rows are moved, and
+// first lock the rows: for rows of leased lanes nothing else prevents two concurrent settles of a row.
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	for _, some := range [][]storage.Settlement{hot, held} {
@@ -197,8 +198,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copyOf returns the values of a copy of the row t. Each copy has a separate statement, because a
-// list can't contain headers of any size.
+// copyOf returns the values of a copy of the row t. Each copy is written by a separate statement, because
+// a list can't contain headers of any size.
 func copyOf(a *args, c *storage.Copy) string {
 	return a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(bind.Nullable(c.Headers)) + ", t.priority, " + backend.CopiedExpiry(now) + ", " + a.Add(bind.Nullable(c.Sinks))
 }

@@ -15,9 +15,9 @@ import (
 )
 
 // List implements [backend.Backend]. It reads each table in the order of an index, up to a limit, so that
-// a page takes no longer for a larger table. It reads the hot and the held table lane by lane. With a
-// LookThrough the limit is higher, and the filter applies to the rows within it. A filter by message ids
-// has no limit; a filter by fields other than ids has none without a LookThrough.
+// its duration doesn't depend on the table's size. It reads the hot and the held table lane by lane. If the
+// filter has a LookThrough, the limit is higher, and the filter selects from the rows up to this limit. There
+// is no limit if the filter has message ids, or if it has other fields than ids and no LookThrough.
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	after := " AND h.id > " + a.add(filter.AfterID, "bigint")
@@ -27,7 +27,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 		after += " AND h.id <= " + a.add(filter.UntilID, "bigint")
 	}
 	switch {
-	case filter.UntilID > 0: // all rows of these messages, lane by lane
+	case filter.UntilID > 0: // read all rows of these messages, lane by lane
 		perLane, together = math.MaxInt32, 0
 		after += " AND h.message_id = ANY (" + a.add(dialect.PostgresArray(filter.MessageIDs), "uuid[]") + ")"
 	case filter.ByID && len(filter.MessageIDs) == 0:
@@ -56,7 +56,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 		parts = append(parts, walk("hot as listed", p.table.Pending, after))
 	}
 	switch filter.State {
-	case storage.StateError: // parked rows have an index on ids
+	case storage.StateError: // there is an index of parked rows by id
 		parts = append(parts, ordered("held as listed", p.table.Held, after+" AND h.state = 'error'"))
 	case storage.StatePending, storage.StateScheduled, storage.StateRetry, "":
 		parts = append(parts, walk("held as listed", p.table.Held, after))
@@ -80,7 +80,7 @@ func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.I
 	return backend.ReadInfos(ctx, p.db, backend.Query{SQL: query, Args: a}, filter.MaxBytes)
 }
 
-// filter returns the filter's conditions on a row t, without empty fields, so that the server can use an index.
+// filter returns the filter's conditions on a row t. It omits conditions for empty fields, so that the server can use an index.
 func (a *args) filter(filter backend.Filter) string {
 	where := "t.id > " + a.add(filter.AfterID, "bigint")
 	if filter.ByID {
@@ -137,8 +137,8 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 	return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
 
-// Parked implements [backend.Backend]. It disables nested loops: with old statistics, for example
-// after many messages were parked in a short time, the planner underestimates loops that take minutes.
+// Parked implements [backend.Backend]. It disables nested loops. If the statistics are old, for example
+// after many messages were parked in a short time, the planner would choose loops that take minutes.
 func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := a.filter(filter)
@@ -158,14 +158,14 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	probes := []backend.Probe{
 		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
 		{Name: "rights", Query: p.sql.Query("missing rights", dialect.PostgresArray(tables), dialect.PostgresArray(needs)), Judge: backend.Lacks(user)},
-		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("by lanes a message could be passed over for good: the sequence of the ids has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
+		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("with claiming by lanes a message might never be delivered: the id sequence has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
 		{Name: "read", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
-		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction is open since ", "end it, as no vacuum and no mark passes it: SELECT pid, xact_start, state, query FROM pg_stat_activity ORDER BY xact_start; SELECT pg_terminate_backend(PID)")},
+		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction has been open since ", "end it, because it stops vacuum and the marks: SELECT pid, xact_start, state, query FROM pg_stat_activity ORDER BY xact_start; SELECT pg_terminate_backend(PID)")},
 		{Name: "autovacuum", Query: p.sql.Query("autovacuum off", names), Judge: func(answer []string) (wrong, hint string) {
 			if len(answer) == 0 {
 				return "", ""
 			}
-			return "what was deleted is cleared away by nobody, and all reads get slower", "run " + strings.Join(answer, "; ")
+			return "autovacuum is off, so deleted rows are never removed, and all reads get slower", "run " + strings.Join(answer, "; ")
 		}},
 		{Name: "dead rows", Query: p.sql.Query("dead rows", names, int64(manyDeadRows)), Judge: func(answer []string) (wrong, hint string) {
 			if len(answer) == 0 {
@@ -176,7 +176,7 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 				name, _, _ := strings.Cut(line, " ")
 				vacuum = append(vacuum, "VACUUM ANALYZE "+name)
 			}
-			return strings.Join(answer, "; "), "run " + strings.Join(vacuum, "; ") + ". What is dead still after that is held by a transaction (see transactions), a replication slot (SELECT slot_name, xmin, catalog_xmin FROM pg_replication_slots) or a prepared transaction (pg_prepared_xacts)"
+			return strings.Join(answer, "; "), "run " + strings.Join(vacuum, "; ") + ". Rows that are still dead after that are held by a transaction (see transactions), a replication slot (SELECT slot_name, xmin, catalog_xmin FROM pg_replication_slots) or a prepared transaction (pg_prepared_xacts)"
 		}},
 	}
 	plan := p.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
@@ -192,11 +192,11 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))
 }
 
-// manyDeadRows is more than the hot table has between two runs of autovacuum with its settings.
+// manyDeadRows is a number of dead rows that the hot table doesn't reach if autovacuum runs with the table's settings.
 const manyDeadRows = 200_000
 
-// rights returns the rights that a relay needs, each with its table. Locking a row needs the
-// right to UPDATE.
+// rights returns the privileges that a relay needs, each with its table. To lock a row, a relay
+// needs the privilege UPDATE.
 func (p *Postgres) rights() (tables, needs []string) {
 	for _, needed := range []struct{ table, rights string }{
 		{p.table.Pending, "SELECT INSERT UPDATE DELETE"}, {p.table.Held, "SELECT INSERT UPDATE DELETE"}, {p.table.Done, "SELECT INSERT UPDATE DELETE"}, {p.table.IDs, "SELECT UPDATE DELETE"},
@@ -242,8 +242,8 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 // Sample implements [backend.Explainer]. It returns no rows, so a check of plans leaves out "begin epoch" and "acquire".
 func (p *Postgres) Sample(string) [][]driver.Value { return nil }
 
-// readsMostOf reports whether all indexes of the table exist, and the server estimates that the scan returns at least a
-// tenth of the rows. Such a scan is faster than an index, for example if half of the held rows are retries.
+// readsMostOf reports whether all indexes of the table exist and the server estimates that the scan returns at least a
+// tenth of the table's rows. Such a scan is faster than an index, for example if half of the held rows are retries.
 func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, error) {
 	rows := "0"
 	if estimate := estimated.FindStringSubmatch(scan); estimate != nil {
@@ -258,8 +258,8 @@ func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, e
 	return right, err
 }
 
-// judgedBytes returns the size of a table, or 0 if the server's statistics have no rows of the table: the server then plans
-// by assumptions, and changes the plan when it has statistics.
+// judgedBytes returns the size of a table, or 0 if the server's statistics show no rows of the table. In that case plans
+// rest on assumptions, and the server changes them when it has statistics.
 func (p *Postgres) judgedBytes(ctx context.Context, table string) (bytes int, err error) {
 	err = backend.One(ctx, p.db, backend.Query{SQL: "SELECT CASE WHEN reltuples > 0 THEN pg_relation_size(oid) ELSE 0 END FROM pg_class WHERE oid = to_regclass($1::text)", Args: []any{table}}, &bytes)
 	return bytes, err
@@ -275,8 +275,8 @@ func (p *Postgres) bare(table string) string {
 
 var estimated = regexp.MustCompile(`rows=(\d+)`)
 
-// judgePlan reports a plan that scans the whole hot table, or sorts, if the server estimates
-// more than 10,000 rows. For a smaller table that is the best plan.
+// judgePlan reports a plan that scans the whole hot table or sorts, if the server estimates
+// more than 10,000 rows. For fewer rows such a plan is the best one.
 func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
 	name := p.bare(p.table.Pending)
 	for _, line := range answer {
@@ -286,7 +286,7 @@ func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
 			continue
 		}
 		if rows, err := strconv.Atoi(estimate[1]); err != nil || rows > 10_000 {
-			return "it reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + p.table.Pending + ", and see that its indexes are there and valid"
+			return "it reads the whole table: " + strings.TrimSpace(line), "run ANALYZE " + p.table.Pending + ", and check that its indexes exist and are valid"
 		}
 	}
 	return "", ""

@@ -25,15 +25,15 @@ type Postgres struct {
 	db       *sql.DB
 	dialect  dialect.Dialect
 	table    dialect.Table
-	reader   backend.Reader // nil for database/sql
+	reader   backend.Reader // nil if pages are read with database/sql
 	sql      backend.Statements
 	bounded  []backend.Query // limits the time that a transaction waits for a lock
-	distrust atomic.Int64    // the server plans each page until this time, in nanoseconds of Unix time
+	distrust atomic.Int64    // the time until which the server plans each page, in Unix nanoseconds
 }
 
 var _ backend.Backend = (*Postgres)(nil)
 
-// New returns the backend. The reader, if it isn't nil, reads pages instead of database/sql.
+// New returns the backend of a table. If the reader isn't nil, it reads pages in place of database/sql.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Reader) *Postgres {
 	statements := backend.ParseStatements(file, table, map[string]string{"words": words})
 	return &Postgres{db: db, dialect: d, table: table, reader: reader, sql: statements, bounded: []backend.Query{statements.Query("bound waiting")}}
@@ -77,7 +77,7 @@ func (a *args) add(value any, as string) string {
 	return "$" + strconv.Itoa(len(*a)) + "::" + as
 }
 
-// timestamp is the layout of times in arguments, in UTC. The zero time is before all others.
+// timestamp is the layout of times in arguments, which are in UTC. The zero time is in the year 1, before all other times.
 const timestamp = "2006-01-02 15:04:05.999999+00"
 
 func (p *Postgres) inTx(ctx context.Context, work func(*sql.Tx) error) error {
@@ -91,7 +91,7 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error 
 	})
 }
 
-// Heartbeat implements [backend.Backend]. If the server has no epoch, it begins one.
+// Heartbeat implements [backend.Backend]. If the server has no epoch, Heartbeat begins one.
 func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	const noEpoch = "-" // the epoch of a server that has none
 	var name string
@@ -120,7 +120,7 @@ func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl tim
 	return grants, xid, err
 }
 
-// ChangeLeases implements [backend.Backend]. Each kind of change has a statement with its name.
+// ChangeLeases implements [backend.Backend]. The statement for each kind of change has the kind's name.
 func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := p.sql.Query(string(change.Kind),
 		dialect.PostgresArray(backend.Column(leases, func(l *backend.Lease) int { return l.Lane })),
@@ -184,9 +184,9 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 	return backend.Query{SQL: query, Args: a}
 }
 
-// ranges returns a FROM clause of the pending rows at the positions, as t. It reads up to limit rows of one range of the
-// primary key for each position, one position after the other, and leaves out rows of the topics in except that name no
-// sinks. The COALESCE keeps the planner on the primary key; see "dear" in postgres.sql. The condition compares lane and id
+// ranges returns a FROM clause with the pending rows t at the positions. For one position after the other, it reads up to
+// limit rows of a range of the primary key. It leaves out rows of the excepted topics if the rows name no sinks. The
+// COALESCE makes the planner use the primary key; see "dear" in postgres.sql. The condition compares lane and id
 // separately, because up to PostgreSQL 17 a comparison of rows, (lane, id) <= (…), reads to the end of the lane.
 func (p *Postgres) ranges(a *args, positions []storage.Position, columns string, except []string, limit int) string {
 	where := ""
@@ -210,16 +210,16 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns string,
 }
 
 // PostgreSQL may keep the plan of a page, because planning takes longer than reading a few rows. A kept plan uses the
-// primary key, unless the table had no disk block when the server made the plan: the table was vacuumed before its first
-// row, and its file never shrinks. Such a plan scans the table once for each lane. After a page that took longer than
-// tookLong, the server therefore plans every page for distrustFor.
+// primary key, unless the server made the plan while the table had no disk block. This can happen only if the table was
+// vacuumed before its first row, because its file never shrinks. Such a plan scans the table once for each lane. So after
+// a page that took longer than tookLong, the server plans every page until distrustFor has passed.
 const (
 	tookLong    = 100 * time.Millisecond
 	distrustFor = time.Minute
 )
 
-// planNow returns a condition that is always true. It makes PostgreSQL plan the statement for each execution (a custom
-// plan) instead of once (a generic plan); see "never" in postgres.sql.
+// planNow returns a condition that is always true. It makes PostgreSQL plan the statement at each execution (a custom
+// plan) instead of only once (a generic plan); see "never" in postgres.sql.
 func (p *Postgres) planNow(a *args) string {
 	return "(" + a.add(true, "boolean") + " OR " + p.sql.Text("never") + ")"
 }
@@ -293,9 +293,9 @@ func (p *Postgres) Claim(ctx context.Context, request storage.ClaimRequest) ([]s
 	return backend.ReadRows(ctx, p.db, p.claim(request))
 }
 
-// claim returns the statement of a claim. It materializes picked, because otherwise the
-// server might run that SELECT again for each row, and so exceed the limit. The order of
-// picked is the order of one of the indexes for claiming by rows.
+// claim returns the statement of a claim. The statement materializes the expression picked,
+// because otherwise the server might run this SELECT again for each row, and so exceed the
+// limit. One of the indexes for claiming by rows has the order of picked.
 func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 	var a args
 	all := p.sql.Text("every id")

@@ -1,51 +1,51 @@
 -- The fixed statements of a relay on PostgreSQL 13 and later. The Go files in this directory build the statements that
 -- depend on the request. A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls,
--- actions, epoch), for a text above with this name, or for the words of postgres.go.
+-- actions, epoch), for an earlier text with this name, or for the array "words" of postgres.go.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
 
--- The number of this transaction, which gets one if it has none.
+-- The number of this transaction. If it has none, the server assigns one.
 -- name: xid
 pg_current_xact_id()::text::bigint
 
--- The server's epoch, from an unlogged table; '-' if none has begun. The server empties the table when it recovers from
--- a crash or becomes the primary, the cases in which it may have lost commits. A clean restart keeps the table. A
--- standby can't read it.
+-- The server's epoch, from an unlogged table; '-' if the table is empty. The server empties the table when it recovers
+-- from a crash or becomes the primary, because in these cases it may have lost commits. A clean restart keeps the rows.
+-- A standby can't read the table.
 -- name: server epoch
 COALESCE((SELECT epoch::text FROM {epoch}), '-')
 
--- The highest assigned id, from the sequence of the identity column, whatever its name; 0 before the first id.
+-- The highest assigned id, from the sequence of the identity column, whatever the sequence's name; 0 before the first id.
 -- name: given
 COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass), 0)
 
--- A part of ($1::boolean OR {never}), a condition whose parameter is true. It makes the server plan the statement for
--- each execution (a custom plan), because a generic plan would include the count, which is expensive; a custom plan
--- knows the parameter and leaves the count out. A generic plan that was made while the table was empty would read the
--- whole table when it is full. The condition needs no setting, so it works behind a pooler. Reads of pages have it only
--- for a while after a slow read; see tookLong in postgres.go.
+-- A part of ($1::boolean OR {never}), a condition whose parameter is true. The condition makes the server plan the
+-- statement at each execution (a custom plan): a custom plan knows the parameter and leaves the count out, and a generic
+-- plan would include the count, which is expensive. A generic plan that was made while the table was empty would still
+-- read the whole table when the table is full. The condition needs no setting, so it works behind a pooler. Reads of
+-- pages have it only for a while after a slow read; see tookLong in postgres.go.
 -- name: never
 (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
 -- An expression that the planner considers expensive and that never runs, as in COALESCE(bound, {dear}) with a bound
--- that isn't NULL. If the bound is a condition of an index, the planner counts the cost once; if it is a filter, or is
--- rechecked after a bitmap scan, it counts the cost for each row. So the planner takes the rows in the order of the
--- index, and doesn't read and sort all rows. This also works if its statistics show no rows, as they do after each
--- vacuum of an empty table. The cost must be about three times the cost of a random page (random_page_cost 4). It is
--- 12.5: the planner assumes that the text is compared with half of the 100 words, and 100 operations of 0.0025 for
--- each. The text must be one that the planner doesn't know, from a row or a SELECT. The planner would compare a text
--- that it knows, such as now(), with all words in each planning, which takes longer than the rest of planning.
+-- that isn't NULL. If the bound is a condition of an index, the planner counts the cost once. If the bound is a filter,
+-- or is rechecked after a bitmap scan, the planner counts the cost for each row. So it reads the rows in the order of
+-- the index, instead of reading and sorting all rows. This works even if the statistics show no rows, as they do after
+-- each vacuum of an empty table. The cost must be about three times the cost of a random page (random_page_cost 4). It
+-- is 12.5: the planner assumes that the text is compared with half of the 100 words, and that each comparison takes 100
+-- operations of 0.0025. The planner must not know the text, so the text must be from a row or a SELECT. If the planner
+-- knew the text, as it knows now(), it would compare it with all words, which takes longer than the rest of planning.
 -- name: dear
 ((SELECT now()::text) @@ ANY ('{words}'::text[]))::int
 
--- The same for a bound that is a time. If a bound is known before the statement runs, it must be a SELECT: of a
--- COALESCE with a known value, the planner keeps only the value.
+-- The same for a bound that is a time. If a bound is known before the statement runs, it must be written as a SELECT,
+-- because if the planner knows the first value of a COALESCE, it keeps only this value.
 -- name: dear time
 COALESCE(NULL, {dear}) * interval '1 s' + now()
 
--- Conditions of the indexes for claims by rows, which all rows meet; see "dear". The planner doesn't know the bounds,
--- and there are many, so it expects few rows and doesn't plan to read the whole index. The limit of each statement
--- makes this right.
+-- Conditions that all rows meet, for the indexes for claiming by rows; see "dear". They have many bounds that the
+-- planner doesn't know, so it expects few rows and doesn't plan to read the whole index. This is right, because each
+-- statement has a limit.
 -- name: every id
 id >= COALESCE((SELECT -9223372036854775807), {dear}) AND id <= (SELECT 9223372036854775807)
         AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807)) AND (id, id) >= ((SELECT -9223372036854775807), (SELECT -9223372036854775807))
@@ -64,7 +64,7 @@ claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), {dear time}) AND cl
         AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
         AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
 
--- The time when a held row is due; the year 1 for a row without a time.
+-- The time when a held row is due; if the row has no time, this is in the year 1.
 -- name: due at
 COALESCE(available_at, '0001-01-01 00:00:00+00')
 
@@ -88,8 +88,8 @@ t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     {payload}, t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
 
--- The flags are a sum: 1 has a payload, 2 is due later, 4 waits for its next attempt, and 16 times the column holds.
--- NULL means 1.
+-- The flags are a sum: 1 if the row has a payload, 2 if it is due later, 4 if it waits for its next attempt, and 16
+-- times the column holds. NULL means 1.
 -- name: has payload
 CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 
@@ -101,7 +101,7 @@ CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 {row},
     {has payload} + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 
--- The columns of a list from each table, as the view of all messages has them.
+-- The columns that a list selects from each table. They are the columns of the view of all messages.
 -- name: hot as listed
 h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
     h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
@@ -117,30 +117,30 @@ h.id, h.lane, 'done' AS state,
     h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
     0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at
 
--- The columns of a row t of a list.
+-- The columns that a list returns for a row t.
 -- name: listed row
 {row},
     {has payload} + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 
--- Placeholders for the columns of a row, for the first line of a page.
+-- Placeholders for the columns of a row, used in the first line of a page.
 -- name: no row
 0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 
--- The size of a payload. The server finds it without reading the payload, wherever that is stored.
+-- The size of a payload. The server finds the size without reading the payload, wherever the payload is stored.
 -- name: size
 COALESCE(octet_length(t.payload), 0) + COALESCE(octet_length(t.payload_text), 0)
 
--- Statements change the rows that they have locked by their ctid. The conditions on g below are always true, and make
--- the planner expect few rows.
+-- Statements use the ctid to change the rows that they have locked. The conditions on g in "is at place" are always
+-- true, and make the planner expect few rows.
 -- name: place
 ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane
 
 -- name: is at place
 t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 
--- The beginning of a statement that does nothing unless the table is claimed by rows. It locks the claim mode. So a
--- concurrent change of the mode either waits and sees the statement's changes, or commits first, and the statement
--- changes nothing.
+-- The beginning of a statement that does nothing unless the table is claimed by rows. It locks the claim mode. So if
+-- the mode changes concurrently, the change either waits and then sees the rows that the statement has changed, or it
+-- commits first, and the statement changes nothing.
 -- name: with claim
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
@@ -151,8 +151,8 @@ EXISTS (SELECT 1 FROM claim WHERE value = 'rows')
 -- ---------------------------------------------------------------------------------
 -- Relays and the claim mode.
 
--- Limits the wait for locks. A change of the claim mode may have to lock the table, and while it waits for that lock,
--- all producers wait, too.
+-- Limits the wait for locks. A change of the claim mode may have to lock the table. While it waits for this lock, all
+-- producers wait, too.
 -- name: bound waiting
 SELECT set_config('lock_timeout', '3s', true)
 
@@ -169,7 +169,7 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE until >= now() AND claim <> $1::text ORDER BY name
 
--- Waits for running settles, which hold locks on these rows.
+-- Waits for running settles, which have locked these rows.
 -- name: lock lanes
 SELECT lane FROM {lanes} ORDER BY lane FOR UPDATE
 
@@ -182,8 +182,9 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode: a concurrent change either sees this relay, or commits first, and the relay isn't stored. $1
--- name, $2 host, $3 version, $4 claim mode, $5 microseconds until the row expires, $6 setup.
+-- Locks the claim mode. So a concurrent change of the mode either sees this relay, or commits first, and then the relay
+-- isn't stored. Arguments: $1 name, $2 host, $3 version, $4 claim mode, $5 microseconds until the row expires, $6
+-- setup.
 -- name: heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
@@ -200,16 +201,16 @@ INSERT INTO {epoch} DEFAULT VALUES ON CONFLICT DO NOTHING
 -- name: members
 SELECT name, setup, now() FROM {relays} WHERE until >= now() ORDER BY name
 
--- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
--- relay can't renew its leases if it is alive after all.
+-- The next two statements end the leases and the claims of a dead relay, as if they had expired. The fences grow, so
+-- that the relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET until = now() - interval '1 second', fence = fence + 1 WHERE owner = $1::text
 
 -- name: end claims
 UPDATE {hot} SET claimed_until = now() - interval '1 second' WHERE claimed_until >= now() AND claimed_by = $1::text
 
--- A lease whose until is NULL ends at leased_until of the relay's row. The statement deletes this row, so such a lease
--- gets this time as its until: the relay may still be sending messages of the lane.
+-- A lease whose until is NULL ends at leased_until of the relay's row. The statement deletes this row, so it writes
+-- leased_until to the until of such leases: the relay may still be sending messages of these lanes.
 -- name: deregister
 WITH gone AS (DELETE FROM {relays} WHERE name = $1::text RETURNING leased_until)
 UPDATE {lanes} SET until = COALESCE(gone.leased_until, now()) FROM gone WHERE owner = $1::text AND until IS NULL
@@ -220,22 +221,22 @@ DELETE FROM {relays} WHERE until < now() - interval '1 day'
 -- ---------------------------------------------------------------------------------
 -- Lanes.
 
--- The time when the lease of a lane l ends: until or, if it is NULL, leased_until of the owner's row. A lane without an
--- owner is free, and so is a lane whose owner has no row.
+-- The time when the lease of a lane l ends: the lane's until or, if that is NULL, leased_until of the owner's row. If
+-- until is NULL and the lane has no owner, or its owner has no row, the lane is free.
 -- name: end of lease
 COALESCE(l.until, (SELECT r.leased_until FROM {relays} AS r WHERE r.name = l.owner), '-infinity')
 
--- Locks lanes that seem to be free. It skips lanes that another relay is taking or the owner is renewing, and lanes
--- that are being settled, because a settle holds its locks until it has committed. $1 how many lanes.
+-- Locks lanes that seem to be free. It skips lanes that another relay is taking, whose owner is renewing them, or that
+-- are being settled, because a settle holds its locks until it has committed. Argument: $1 the maximum number of lanes.
 -- name: lock free lanes
 SELECT l.lane FROM {lanes} AS l WHERE {end of lease} < now()
 ORDER BY random() LIMIT $1::bigint FOR UPDATE OF l SKIP LOCKED
 
 -- Leases the locked lanes that are still free. "lock free lanes" may have read the owner's row before a renewal changed
 -- it. This statement sees all renewals that have committed; any other renewal waits for these locks, and then finds
--- another fence. A new lease has its end in the lane's row, because the relay may never get this answer; the first
--- renewal moves the end to the relay's row. $1 lanes, $2 relay, $3 microseconds of the lease, $4 by how much the fences
--- grow.
+-- another fence. The end of a new lease is stored in the lane's row, because the relay may never receive the result of
+-- this statement. The first renewal moves the end to the relay's row. Arguments: $1 lanes, $2 relay, $3 microseconds of
+-- the lease, $4 the number that is added to the fences.
 -- name: acquire
 UPDATE {lanes} AS l
 SET owner = $2::text, fence = l.fence + $4::bigint, until = now() + ($3::bigint * interval '1 microsecond'),
@@ -243,8 +244,8 @@ SET owner = $2::text, fence = l.fence + $4::bigint, until = now() + ($3::bigint 
 WHERE l.lane = ANY ($1::smallint[]) AND {end of lease} < now()
 RETURNING l.lane, l.fence, COALESCE(l.marks, ''), l.crashes, COALESCE(l.journal, ''), {xid}
 
--- The given leases, an array for each column: $1 lanes, $2 fences, $3 marks, $4 calm, $5 journals. "leases" selects
--- those that are still valid for the relay $6.
+-- The given leases, as one array for each column: $1 lanes, $2 fences, $3 marks, $4 calm, $5 journals. "leases" selects
+-- the leases that the relay $6 still has.
 -- name: given leases
 unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
 
@@ -252,16 +253,17 @@ unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g
 FROM {given leases}
 WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
 
--- The given marks if they were made in the current epoch, otherwise the stored ones. $7 their epoch; empty for any.
+-- The given marks if they were made in the current epoch, otherwise the stored marks. $7 is the epoch of the given
+-- marks. If it is empty, the given marks are always used.
 -- name: given marks
 CASE WHEN $7::text = '' OR {server epoch} = $7::text THEN g.marks ELSE l.marks END
 
--- Locks the lanes whose leases are still valid: it waits for a takeover, and a takeover skips locked lanes. The end of
--- the relay's leases is in the relay's row, and a lane's row is written only if something else changes: 64 rows in each
--- renewal would leave 115,000 dead versions an hour, which no vacuum removes while an old snapshot is open. If the
--- relay has no row, each lane gets its own end. Other lanes with this owner belong to an earlier relay of the same
--- name, or their leases are to expire: they keep the end that they had. $8 microseconds of the lease; $9 lanes and $10
--- fences of all leases that the relay keeps.
+-- Locks the lanes whose leases are still valid. It waits for a takeover, and a takeover skips locked lanes. The end of
+-- all the relay's leases is stored once, in the relay's row. A lane's row is written only if something else changes:
+-- writing 64 rows at each renewal would leave 115,000 dead versions an hour, which no vacuum removes while an old
+-- snapshot is open. If the relay has no row, the end is stored in each lane's row. Other lanes with this owner belong
+-- to an earlier relay of the same name, or the relay lets their leases expire; these lanes keep the end that they had.
+-- Arguments: $8 microseconds of the lease; $9 lanes and $10 fences of all leases that the relay keeps.
 -- name: renew
 WITH g AS MATERIALIZED (
     SELECT l.lane, l.fence, g.marks, g.calm,
@@ -303,8 +305,8 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- name: last id
 SELECT {given}
 
--- Selects the first hot or done row with at least the given id, and its created_at in milliseconds of Unix time. It
--- visits each lane, because no index of the hot table has ids alone. $1 the id.
+-- Selects the first hot or done row whose id is at least the given one, and its created_at in Unix milliseconds. It
+-- visits each lane, because the hot table has no index on ids alone. Argument: $1 the id.
 -- name: written from
 SELECT id, (extract(epoch FROM created_at) * 1000)::bigint FROM (
     SELECT h.id, h.created_at FROM {lanes} AS l CROSS JOIN LATERAL
@@ -312,11 +314,11 @@ SELECT id, (extract(epoch FROM created_at) * 1000)::bigint FROM (
     UNION ALL (SELECT d.id, d.created_at FROM {done} AS d WHERE d.id >= $1 ORDER BY d.id LIMIT 1)
 ) AS w ORDER BY id LIMIT 1
 
--- The first line of a page, by a transaction without a number: last id, 0, 0, snapshot, epoch.
+-- The first line of a page that a transaction without a number reads: last id, 0, 0, snapshot, epoch.
 -- name: first line
 SELECT concat_ws(' ', {given}, 0, 0, pg_current_snapshot(), {server epoch})
 
--- $1 lanes, $2 ids, $3 true.
+-- Arguments: $1 lanes, $2 ids, $3 true.
 -- name: pick
 SELECT {hot row} FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM {hot} AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
@@ -327,7 +329,7 @@ SELECT {held row} FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
 WHERE ($3::boolean OR {never}) AND t.state <> 'error'
 
--- $1 lanes, $2 and $3 time and id of the position after which rows are selected, $4 how many rows.
+-- Arguments: $1 lanes, $2 and $3 the time and the id after which rows are selected, $4 the maximum number of rows.
 -- name: due rows
 SELECT t.* FROM {held} AS t
 WHERE state <> 'error' AND {due at} <= now() AND lane = ANY ($1::smallint[])
@@ -341,22 +343,22 @@ FROM (SELECT t.*, sum({size}) OVER (ROWS UNBOUNDED PRECEDING) - ({size}) AS byte
 FROM ({due rows}) AS t) AS t
 WHERE bytes_before < $5::bigint AND ($6::boolean OR {never})
 
--- Visits one lane after the other, so that it stops at the limit, however many keys are blocked. $1 lanes, $2 how many
--- keys, $3 true.
+-- Visits one lane after the other, so that it reads no more than the limit, however many keys are blocked. Arguments:
+-- $1 lanes, $2 the maximum number of keys, $3 true.
 -- name: blocked keys
 SELECT t.lane, t.message_key, t.topic, t.sinks, t.id FROM unnest($1::smallint[]) AS l (lane)
 CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = l.lane AND h.message_key <> '' LIMIT $2::bigint) AS t
 WHERE ($3::boolean OR {never}) LIMIT $2::bigint
 
--- Looks up each key separately, so that no plan reads the whole held table. $1 lanes, $2 keys, $3 true.
+-- Looks up each key separately, so that no plan reads the whole held table. Arguments: $1 lanes, $2 keys, $3 true.
 -- name: blocked among
 SELECT k.lane, k.key, t.topic, t.sinks, t.id FROM unnest($1::smallint[], $2::text[]) AS k (lane, key)
 CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic, h.sinks) h.topic, h.sinks, h.id FROM {held} AS h
     WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.sinks, h.id) AS t
 WHERE ($3::boolean OR {never})
 
--- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
--- neither claimed nor scheduled. $1 how many rows of each table, $2 true.
+-- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
+-- are neither claimed nor scheduled. Arguments: $1 the maximum number of rows of each table, $2 true.
 -- name: remaining
 (SELECT id, lane, message_id::text, topic, message_key, sinks, 1 FROM {held} WHERE {is due} AND ($2::boolean OR {never}) LIMIT $1::bigint)
 UNION ALL (SELECT id, lane, message_id::text, topic, message_key, sinks, 0 FROM {hot} WHERE {waiting} LIMIT $1::bigint)
@@ -365,9 +367,9 @@ UNION ALL (SELECT id, lane, message_id::text, topic, message_key, sinks, 0 FROM 
 -- Done rows. settle.go builds the settles.
 
 -- Continues where the previous purge ended. The index keeps the entries of deleted rows while a transaction may still
--- see the rows, and a purge from the beginning of the index would read all of them. Returns the number of deleted rows,
--- and the time from which the next purge may begin. $1 microseconds that rows are kept, $2 the time from which to
--- begin, $3 how many rows, $4 true.
+-- see the rows, and a purge from the beginning of the index would read all these entries. The statement returns the
+-- number of deleted rows, and the finish time at which the next purge may begin. Arguments: $1 microseconds that rows
+-- are kept, $2 the finish time at which to begin, $3 the maximum number of rows, $4 true.
 -- name: purge
 WITH old AS MATERIALIZED (
     SELECT {place} FROM {done} WHERE finished_at < now() - ($1::bigint * interval '1 microsecond')
@@ -376,8 +378,8 @@ WITH old AS MATERIALIZED (
 gone AS (DELETE FROM {done} AS t USING old AS g WHERE {is at place} RETURNING t.finished_at)
 SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone
 
--- The primary key's index finds the lowest row of each lane; see "dear". $1 microseconds that ids are kept, $2 how many
--- ids, $3 true.
+-- The primary key's index finds the lowest row of each lane; see "dear". Arguments: $1 microseconds that ids are kept,
+-- $2 the maximum number of ids, $3 true.
 -- name: purge ids
 WITH old AS MATERIALIZED (
     SELECT i.message_id FROM {ids} AS i
@@ -392,18 +394,19 @@ DELETE FROM {ids} AS i USING old AS g WHERE i.message_id = g.message_id
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. postgres.go builds the claim.
 
--- $1 true.
+-- Argument: $1 true, which "never" needs.
 -- name: a free row
 SELECT id FROM {hot} WHERE claimed_until IS NULL AND {every id} AND ($1::boolean OR {never}) ORDER BY id LIMIT 1
 
--- A row that a reclaim would free or move. $1 true.
+-- A row that a reclaim would free or move. Argument: $1 true.
 -- name: an ended claim
 SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < now() AND ($1::boolean OR {never}) ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM {held} WHERE {is due} AND ($1::boolean OR {never}) ORDER BY {due at}, id LIMIT 1) AS h
 
--- Reads all claimed rows, because there is no index by id and a row's lane isn't known; these are only the rows that
--- relays have in memory. A locked row is being settled or handled, and no other relay can claim it meanwhile: it isn't
--- extended, and counts as still claimed. $1 token, $2 ids, $3 microseconds of the claim, $4 true.
+-- Reads all claimed rows, because there is no index on ids alone and the rows' lanes aren't known. Only rows that
+-- relays have in memory are claimed. A locked row is being settled or handled, and no other relay can claim it
+-- meanwhile. So its claim isn't extended, but counts as valid. Arguments: $1 token, $2 ids, $3 microseconds of the
+-- claim, $4 true.
 -- name: extend
 {with claim},
 given AS MATERIALIZED (
@@ -418,7 +421,7 @@ extended AS (UPDATE {hot} AS t SET claimed_until = now() + ($3::bigint * interva
     RETURNING t.id)
 SELECT id FROM extended UNION ALL SELECT id FROM given WHERE id NOT IN (SELECT found_id FROM found)
 
--- $1 how many rows, $2 true.
+-- Arguments: $1 the maximum number of rows, $2 true.
 -- name: free ended claims
 {with claim},
 ended AS MATERIALIZED (
@@ -428,9 +431,9 @@ UPDATE {hot} AS t
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(t.crashes, 2000000000) + 1
 FROM ended AS g WHERE {is at place} AND ($2::boolean OR {never})
 
--- Moves due rows to the hot table. Of several held rows with one lane and id, one moves at a time. A held row stays
--- while a hot row has the same lane and id, which is possible after the id sequence was reset. A condition with COUNT
--- makes every planner run the subquery for each row. $1 how many rows, $2 true.
+-- Moves due rows to the hot table. If several held rows share a lane and id, only one of them moves at a time. A held
+-- row stays while a hot row has the same lane and id, which is possible after the id sequence was reset. The conditions
+-- with COUNT make every planner run the subquery for each row. Arguments: $1 the maximum number of rows, $2 true.
 -- name: bring back
 {with claim},
 due AS MATERIALIZED (
@@ -447,8 +450,8 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts up to $1 hot rows, held rows that aren't parked, parked rows and done rows. For more hot or done rows, the
--- store uses "estimates".
+-- Counts up to $1 rows of each kind: hot rows, held rows that aren't parked, parked rows and done rows. If there are
+-- more hot or done rows, the store also uses "estimates".
 -- name: counts
 SELECT 'hot', state, count(*) FROM (
     SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT $1::bigint
@@ -462,13 +465,14 @@ UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT FROM {done} LIMIT $1::big
 -- name: count claimed
 SELECT count(*) FROM {hot} WHERE claimed_until > now()
 
--- Estimates as the planner does: the rows of a page according to the statistics, times the current number of pages.
+-- Estimates the rows as the planner does: the rows of a page according to the statistics, times the current number of
+-- pages.
 -- name: estimates
 SELECT place, (GREATEST(reltuples, 0) / GREATEST(relpages, 1) * (pg_relation_size(c.oid) / current_setting('block_size')::bigint))::bigint
 FROM (VALUES ('hot', '{hot}'::regclass), ('done', '{done}'::regclass)) AS t (place, oid) JOIN pg_class AS c ON c.oid = t.oid
 
--- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. It
--- examines the first $1 hot rows of each lane, so it takes no longer for a larger table.
+-- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. The
+-- statement examines only the first $1 hot rows of each lane, so its duration doesn't depend on the table's size.
 -- name: oldest
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
     SELECT GREATEST(created_at, available_at) AS since FROM {lanes} AS l CROSS JOIN LATERAL (
@@ -476,14 +480,14 @@ SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::
         ORDER BY h.lane, h.id LIMIT $1::bigint) AS first WHERE {waiting}
     UNION ALL SELECT GREATEST(created_at, available_at) FROM {held} WHERE {is due} AND state = 'scheduled') AS p
 
--- A retry's age counts from the time when its message was written.
+-- The age of a retry is the time since its message was written.
 -- name: oldest retry
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(created_at)) * 1000, 0))::bigint FROM {held} WHERE state = 'retry'
 
 -- name: held parked
 SELECT count(*), COALESCE(extract(epoch FROM now() - min(available_at)) * 1000, 0)::bigint FROM {held} WHERE state = 'error' AND holds = 1
 
--- $1 how many rows.
+-- Argument: $1 the maximum number of rows.
 -- name: topics
 SELECT topic, count(*) FROM (
     SELECT topic FROM {hot} WHERE {waiting}
@@ -505,9 +509,9 @@ SELECT count(*) FROM {lanes} AS l WHERE {end of lease} >= now()
 -- ---------------------------------------------------------------------------------
 -- Checking.
 
--- Settings of the sequence with which ids are not assigned in order. With a CACHE, sessions reserve ids and write low
--- ids after a relay has read higher ones, which no snapshot shows. A user without the right to see the sequence would
--- see no last id, as if the sequence had been reset.
+-- Settings of the sequence because of which ids are not assigned in order. With a CACHE, sessions reserve ids, and may
+-- write rows below ids that a relay has already read, which no snapshot shows. A user without the privilege to see the
+-- sequence would get no last id, as if the sequence had been reset.
 -- name: ids out of order
 SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
     ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
@@ -527,8 +531,8 @@ SELECT name, value FROM (VALUES
 WHERE current_setting(name) = value
 UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery()
 
--- The rights that the user lacks. $1 tables, $2 the right that is needed on each; a table is listed once for each
--- right.
+-- The privileges that the user lacks. Arguments: $1 tables, $2 the privilege needed on each of them; $1 lists a table
+-- once for each privilege.
 -- name: missing rights
 SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
 WHERE NOT has_table_privilege(name, need)
@@ -541,14 +545,14 @@ SELECT 'ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()' WHERE NOT cur
 UNION ALL SELECT 'ALTER TABLE ' || n.name || ' RESET (autovacuum_enabled)' FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
 WHERE EXISTS (SELECT 1 FROM unnest(c.reloptions) AS o WHERE o IN ('autovacuum_enabled=false', 'autovacuum_enabled=off'))
 
--- Those of the tables $1 that have more than $2 dead rows, and more dead than living rows.
+-- The tables in the array $1 that have more than $2 dead rows, and more dead than living rows.
 -- name: dead rows
 SELECT n.name, 'has', pg_stat_get_dead_tuples(c.oid), 'dead rows beside', pg_stat_get_live_tuples(c.oid), 'living ones, and was vacuumed',
     COALESCE(to_char(GREATEST(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid)), 'YYYY-MM-DD HH24:MI'), 'never')
 FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
 WHERE pg_stat_get_dead_tuples(c.oid) > $2::bigint AND pg_stat_get_dead_tuples(c.oid) > pg_stat_get_live_tuples(c.oid)
 
--- True if a scan that returns $2 rows returns at least a tenth of the table $1, and the table has all indexes $3.
+-- True if $2 rows are at least a tenth of the rows of the table $1, and if all indexes $3 exist and are valid.
 -- name: reads most of a table
 SELECT $2::bigint >= c.reltuples / 10 AND NOT EXISTS (
     SELECT 1 FROM unnest($3::text[]) AS n (name) WHERE NOT EXISTS (SELECT 1 FROM pg_index AS i WHERE i.indexrelid = to_regclass(n.name) AND i.indisvalid))
@@ -570,12 +574,12 @@ SELECT COALESCE(max(id), 0) FROM {done}
 -- name: begin replay
 INSERT INTO {settings} (name, value) VALUES ('replay.' || $1::text, $2::text) ON CONFLICT (name) DO NOTHING
 
--- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text isn't the previous text.
 -- name: change replay
 UPDATE {settings} SET value = $1::text WHERE name = 'replay.' || $2::text AND value = $3::text
 
 -- ---------------------------------------------------------------------------------
--- Controls that operators have set, and the log of their actions.
+-- The controls that operators have set, and the log of the operators' actions.
 
 -- name: controls in force
 SELECT kind, name, COALESCE(rate, 0), ends_at, made_by, made_at, reason FROM {controls} WHERE ends_at IS NULL OR ends_at > now() ORDER BY kind, name

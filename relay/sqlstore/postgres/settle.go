@@ -12,12 +12,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A settle is one statement with common table expressions. It has only the ones that its settlements need:
+// A settle is one statement with common table expressions. It has only the expressions that its settlements need:
 //
-//	held     the leases that are still valid, locked against a takeover (by lanes)
-//	given    the settlements (by lanes, those whose leases are in held), as lists of ids or as rows
-//	found    the rows of the settlements, with their tokens (by rows)
-//	claimed  the found rows that still have the claim's token (by rows, if not all rows are done)
+//	held     the leases that are still valid, with their lanes locked against a takeover; only when claiming by lanes
+//	given    the settlements, as lists of ids or as rows; when claiming by lanes, only those whose leases are in held
+//	found    the rows of the settlements, with their tokens; only when claiming by rows
+//	claimed  the found rows that still have the claim's token; only when claiming by rows, and if not all rows are done
 //	hot      hot rows that are done or move to the held table, deleted
 //	back     held rows that are done, deleted
 //	done     the done rows of hot and back, inserted into the done table if done rows are kept
@@ -31,17 +31,17 @@ import (
 type statement struct {
 	args
 	parts   []string // the expressions
-	changes []string // the names of the parts whose rows count as changed
-	facts   string   // selects the valid leases, or the number of rows that belong to another relay
+	changes []string // the names of the expressions whose rows count as changed
+	facts   string   // selects the valid leases, or the number of rows that belong to another relay now
 }
 
 // Settle implements [backend.Backend]. It runs one statement. If there are dead letters, it first
-// writes them in the same transaction. In most batches all rows are hot rows that are done.
+// writes them, in the same transaction. In most batches all rows are hot rows that are done.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	groups := backend.GroupsOf(settlements)
 	plain := len(groups.HotDone) == len(settlements) && !backend.NamesSinks(&settlements[0])
 	if plain {
-		// Nothing is parked, and so there is no dead letter.
+		// No row is parked, so there is no dead letter.
 	} else if letters := p.deadLetters(relay, settlements); len(letters) > 0 {
 		if tx == nil {
 			err = backend.InTx(ctx, p.db, readCommitted, nil, func(tx *sql.Tx) error {
@@ -70,8 +70,9 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 }
 
 // leasesThatHold adds the expression held: the leases that are still valid. It locks their lanes FOR
-// KEY SHARE. A takeover locks a lane FOR UPDATE, so it skips a lane that is being settled. A settle
-// that waited for a takeover finds the new fence. A renewal changes no key, so it doesn't wait.
+// KEY SHARE. A takeover locks a lane FOR UPDATE, so it skips a lane that is being settled. If a settle
+// has to wait for a takeover, it then finds the new fence. A renewal and a settle don't wait for each
+// other, because the renewal changes no key.
 func (p *Postgres) leasesThatHold(with *statement, relay string, settlements []storage.Settlement) {
 	leases := backend.LeasesOf(settlements)
 	with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
@@ -91,13 +92,14 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 }
 
 // SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one
-// statement with the expressions held and given, and these, which return rows with the settled sinks:
+// statement with the expressions held and given, and the following ones. Their rows name the settled
+// sinks, while the updated rows in the tables keep the other sinks:
 //
-//	hot     rows of the hot table, updated to the other sinks
-//	back    rows of the held table, updated to the other sinks
+//	hot     rows of the hot table, updated to name only the other sinks
+//	back    rows of the held table, updated to name only the other sinks
 //	parted  the rows of hot and back, with the values of their settlements
 //	done    the done rows of parted, inserted into the done table if done rows are kept
-//	moved   the rows of parted that wait or are parked, inserted into the held table
+//	moved   the other rows of parted, except discarded ones, inserted into the held table
 func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	if _, err := backend.Exec(ctx, tx, p.deadLetters(relay, settlements)...); err != nil {
 		return backend.Settled{}, err
@@ -131,8 +133,8 @@ func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, ke
 	return p.run(ctx, tx, with)
 }
 
-// deadLetters returns the statements that write dead letters. They run before the rows move, and
-// lock the rows: a concurrent settle of the same rows waits, and then finds none.
+// deadLetters returns the statements that write dead letters. They run before the rows are moved, and
+// lock the rows. A concurrent settle of the same rows waits, and then no longer finds the rows.
 func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (queries []backend.Query) {
 	hot, held := backend.DeadLettersOf(settlements)
 	for _, some := range [][]storage.Settlement{hot, held} {
@@ -157,9 +159,10 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 	return queries
 }
 
-// copies returns the statement that writes the DeadLetters of settlements, except those whose rows
-// don't meet the condition. It locks the rows that it copies. LIMIT makes the planner find each row by
-// its key. claim is appended to the expression given: a join with held, or nothing.
+// copies returns the statement that writes the DeadLetters of settlements. The argument from is the table
+// of their rows. Rows that don't meet the condition in the argument where get no dead letter. The
+// statement locks the rows that it copies. LIMIT makes the planner find each row by its key. The argument
+// claim is appended to the expression given: it is a join with held, or empty.
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
 	c.rows(settlements)
@@ -181,20 +184,21 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 
 // settleDone adds the expressions for a batch in which all rows are hot rows that are done. It divides the ids into
 // lists, and the server reads all rows from the first to the last id of a list. Rows of a lane that are done together are
-// mostly neighbors, so this costs a third of looking up each row. A condition with a list of ids (= ANY) would cost the
-// same, but the planner assumes ten lookups for it, and with few statistics prefers to scan the whole table.
+// mostly neighbors, so this costs a third of what it costs to look up each row. A condition with a list of ids (= ANY)
+// would cost the same, but the planner expects ten lookups for it. With few statistics it would then scan the whole table.
 //
 // The server deletes a row only if the row has the settled message. One argument has all message ids as bytes, 16 for
 // each, in the order of the lists. The position of a row's id in the lists determines the 16 bytes that the server
 // compares with the row's message id. Reading an array of message ids would cost the server ten times as much.
 //
-// By rows, the statement doesn't lock the rows first, because locking costs the same as deleting. A row that another transaction
-// has changed since the statement began stays as it is. A row that was found and not deleted belongs to another claim, and
-// counts as fenced. The condition lane + 0 = lane is always true, and makes the planner expect few rows in given.
+// When claiming by rows, the statement doesn't lock the rows first, because locking costs as much as deleting. If another
+// transaction has changed a row since the statement began, the statement leaves the row unchanged. A row that was found
+// but not deleted belongs to another claim, and counts as fenced. The condition lane + 0 = lane is always true, and makes
+// the planner expect few rows in given.
 //
 // If done rows are kept, the deleted rows get their outcomes from g. If all outcomes are the same, g is a single row of
-// values, because a join costs more than the move itself. Otherwise the deleted rows are joined with g by id. If an id
-// occurs twice, they are joined by id and message, which costs the server twice as much.
+// values, because a join costs more than the move itself. Otherwise the deleted rows are joined with g by id. If two rows
+// have the same id, the join is by id and message, which costs the server twice as much.
 func (p *Postgres) settleDone(with *statement, relay string, keep bool, settlements []storage.Settlement) {
 	claim, where, columns, among := "", "JOIN held USING (lane, fence)", "h.ctid AS place", ""
 	if byRows := settlements[0].Token != ""; byRows {
@@ -250,22 +254,22 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 	ids := backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })
 	c.array("id", with.add(dialect.PostgresArray(ids), "bigint[]"))
 	using := "id"
-	if slices.Sort(ids); len(slices.Compact(ids)) < len(settlements) { // rows of two lanes or messages have the same id
+	if slices.Sort(ids); len(slices.Compact(ids)) < len(settlements) { // rows of different lanes or messages have the same id
 		c.array("message_id", with.add(messageIDs(settlements), "uuid[]"))
 		using = "id, message_id"
 	}
 	with.parts = append(with.parts, done+"JOIN ("+c.from()+") AS g USING ("+using+"))")
 }
 
-// settleEach adds the expressions for all other batches: one for each change that some rows need. It
-// finds each row by its lane, id and message, and held rows also by their sinks. It changes the rows t
-// by their places, t.ctid = g.place, because for a join by keys the planner would scan a table that it
-// assumes to be small.
+// settleEach adds the expressions for all other batches, one for each kind of change. The statement
+// finds each row by its lane, id and message, and held rows also by their sinks. It then changes a row t
+// by its place, t.ctid = g.place, because for a join by keys the planner would scan the table if it
+// expects the table to be small.
 //
-// By rows, it locks the rows first, so that their tokens don't change. If another transaction has
-// changed a row since the statement began, the row's new token decides whether it counts as fenced,
-// and the row isn't changed. The conditions of claimed on lane and id are always true, and make the
-// planner expect few rows.
+// When claiming by rows, the statement locks the rows first, so that their tokens don't change. If another
+// transaction has changed a row since the statement began, the statement doesn't change the row, and the
+// row's new token decides whether the row counts as fenced. The expression claimed has conditions on lane
+// and id that are always true, and make the planner expect few rows.
 func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, groups backend.Groups) {
 	var done []string
 	byRows := settlements[0].Token != ""
@@ -351,7 +355,8 @@ func (p *Postgres) moved(from string) string {
 		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", state, holds FROM " + from + ")"
 }
 
-// Conditions that h is the row of the settlement g, and the values that g gives a row t.
+// theRow and theRowOfSinks are conditions under which h is the row of the settlement g. newAvailable and
+// newError are the values that g gives a row t.
 const (
 	theRow        = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id"
 	theRowOfSinks = theRow + " AND h.sinks = g.sinks LIMIT 1"
@@ -359,9 +364,9 @@ const (
 	newError      = "COALESCE(NULLIF(g.error, ''), t.last_error)"
 )
 
-// given builds a SELECT of the settlements' values. A column is an array, or a single value if all
-// settlements share it: in most batches all rows are done at their first attempt, and an array costs
-// the same as the change of the rows.
+// given builds a SELECT of the settlements' values. Each column is an array, or a single value if all
+// settlements share this value. A shared value is usual, because in most batches all rows are done at their
+// first attempt. An array costs the server as much as the change of the rows.
 type given struct {
 	args                    *args
 	arrays, names, selected []string
@@ -375,7 +380,7 @@ func add[T comparable](c *given, name, as string, values []T) {
 	}
 }
 
-// rows adds the columns that identify the rows: id, lane and message, and by lanes the fence.
+// rows adds the columns that identify the rows: id, lane and message, and the fence if lanes are leased.
 func (c *given) rows(settlements []storage.Settlement) {
 	c.array("id", c.args.add(dialect.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int64 { return s.ID })), "bigint[]"))
 	c.array("lane", c.args.add(dialect.PostgresArray(backend.Column(settlements, func(s *storage.Settlement) int { return s.Lane })), "smallint[]"))
@@ -385,7 +390,7 @@ func (c *given) rows(settlements []storage.Settlement) {
 	}
 }
 
-// outcomes adds the columns with the rows' new values, and held, which is true for rows of the held table.
+// outcomes adds the columns with the rows' new values, and the column held, which is true for rows of the held table.
 func (c *given) outcomes(settlements []storage.Settlement) {
 	add(c, "state", "text", backend.Column(settlements, func(s *storage.Settlement) string { return string(s.State) }))
 	add(c, "held", "boolean", backend.Column(settlements, func(s *storage.Settlement) bool { return s.Deferred }))
@@ -407,20 +412,20 @@ func (c *given) from() string {
 	return "SELECT " + strings.Join(c.selected, ", ") + " FROM unnest(" + strings.Join(c.arrays, ", ") + ") AS u (" + strings.Join(c.names, ", ") + ")"
 }
 
-// messageIDs returns the message ids as the text of an array. They need no quotes.
+// messageIDs returns the message ids as the text of an array, in which they need no quotes.
 func messageIDs(settlements []storage.Settlement) string {
 	return "{" + strings.Join(backend.Column(settlements, func(s *storage.Settlement) string { return s.MessageID }), ",") + "}"
 }
 
-// The server reads all rows between the first and the last id of a list, and compares each
-// of them with the ids of the list. A list is therefore short, and has no wide gaps. A lane
-// has about every 64th id.
+// The server reads all rows between the first and the last id of a list, and compares their
+// ids with the list. A list is therefore short, and has no wide gaps. About every 64th id is
+// in the same lane.
 const (
-	listLength = 32  // maximum number of ids
-	listGap    = 512 // maximum difference of two successive ids
+	listLength = 32  // maximum number of ids in a list
+	listGap    = 512 // maximum difference between two successive ids of a list
 )
 
-// idList has ids of rows of one lane that were read with one lease.
+// idList has ids of rows that are in one lane and were read under one lease.
 type idList struct {
 	storage.Lease
 	ids    []int64 // ascending, without duplicates

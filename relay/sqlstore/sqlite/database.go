@@ -20,8 +20,8 @@ func Database() backend.Database {
 	}
 }
 
-// pathOf returns the file's path from the part of a URL after the scheme, which is a path, or // and an absolute path. It has
-// no escapes and no parameters.
+// pathOf returns the file's path. The argument is the part of a URL after the scheme: a path, or // and an absolute path. It
+// must have no parameters, and pathOf decodes no escapes.
 func pathOf(path string) (string, error) {
 	if after, slashes := strings.CutPrefix(path, "//"); slashes {
 		if !strings.HasPrefix(after, "/") {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// openAs describes how to open a file with both usual drivers. Drivers ignore
-// unknown parameters without an error.
+// openAs describes how to open a file with either of the usual drivers. Drivers ignore
+// parameters that they don't know, and return no error.
 const openAs = "open the file as file:NAME?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL" +
 	" (modernc.org/sqlite before 1.55: &_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL))"
 
@@ -58,8 +58,8 @@ func checkPragmas(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// checkBegin checks that a transaction that has only begun prevents another one
-// from writing, as BEGIN IMMEDIATE does.
+// checkBegin checks that transactions begin with BEGIN IMMEDIATE: one that has only
+// begun must already prevent another transaction from writing.
 func checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
 	tx, err := first.BeginTx(ctx, nil)
 	if err != nil {

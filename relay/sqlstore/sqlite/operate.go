@@ -15,9 +15,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend]. It reads each table that may have such messages in the order of
-// ids, and merges the rows up to the limit. If the filter limits the rows to examine, the read of each
-// table ends LookThrough rows after AfterID.
+// List implements [backend.Backend]. In the order of ids, it reads each table that may have matching
+// messages, and merges the rows up to the limit. If the filter limits the rows to examine, the read of
+// each table ends LookThrough rows after AfterID.
 func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var parts []string
 	var args []any
@@ -42,7 +42,7 @@ func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 		walk("hot as listed", s.table.Pending+" AS t NOT INDEXED", "hot state", "")
 	}
 	switch filter.State {
-	case storage.StateError: // parked rows have an index on ids
+	case storage.StateError: // there is an index of parked rows by id
 		walk("held as listed", s.table.Held+" AS t INDEXED BY "+s.table.IndexName("held_error"), "", "t.state = 'error' AND ")
 	case "", storage.StatePending, storage.StateScheduled, storage.StateRetry:
 		walk("held as listed", s.table.Held+" AS t NOT INDEXED", "held state", "")
@@ -57,7 +57,7 @@ func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 	return backend.ReadInfos(ctx, s.db, query(strings.Join(parts, "\nUNION ALL ")+"\nORDER BY 1 LIMIT ?", append(args, int64(filter.Limit))...), filter.MaxBytes)
 }
 
-// conditions returns the filter's conditions on a row t and their arguments, without empty fields.
+// conditions returns the conditions on a row t for the filter's fields that aren't empty, and their arguments.
 func conditions(filter backend.Filter) (string, []any) {
 	where, args := []string{"t.id > ?"}, []any{filter.AfterID}
 	add := func(wanted bool, condition string, values ...any) {
@@ -101,7 +101,8 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		" ORDER BY t.id LIMIT ?) RETURNING id", args...))
 }
 
-// redirectPending moves the hot rows whose ids the query selects to the held table, for the sink to.
+// redirectPending moves hot rows to the held table. The parameter pending is a query that selects the rows' ids, and the
+// parameter to is the rows' new sink.
 func (s *SQLite) redirectPending(ctx context.Context, to string, pending backend.Query) (ids []int64, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		var id int64
@@ -128,8 +129,8 @@ func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64
 func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
 		{Name: "server", Query: query("SELECT sqlite_version()"), Judge: judgeVersion},
-		{Name: "journal", Query: query("PRAGMA journal_mode"), Judge: pragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't hold up writers")},
-		{Name: "busy timeout", Query: query("PRAGMA busy_timeout"), Judge: atLeast(1000, "busy_timeout is ", "open the file with a busy_timeout of some seconds")},
+		{Name: "journal", Query: query("PRAGMA journal_mode"), Judge: pragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't block writers")},
+		{Name: "busy timeout", Query: query("PRAGMA busy_timeout"), Judge: atLeast(1000, "busy_timeout is ", "open the file with a busy_timeout of a few seconds")},
 		{Name: "synchronous", Query: query("PRAGMA synchronous"), Judge: atLeast(1, "synchronous is ", "open the file with synchronous=NORMAL or FULL: what was committed may get lost")},
 		{Name: "read", Query: s.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
@@ -143,7 +144,7 @@ func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	return append(findings, s.checkWAL(ctx))
 }
 
-// largeWAL is a size in bytes, far above the 1,000 pages at which SQLite runs a checkpoint by default.
+// largeWAL is a size in bytes. It is far above the 1,000 pages at which SQLite runs a checkpoint by default.
 const largeWAL = 64 << 20
 
 // checkWAL checks the size of the write-ahead log, which every read searches. The log grows as long as a
@@ -157,7 +158,7 @@ func (s *SQLite) checkWAL(ctx context.Context) storage.Finding {
 		if path == "" || err != nil || info.Size() <= largeWAL || name != cmp.Or(s.table.Schema, "main") {
 			return
 		}
-		finding.OK, finding.Detail = false, fmt.Sprintf("it has %d MiB, and every read looks through it: somebody reads in a transaction that doesn't end", info.Size()>>20)
+		finding.OK, finding.Detail = false, fmt.Sprintf("it has %d MiB, and every read searches it: a reader keeps a transaction open", info.Size()>>20)
 		finding.Hint = "end the programs that have the file open and idle (fuser " + path + " lists them), then run sqlite3 " + path + " 'PRAGMA wal_checkpoint(TRUNCATE)'"
 	}, &number, &name, &path)
 	if err != nil {
@@ -174,7 +175,7 @@ func judgeVersion(answer []string) (wrong, hint string) {
 		minor, _ = strconv.Atoi(parts[1])
 	}
 	if major < 3 || major == 3 && minor < 35 {
-		return "SQLite is of version " + answer[0], "3.35 or later is needed"
+		return "SQLite has version " + answer[0], "3.35 or later is needed"
 	}
 	return "", ""
 }
@@ -197,8 +198,8 @@ func atLeast(least int, wrong, hint string) func([]string) (string, string) {
 	}
 }
 
-// Explain implements [backend.Explainer]. It ignores scans of a table with the alias h. Statements read such a table up to a
-// limit, and SQLite scans all of it only if the statistics show, correctly, that a scan costs less than an index.
+// Explain implements [backend.Explainer]. It ignores scans of a table with the alias h. Statements read such a table only up
+// to a limit. SQLite scans the whole table only if the statistics show that this costs less than an index, and then it does.
 func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
 	plan, err := backend.Lines(ctx, s.db, backend.Query{SQL: "EXPLAIN QUERY PLAN " + query.SQL, Args: query.Args})
 	if err != nil {

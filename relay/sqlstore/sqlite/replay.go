@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// byDoneID makes SQLite find done rows t by the index on ids, as byID does in the other tables.
+// byDoneID makes SQLite find done rows t by the index on their ids. For the other tables, see [byID].
 func (s *SQLite) byDoneID() string { return " AS t INDEXED BY " + s.table.IndexName("done_id") }
 
 // Delivered implements [backend.Backend]. It reads the rows in the order of the index on ids.

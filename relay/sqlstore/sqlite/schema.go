@@ -12,7 +12,7 @@ var migrations embed.FS
 
 func schema() backend.Schema {
 	return backend.Schema{
-		Files: migrations, Begin: "BEGIN;", BusyHint: "open the file with a busy_timeout of some seconds",
+		Files: migrations, Begin: "BEGIN;", BusyHint: "open the file with a busy_timeout of a few seconds",
 		Versions: func(table dialect.Table) backend.Versions {
 			within := ""
 			if table.Schema != "" {

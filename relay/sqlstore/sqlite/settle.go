@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settle implements [backend.Backend]. It first takes the database's write lock. Fences
-// that it then reads don't change until the commit, so the statements that write don't
-// check them again. It groups the settlements by the change that their rows need. An
-// empty group has no statement.
+// Settle implements [backend.Backend]. It first takes the database's write lock. The fences
+// that it then reads can't change until the commit, so the statements that write don't
+// check them again. Settle groups the settlements by the change that their rows need. An
+// empty group has no statements.
 func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = backend.InTx(ctx, s.db, nil, nil, func(tx *sql.Tx) error {
@@ -93,17 +93,17 @@ type (
 
 func query(sql string, args ...any) backend.Query { return backend.Query{SQL: sql, Args: args} }
 
-// moving builds the statements that move rows: by lanes the rows of settlements whose leases
-// are still valid, by rows the rows with the claim's token.
+// moving builds the statements that move rows: rows whose leases are still valid, or rows that
+// still have the claim's token.
 type moving struct {
 	*SQLite
 	relay   string
 	keep    bool
-	claimed string // a condition of hot rows: by rows the claim's token, by lanes the settlements' sinks, if they name any
+	claimed string // a condition of hot rows: for claimed rows, the claim's token; otherwise the settlements' sinks, if any
 	args    []any  // the arguments of claimed
 }
 
-// deadLetters returns the statements that write dead letters. They run before the rows move.
+// deadLetters returns the statements that write dead letters. They run before the rows are moved.
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 {
@@ -115,8 +115,9 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copies returns the statement that writes the DeadLetters of settlements, except those whose rows
-// don't meet the condition. from has the table, as t, and its index.
+// copies returns the statement that writes the DeadLetters of settlements. The argument from has the table
+// of their rows t and the index to use. Rows that don't meet the condition in the argument where get no
+// dead letter.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		c := s.DeadLetter
@@ -158,9 +159,10 @@ FROM `+given+" WHERE "+theRow+m.claimed, append([]any{items(groups.Freed)}, m.ar
 	return writes
 }
 
-// finish returns the statements for done rows: if done rows are kept, one that copies the
-// rows to the done table, and one that deletes them. The copy joins the settlements, unless
-// all have the same values: in most batches all rows are done at their first attempt.
+// finish returns the statements for done rows. If done rows are kept, the first statement
+// copies the rows to the done table. It joins the settlements only if their values differ,
+// which is rare: in most batches all rows are done at their first attempt. The last
+// statement deletes the rows.
 func (m moving) finish(from, key, selected string, settlements []storage.Settlement, where string, args []any) (writes []backend.Write) {
 	if m.keep {
 		insert := "INSERT INTO " + m.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)\nSELECT " + backend.Of("t", backend.Kept) + ", "
@@ -184,16 +186,17 @@ FROM `+given+" CROSS JOIN "+from+byID+" ON "+row+where, append([]any{m.relay, it
 	return append(writes, m.remove(from, key, selected, settlements, where, args))
 }
 
-// remove returns a DELETE that finds rows by the columns in key, which identify a row of the table; selected has them of t.
+// remove returns a DELETE. The argument key has the columns that identify a row of the table, and selected has the same
+// columns of the alias t.
 func (m moving) remove(from, key, selected string, settlements []storage.Settlement, where string, args []any) backend.Write {
 	rows, messages := m.found(from, settlements)
 	return backend.Write{Counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}
 }
 
-// found returns a FROM clause of the settlements' rows, as t, and its argument: a JSON object that
-// maps each row's id to its message id, for held rows followed by the sinks. The clause leaves out
-// rows in lanes without a settlement. An object costs a third of a list of lists, whose items SQLite
-// would parse for each row, and half of two lists.
+// found returns a FROM clause with the rows t of the settlements, and its argument. The argument is a JSON
+// object that maps each row's id to its message id, which for held rows is followed by the sinks. The
+// clause leaves out rows in lanes without a settlement. An object costs half as much as two lists, and a
+// third of a list of lists, whose items SQLite would parse for each row.
 func (s *SQLite) found(table string, settlements []storage.Settlement) (from string, arg any) {
 	lanes := slices.Compact(backend.Column(settlements, func(s *relayed) int { return s.Lane }))
 	text := make([]byte, 0, 2+51*len(settlements))
@@ -214,7 +217,8 @@ func (s *SQLite) found(table string, settlements []storage.Settlement) (from str
 	return "json_each(?) AS j CROSS JOIN " + table + byID + " ON t.id = j.key AND " + value + " = j.value AND t.lane IN " + backend.NumberList(lanes), string(append(text, '}'))
 }
 
-// given is a FROM item with the values of settlements, as g; givenParts is given for settlements of some sinks.
+// given is a FROM item g with the values of settlements. givenParts also has the values that settlements for
+// some sinks need.
 const (
 	given      = "(SELECT " + columns + " FROM json_each(?) AS j) AS g"
 	givenParts = "(SELECT " + columns + ", json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[13]') AS rest FROM json_each(?) AS j) AS g"
@@ -234,7 +238,8 @@ func items(settlements []storage.Settlement) string {
 	}))
 }
 
-// The values that the settlement g gives a row t, and the conditions that t is the row of g.
+// newAvailable and newError are the values that the settlement g gives a row t. theRow and theRowOfSinks are
+// conditions under which t is the row of g.
 const (
 	newAvailable  = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
 	newError      = "coalesce(nullif(g.error, ''), t.last_error)"

@@ -30,7 +30,7 @@ type SQLite struct {
 
 var _ backend.Backend = (*SQLite)(nil)
 
-// New returns the backend.
+// New returns the backend of a table.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 	return &SQLite{db, d, table, backend.ParseStatements(file, table, map[string]string{
 		"sequences": table.Beside("sqlite_sequence"), "name": table.Name, "held_retry": table.IndexName("held_retry"),
@@ -38,8 +38,8 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLite {
 }
 
 // Capabilities implements [backend.Backend]. A read covers all lanes together, because the table is
-// stored in the order of ids, and the rows of one lane are far apart: lane by lane, a read would
-// touch a page for every row, and a settle would write one.
+// stored in the order of ids, and the rows of one lane are far apart. If lanes were read one by one, a
+// read would touch a page of the file for every row, and a settle would write a page for every row.
 func (s *SQLite) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Claims: 1, Frontier: backend.OneWriter, Walk: backend.WalkByID,
@@ -68,7 +68,7 @@ func (s *SQLite) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 // seconds formats a duration as a modifier of strftime, such as +1.500 seconds.
 func seconds(by time.Duration) string { return fmt.Sprintf("%+.3f seconds", by.Seconds()) }
 
-// timeFormat is the layout of times in the tables. They are in UTC, so that SQLite can
+// timeFormat is the layout of times in the tables. The times are in UTC, so that SQLite can
 // compare them as text.
 const timeFormat = "2006-01-02 15:04:05.000"
 
@@ -92,7 +92,7 @@ func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.
 	return backend.Grants(ctx, s.db, s.sql.Query("acquire", relay, step, seconds(ttl), int64(count)))
 }
 
-// ChangeLeases implements [backend.Backend]. Each kind of change has a statement with its name.
+// ChangeLeases implements [backend.Backend]. The statement for each kind of change has the kind's name.
 func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	args := []any{
 		bind.JSON(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })),
@@ -134,9 +134,9 @@ func (s *SQLite) Candidates(positions []storage.Position, except []string, limit
 	}
 }
 
-// walk returns a FROM clause of the pending rows at the positions, as t. Without keys it reads
-// in the order of ids. With keys, which are rare, it reads one range of the index lane_id after
-// the other. CROSS JOIN keeps the order of the positions.
+// walk returns a FROM clause with the pending rows t at the positions. Without keys it reads in the
+// order of ids. With keys, which are rare, it reads a range of the index lane_id for one position
+// after the other. CROSS JOIN keeps the order of the positions.
 func (s *SQLite) walk(positions []storage.Position, except ...string) (from string, args []any) {
 	if positions[0].Key != "" {
 		places := bind.JSON(backend.Column(positions, func(p *storage.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
@@ -152,8 +152,9 @@ func (s *SQLite) walk(positions []storage.Position, except ...string) (from stri
 	return "FROM " + s.table.Pending + byID + "\nWHERE " + where + "\nORDER BY t.id", args
 }
 
-// byID makes SQLite find rows t by the ids in whose order the table is stored, and use no other
-// index: with statistics from an empty table, SQLite would read the whole table along some index.
+// byID makes SQLite find rows t by their ids, in the order of which the table is stored, and use no
+// other index. If the statistics are from an empty table, SQLite would otherwise read the whole table
+// along some index.
 const byID = " AS t NOT INDEXED"
 
 // Pick implements [backend.Backend].
@@ -241,8 +242,8 @@ func (s *SQLite) Reclaim(ctx context.Context, limit int) (freed int, err error) 
 	return freed + back, err
 }
 
-// bringBack moves due held rows to the hot table, and returns the number of rows that it has moved or parked. If the table's
-// constraints reject a row, bringBack halves the limit. At a limit of 1 it parks the rejected row.
+// bringBack moves due held rows to the hot table, and returns the number of rows that it has moved or parked. If the hot table's
+// constraints reject a row, bringBack tries again with half the limit. At a limit of 1 it parks the rejected row.
 func (s *SQLite) bringBack(ctx context.Context, limit int) (back int, err error) {
 	refused := false
 	err = s.inTx(ctx, func(tx *sql.Tx) error {

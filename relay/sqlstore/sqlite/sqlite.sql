@@ -1,6 +1,6 @@
 -- The fixed statements of a relay on SQLite 3.35 and later. The Go files in this directory build the statements that
 -- depend on the request. A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls,
--- actions), for a text above with this name, or for a text of New in sqlite.go. A list is one argument, in JSON.
+-- actions), for an earlier text with this name, or for a text that New in sqlite.go adds. A list is one argument, in JSON.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -16,7 +16,7 @@ strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
 -- name: given
 coalesce((SELECT seq FROM {sequences} WHERE name = '{name}'), 0)
 
--- The time when a held row is due, as a text to compare; the year 1 for a row without a time.
+-- The time when a held row is due, as a text for comparisons; if the row has no time, this is in the year 1.
 -- name: due at
 coalesce(t.available_at, '0001-01-01 00:00:00.000')
 
@@ -39,11 +39,12 @@ t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     {payload}, coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 
--- The flags are a sum: 1 has a payload, 2 is due later, 4 waits for its next attempt, and 16 times the column holds.
+-- The flags are a sum: 1 if the row has a payload, 2 if it is due later, 4 if it waits for its next attempt, and 16
+-- times the column holds.
 -- name: has payload
 (t.payload IS NOT NULL OR t.payload_text IS NOT NULL)
 
--- Computes the current time only if the row has a time.
+-- Computes the current time only if the row has an available_at.
 -- name: later
 CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > {now}) END
 
@@ -62,7 +63,7 @@ CASE WHEN t.claimed_until > {now} THEN 'claimed' WHEN t.available_at > {now} THE
 -- name: held state
 CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <= {now}) THEN 'pending' ELSE t.state END
 
--- The columns of a list from each table.
+-- The columns that a list selects from each table.
 -- name: hot as listed
 {row},
     {has payload} + {later}, {hot state}, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
@@ -75,27 +76,28 @@ CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <=
 {row},
     {has payload} + {later}, 'done', coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', t.finished_at
 
--- Placeholders for the columns of a row, for the first line of a page.
+-- Placeholders for the columns of a row, used in the first line of a page.
 -- name: no row
 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
 -- The condition of statements that do nothing unless the table is claimed by rows. It needs no lock, because only one
--- transaction at a time writes.
+-- transaction at a time can write.
 -- name: by rows
 EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value = 'rows')
 
 -- ---------------------------------------------------------------------------------
 -- Relays and the claim mode.
 
--- Takes the write lock first: a transaction that reads before it writes fails if another transaction has written in
--- between.
+-- Takes the write lock. A transaction begins with this statement, because a transaction that reads before it writes fails
+-- if another transaction has written in between.
 -- name: begin writing
 DELETE FROM {lanes} WHERE lane < 0
 
 -- name: claim mode
 SELECT value FROM {settings} WHERE name = 'claim'
 
--- For a change of the claim mode: its transaction already has the write lock, so no other transaction changes the mode.
+-- Reads the claim mode before changing it. The transaction already has the write lock, so no other transaction can change
+-- the mode.
 -- name: lock claim mode
 {claim mode}
 
@@ -126,8 +128,8 @@ RETURNING name, 0, ''
 -- name: members
 SELECT name, setup, {now} FROM {relays} WHERE until >= {now} ORDER BY name
 
--- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
--- relay can't renew its leases if it is alive after all.
+-- The next two statements end the leases and the claims of a dead relay, as if they had expired. The fences grow, so
+-- that the relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET until = strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 second'), fence = fence + 1 WHERE owner = ?
 
@@ -141,10 +143,10 @@ DELETE FROM {relays} WHERE name = ?
 DELETE FROM {relays} WHERE until < strftime('%Y-%m-%d %H:%M:%f', 'now', '-1 day')
 
 -- ---------------------------------------------------------------------------------
--- Lanes. Only one transaction at a time writes, so a statement that checks the fence and then writes needs no other
--- lock.
+-- Lanes. Only one transaction at a time can write, so a statement that checks the fence and then writes needs no
+-- further lock.
 
--- Arguments: relay, by how much the fences grow, seconds of the lease, how many lanes.
+-- Arguments: relay, the number that is added to the fences, seconds of the lease, the maximum number of lanes.
 -- name: acquire
 UPDATE {lanes} SET owner = ?, fence = fence + ?, until = {from now},
     crashes = CASE WHEN owner IS NULL THEN crashes ELSE crashes + 1 END
@@ -187,7 +189,7 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- name: last id
 SELECT {given}
 
--- Selects the first hot or done row with at least the given id, and its created_at in milliseconds of Unix time.
+-- Selects the first hot or done row whose id is at least the given one, and its created_at in Unix milliseconds.
 -- Arguments: the id, twice.
 -- name: written from
 SELECT id, CAST(round((julianday(created_at) - 2440587.5) * 86400000) AS INTEGER) FROM (
@@ -207,14 +209,14 @@ FROM json_each(?) AS j CROSS JOIN {hot} AS t NOT INDEXED ON t.id = json_extract(
 SELECT {held row}
 FROM json_each(?) AS j CROSS JOIN {held} AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.state <> 'error'
 
--- Arguments: a list of lanes, time and id of the position after which rows are selected, how many rows.
+-- Arguments: a list of lanes, the time and the id after which rows are selected, the maximum number of rows.
 -- name: due
 SELECT {held row} FROM {held} AS t
 WHERE {is due} AND t.lane IN (SELECT value FROM json_each(?))
     AND ({due at}, t.id) > (?, ?)
 ORDER BY {due at}, t.id LIMIT ?
 
--- Arguments: a list of lanes, how many keys.
+-- Arguments: a list of lanes, the maximum number of keys.
 -- name: blocked keys
 SELECT lane, message_key, topic, sinks, id FROM {held}
 WHERE (state = 'retry' OR holds > 0) AND message_key <> '' AND lane IN (SELECT value FROM json_each(?))
@@ -227,8 +229,8 @@ FROM json_each(?) AS j CROSS JOIN {held} AS t INDEXED BY {held_retry}
 WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
 GROUP BY t.lane, t.message_key, t.topic, t.sinks
 
--- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
--- neither claimed nor scheduled. Arguments: how many held rows, how many hot rows.
+-- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
+-- are neither claimed nor scheduled. Arguments: the maximum number of held rows, the maximum number of hot rows.
 -- name: remaining
 SELECT * FROM (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} AS t WHERE {is due} LIMIT ?)
 UNION ALL SELECT * FROM (SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} WHERE {waiting} LIMIT ?)
@@ -240,11 +242,11 @@ UNION ALL SELECT * FROM (SELECT id, lane, message_id, topic, message_key, sinks,
 -- name: leases that hold
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN {lanes} AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?
 
--- Arguments: seconds that rows are kept, negative; how many rows.
+-- Arguments: seconds that rows are kept, negative; the maximum number of rows.
 -- name: purge
 DELETE FROM {done} WHERE rowid IN (SELECT rowid FROM {done} WHERE finished_at < {from now} ORDER BY finished_at LIMIT ?)
 
--- Arguments: seconds that ids are kept, negative; how many ids.
+-- Arguments: seconds that ids are kept, negative; the maximum number of ids.
 -- name: purge ids
 DELETE FROM {ids} WHERE message_id IN (SELECT i.message_id FROM {ids} AS i
     WHERE i.written_at < {from now}
@@ -255,7 +257,8 @@ DELETE FROM {ids} WHERE message_id IN (SELECT i.message_id FROM {ids} AS i
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. sqlite.go builds the claim.
 
--- A relay runs this statement before a claim, because a claim waits for a transaction that writes.
+-- A relay runs this statement before a claim. It waits for no other transaction, but a claim waits for a transaction that
+-- writes.
 -- name: a free row
 SELECT h.id FROM {hot} AS h WHERE h.claimed_until IS NULL ORDER BY h.id LIMIT 1
 
@@ -267,32 +270,32 @@ UNION ALL SELECT id FROM (SELECT t.id FROM {held} AS t WHERE {is due} ORDER BY {
 -- name: extend
 UPDATE {hot} SET claimed_until = {from now} WHERE {by rows} AND claim_token = ? AND id IN (SELECT value FROM json_each(?)) RETURNING id
 
--- Past the constraints, a session may have written any value as attempts or crashes. The UPDATE checks the constraints,
--- so it brings both values into their range. Argument: how many rows.
+-- A session that ignores the constraints may have written any value to attempts or crashes. The UPDATE checks the
+-- constraints, so it brings both values into their range. Argument: the maximum number of rows.
 -- name: free ended claims
 UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,
     attempts = max(0, min(CAST(attempts AS INTEGER), 2000000000)), crashes = max(0, min(CAST(crashes AS INTEGER), 2000000000)) + 1
 WHERE id IN (SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} ORDER BY claimed_until LIMIT ?)
 
--- The held rows that are due and move to the hot table. Of several held rows with one lane and id, one moves at a time.
--- A held row stays while a hot row has the same lane and id, which is possible after the id sequence was reset. A
--- condition with COUNT makes every planner run the subquery for each row.
+-- The held rows that are due and can move to the hot table. If several held rows share a lane and id, only one of them
+-- moves at a time. A held row stays while a hot row has the same lane and id, which is possible after the id sequence
+-- was reset. The conditions with COUNT make every planner run the subquery for each row.
 -- name: coming back
 FROM {held} AS t WHERE {by rows} AND {is due}
     AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id
 
--- Inserts rows; "remove what is back" then deletes those that were inserted, because other held rows may have the same
--- id. Argument: how many rows.
+-- Inserts rows into the hot table. "remove what is back" then deletes only the inserted rows from the held table,
+-- because other held rows may have the same id. Argument: the maximum number of rows.
 -- name: bring back
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks {coming back} LIMIT ?
 
--- Parks the first row if the constraints of the hot table refuse it: a session has written it past the constraints.
+-- Parks the first row if the hot table's constraints refuse it. A session that ignored the constraints has written it.
 -- Argument: the error.
 -- name: refuse the first
 UPDATE {held} SET state = 'error', last_error = ? WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks {coming back} LIMIT 1)
 
--- Argument: how many rows.
+-- Argument: the maximum number of rows.
 -- name: remove what is back
 DELETE FROM {held} WHERE (id, message_id, sinks) IN (
     SELECT t.id, t.message_id, t.sinks FROM {held} AS t WHERE {is due} AND EXISTS (SELECT 1 FROM {hot} AS h WHERE h.id = t.id AND h.message_id = t.message_id AND h.sinks = t.sinks) ORDER BY {due at}, t.id LIMIT ?)
@@ -300,8 +303,8 @@ DELETE FROM {held} WHERE (id, message_id, sinks) IN (
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts up to a number of rows: hot, held but not parked, parked, done. Arguments: this number, four times. For more
--- hot or done rows, the store uses "estimates".
+-- Counts rows of each kind, up to a maximum: hot rows, held rows that aren't parked, parked rows and done rows. If there
+-- are more hot or done rows, the store also uses "estimates". Arguments: the maximum, four times.
 -- name: counts
 SELECT 'hot', state, count(*) FROM (
     SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT ?
@@ -315,13 +318,15 @@ UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM {done} LIMIT ?)
 -- name: count claimed
 SELECT count(*) FROM {hot} WHERE claimed_until > {now}
 
--- Gaps between ids count as rows. A subquery for each bound lets the server use an index.
+-- Counts all ids between the lowest and the highest one, including gaps. A subquery for each of the two makes SQLite use
+-- an index.
 -- name: estimates
 SELECT 'hot', coalesce((SELECT max(id) FROM {hot}) - (SELECT min(id) FROM {hot}) + 1, 0)
 UNION ALL SELECT 'done', coalesce((SELECT max(id) FROM {done}) - (SELECT min(id) FROM {done}) + 1, 0)
 
--- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. It
--- examines only the first hot rows, so it takes no longer for a larger table. Argument: how many.
+-- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. The
+-- statement examines only the first hot rows, so its duration doesn't depend on the table's size. Argument: the maximum
+-- number of hot rows.
 -- name: oldest
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
     SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM (
@@ -330,15 +335,15 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
     UNION ALL SELECT max(t.created_at, coalesce(t.available_at, t.created_at)) FROM {held} AS t
     WHERE {is due} AND t.state = 'scheduled')
 
--- A retry's age counts from the time when its message was written.
+-- The age of a retry is the time since its message was written.
 -- name: oldest retry
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM {held} WHERE state = 'retry'
 
--- The index has only rows that block their keys, which few of many parked rows do.
+-- The index has only rows that block their keys. Among many parked rows, few block their keys.
 -- name: held parked
 SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} INDEXED BY {held_retry} WHERE (state = 'retry' OR holds > 0) AND state = 'error' AND holds = 1
 
--- Argument: how many rows.
+-- Argument: the maximum number of rows.
 -- name: topics
 SELECT topic, count(*) FROM (
     SELECT topic FROM {hot} WHERE {waiting}
@@ -370,12 +375,12 @@ SELECT coalesce(max(id), 0) FROM {done}
 -- name: begin replay
 INSERT INTO {settings} (name, value) VALUES ('replay.' || ?, ?) ON CONFLICT (name) DO NOTHING
 
--- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text isn't the previous text.
 -- name: change replay
 UPDATE {settings} SET value = ? WHERE name = 'replay.' || ? AND value = ?
 
 -- ---------------------------------------------------------------------------------
--- Controls that operators have set, and the log of their actions.
+-- The controls that operators have set, and the log of the operators' actions.
 
 -- name: controls in force
 SELECT kind, name, coalesce(rate, 0), ends_at, made_by, made_at, reason FROM {controls} WHERE ends_at IS NULL OR ends_at > {now} ORDER BY kind, name

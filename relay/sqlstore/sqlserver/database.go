@@ -20,7 +20,7 @@ func Database() backend.Database {
 	}
 }
 
-// nameIn returns the name of the database in a URL, or "".
+// nameIn returns the database name that a URL contains, or "".
 func nameIn(url *url.URL) string {
 	for name, values := range url.Query() {
 		if strings.EqualFold(name, "database") {

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Operating].
+// List implements [backend.Backend].
 func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	return backend.ReadInfos(ctx, d.db, a.query(
@@ -19,8 +19,8 @@ func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]storage.
 		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), filter.MaxBytes)
 }
 
-// conditions returns the filter's conditions on a row t, without empty fields, so that the server can
-// use an index. It uses the filter's State only if states is true.
+// conditions returns the conditions on a row t for the filter's fields that aren't empty. It omits others, so
+// that the server can use an index. It uses the filter's State only if the argument states is true.
 func conditions(a *args, filter backend.Filter, states bool) string {
 	where := "t.id > " + a.add(filter.AfterID)
 	if filter.ByID {
@@ -88,7 +88,7 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 	if what.Deletes() {
 		change = "DELETE FROM parked\nOUTPUT deleted.id"
 	}
-	index := "" // the index of parked rows has no other rows
+	index := "" // there is an index of parked rows only
 	if what.State() == storage.StateError {
 		index = "INDEX(" + d.table.IndexName("held_error") + "), "
 	}
@@ -106,12 +106,12 @@ func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within in
 	return backend.ReadParked(ctx, d.db, d.table, "LEFT(t.last_error, 200)", where, a, filter, within, each)
 }
 
-// Check implements [backend.Backend]. It doesn't examine plans, because a user needs a right
-// to see them that a relay has no other use for.
+// Check implements [backend.Backend]. It doesn't examine plans, because to see plans a user needs a
+// privilege that a relay doesn't need otherwise.
 func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
 		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("this does not fit: ", "use the primary server's database, one that can be written to")},
-		{Name: "locks", Query: d.sql.Query("large locks"), Judge: backend.List("whole pages or tables may be locked: ", "have the tables' owner set ALLOW_PAGE_LOCKS = OFF and LOCK_ESCALATION = DISABLE again, as the migration does")},
+		{Name: "locks", Query: d.sql.Query("large locks"), Judge: backend.List("the server may lock whole pages or tables: ", "have the tables' owner set ALLOW_PAGE_LOCKS = OFF and LOCK_ESCALATION = DISABLE again, as the migration does")},
 		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as the documentation of the dialect says")},
 		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
@@ -121,8 +121,8 @@ func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []storage.Fi
 	return backend.Findings(ctx, d.db, probes)
 }
 
-// rights selects each right that a relay needs and the user lacks. Any right to a
-// sequence is enough to see its last value.
+// rights returns the query that selects each privilege that a relay needs and the user lacks. Any
+// privilege on a sequence is enough to see its last value.
 func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{

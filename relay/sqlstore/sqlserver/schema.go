@@ -10,7 +10,7 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// schema returns the schema. Each printed step is one transaction, which is rolled back if any statement fails.
+// schema returns the schema. Each printed step runs in one transaction, which is rolled back if any statement fails.
 func schema() backend.Schema {
 	return backend.Schema{
 		Files: migrations, Begin: "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;",
@@ -24,7 +24,7 @@ func schema() backend.Schema {
 	}
 }
 
-// bracketed returns the name of the version table in the form for OBJECT_ID.
+// bracketed returns the name of the version table in the form that OBJECT_ID accepts.
 func bracketed(table dialect.Table) string {
 	name := "[" + table.Name + "_schema_version]"
 	if table.Schema == "" {

@@ -23,10 +23,10 @@ func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep b
 	return backend.ReadSettled(ctx, d.db, query(relay, keep, settlements))
 }
 
-// settleLanes returns a batch with one transaction, which holds shared locks on its lanes'
-// entries in the index of fences. A takeover needs an exclusive lock on the entry, so it
-// skips a lane that is being settled. A settle that waited for a takeover no longer finds its
-// fence. A renewal doesn't change the fence, so it doesn't wait.
+// settleLanes returns a batch with one transaction, which holds shared locks on the lanes'
+// entries in the index of fences. A takeover needs an exclusive lock on a lane's entry, so it
+// skips a lane that is being settled. If a settle has to wait for a takeover, it then no longer
+// finds the lane's old fence. A renewal doesn't change the fence, so it doesn't wait for a settle.
 func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newLaneMoves(name, settlements)
 	if backend.NamesSinks(&settlements[0]) {
@@ -39,8 +39,8 @@ func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Se
 // leasesHeld selects the leases that are still valid.
 const leasesHeld = "UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held"
 
-// newLaneMoves begins a batch by lanes. The batch locks the lanes whose leases are still valid, and
-// deletes the settlements of other lanes from @given.
+// newLaneMoves begins a batch that settles rows of leased lanes. The batch locks the lanes whose leases
+// are still valid, and deletes the settlements of other lanes from @given.
 func (d *SQLServer) newLaneMoves(name string, settlements []storage.Settlement) *moves {
 	m := d.newMoves(settlements, "bigint", "", func(s *storage.Settlement) any { return s.Fence })
 	m.add(
@@ -55,8 +55,8 @@ func (d *SQLServer) newLaneMoves(name string, settlements []storage.Settlement) 
 	return m
 }
 
-// SettleParts implements [backend.Backend]. It also runs one batch. The statements that insert the
-// new rows read the original rows, and thereby lock them.
+// SettleParts implements [backend.Backend]. Like Settle, it runs one batch. The statements that insert
+// the new rows read the original rows, and so lock them.
 func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	m := d.newLaneMoves(relay, settlements)
 	m.deadLetters()
@@ -84,11 +84,11 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 	return backend.ReadSettled(ctx, tx, m.settle(leasesHeld))
 }
 
-// settleRows is settleLanes with the claim's token instead of the lease. It first locks all
-// rows, so that the rows that it counts as fenced are the ones that it then skips. The
-// counting SELECT has no filter, because READ COMMITTED unlocks a row that a filter removes.
-// The batch also locks the claim mode: a change of the mode skips locked rows, so their
-// tokens would outlive the change.
+// settleRows returns a batch like that of settleLanes, but with the claim's token in place of the
+// lease. It first locks all rows, so that it then skips exactly the rows that it has counted as
+// fenced. The SELECT that counts has no filter, because READ COMMITTED unlocks rows that a filter
+// removes. The batch also locks the claim mode. Otherwise a change of the mode would skip the locked
+// rows and leave their tokens.
 func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newMoves(settlements, "nvarchar(255)", " "+binary, func(s *storage.Settlement) any { return s.Token })
 	m.token = " AND t.claim_token = g.claim"
@@ -110,14 +110,15 @@ type moves struct {
 	*SQLServer
 	args   args
 	groups backend.Groups
-	token  string // a further condition of hot rows
+	token  string // a further condition of hot rows, on the claim's token or on the sinks
 	lines  []string
 
 	deadHot, deadHeld []storage.Settlement // the settlements that write a dead letter
 }
 
-// newMoves begins a batch, which reads the settlements into the table variable @given. Its
-// column claim, of the given SQL type, has each settlement's fence or token.
+// newMoves begins a batch, which reads the settlements into the table variable @given. The
+// column claim of @given has each settlement's fence or token, which claimOf returns. The
+// argument claim is the column's SQL type.
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, groups: backend.GroupsOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
@@ -141,12 +142,13 @@ func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate st
 // row is the condition that t is the row of the settlement g.
 const row = "t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id"
 
-// heldRow is the additional condition for a held row: t and g have the same sinks, and t isn't parked.
+// heldRow is the additional condition for settlements of held rows: t and g have the same sinks, and t isn't parked.
 const heldRow = "g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error'"
 
 func (m *moves) add(lines ...string) { m.lines = append(m.lines, lines...) }
 
-// settle completes the batch: it commits, and then selects the number of changed rows and the rows of more.
+// settle completes the batch: the batch commits, and then selects the number of changed rows and the rows of the SELECT
+// in the argument more.
 func (m *moves) settle(more string) backend.Query {
 	m.add(
 		m.sql.Text("commit"),
@@ -155,7 +157,7 @@ func (m *moves) settle(more string) backend.Query {
 	return m.args.query(m.lines...)
 }
 
-// The values that the settlement g gives a row t.
+// newError and newAvailable are the values that the settlement g gives a row t.
 const (
 	newError     = "COALESCE(g.error, t.last_error)"
 	newAvailable = "CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END"
@@ -185,7 +187,7 @@ func (m *moves) move(relay string, keep bool) {
 	}
 }
 
-// deadLetters adds the statements that write dead letters. They run before the rows move.
+// deadLetters adds the statements that write dead letters. They run before the rows are moved.
 func (m *moves) deadLetters() {
 	if len(m.deadHot) > 0 {
 		where := "g.held = 0" + m.token
@@ -199,9 +201,10 @@ func (m *moves) deadLetters() {
 	}
 }
 
-// copies adds the statement that writes the DeadLetters of settlements in @given, except those whose
-// rows don't meet the condition. The statement locks the rows that it copies until they have moved.
-// ORDER BY makes the server assign ids in the order of the rows.
+// copies adds the statement that writes the DeadLetters of settlements in @given. The argument from is the
+// table of their rows. Rows that don't meet the condition in the argument where get no dead letter. The
+// statement locks the rows that it copies until the transaction ends. ORDER BY makes the server assign ids
+// in the order of the rows.
 func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		c := s.DeadLetter
@@ -219,7 +222,8 @@ func (m *moves) copies(from string, settlements []storage.Settlement, where stri
 		"OPTION (FORCE ORDER, LOOP JOIN);")
 }
 
-// The values of a deleted row for its new table, in the order of backend.Kept and backend.Changing.
+// taken has the values of a deleted row for the columns backend.Kept and the first two of backend.Changing in the
+// row's new table. takenError is the value for last_error.
 var (
 	taken      = backend.Of("deleted", backend.Kept) + ", g.attempts, g.crashes"
 	takenError = strings.ReplaceAll(newError, "t.", "deleted.")

@@ -31,7 +31,7 @@ type SQLServer struct {
 
 var _ backend.TransactionLister = (*SQLServer)(nil)
 
-// New returns the backend. The dialect must match the server.
+// New returns the backend of a table. The dialect must match the server.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLServer {
 	words := map[string]string{"reading": dialect.ReadingLevel(d), "object": dialect.SQLServerObject(table, "")}
 	for _, suffix := range []string{"id", "held", "lanes", "done"} {
@@ -45,7 +45,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLServer {
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// none is the argument of a batch that uses no argument but must have one; see "at one moment" in sqlserver.sql.
+// none is the argument of a batch that needs no argument but must have one; see "at one moment" in sqlserver.sql.
 const none = int64(0)
 
 // Capabilities implements [backend.Backend].
@@ -81,18 +81,18 @@ func (a *args) query(lines ...string) backend.Query {
 // millis returns the duration in milliseconds, rounded up.
 func millis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseconds() }
 
-// timestamp formats a time in UTC, from the year 1 on.
+// timestamp formats a time in UTC. The zero time is in the year 1, before all other times.
 func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.0000000") }
 
-// binary is a collation that compares texts by their code units, except spaces at the end, which = ignores.
+// binary is a collation that compares texts by their code units. The operator = still ignores spaces at the end.
 const binary = "COLLATE Latin1_General_100_BIN2"
 
-// inTx runs work in a transaction that waits for locks only as long as the statement "bound waiting" allows.
+// inTx runs work in a transaction. It begins with the statement "bound waiting", which limits the wait for locks.
 func (d *SQLServer) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, readCommitted, []backend.Query{d.sql.Query("bound waiting")}, work)
 }
 
-// change runs a statement in such a transaction, and returns the number of affected rows.
+// change runs a statement with inTx, and returns the number of affected rows.
 func (d *SQLServer) change(ctx context.Context, query backend.Query) (affected int, err error) {
 	err = d.inTx(ctx, func(tx *sql.Tx) error {
 		affected, err = backend.Exec(ctx, tx, query)
@@ -121,7 +121,7 @@ func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl ti
 	return backend.Grants(ctx, d.db, d.sql.Query("acquire", int64(count), relay, millis(ttl), step))
 }
 
-// ChangeLeases implements [backend.Backend]. Each kind of change has a statement with its name.
+// ChangeLeases implements [backend.Backend]. The statement for each kind of change has the kind's name.
 func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := d.sql.Query(string(change.Kind),
 		dialect.SQLServerList(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })), change.Relay)
@@ -135,7 +135,7 @@ func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange
 }
 
 // Grant implements [backend.TransactionLister]. Every user may run the statement of ListOpen. If a
-// server rejects it nevertheless, this right to see the state of the database may help.
+// server nevertheless rejects it, the privilege to see the state of the database may help.
 func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
 
 // ListOpen implements [backend.TransactionLister].
@@ -150,8 +150,8 @@ func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(stora
 }
 
 // page returns the query of a read. It has an ORDER BY, because without one a join may return
-// rows in the order in which their pages arrive from the disk. It leaves out the rows after the
-// one with which the payloads reach MaxBytes.
+// rows in the order in which their pages arrive from the disk. Its last row is the one with which
+// the payloads reach MaxBytes.
 func (d *SQLServer) page(read backend.Read) backend.Query {
 	a := args{positionList(read.Positions)}
 	rows := "(" + d.ranges(&a, read.Positions, "*", cmp.Or(read.Share, read.Limit), read.Limit) + ") AS t"
@@ -182,10 +182,10 @@ func positionList(positions []storage.Position) string {
 	return dialect.SQLServerList(items)
 }
 
-// ranges returns a SELECT of the pending rows at the positions, one after the other. It compares
-// the lengths of message keys, too, because = ignores spaces at the end. It forces a seek, except
-// with a condition on the message key: the lane is computed from that key, so the optimizer may
-// expand and simplify the lane, and then finds no plan with a seek (error 8622).
+// ranges returns a SELECT of the pending rows, for one position after the other. It also compares the
+// lengths of message keys, because = ignores spaces at the end. It forces a seek, except if it has a
+// condition on the message key. The lane is computed from this key, so the optimizer may expand and
+// simplify the lane, and then finds no plan with a seek (error 8622).
 func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string, share, limit int) string {
 	hint, key := "FORCESEEK", ""
 	if len(positions) > 0 && positions[0].Key != "" {
@@ -257,9 +257,9 @@ func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit in
 	return max(purged, len(ids)), until, err
 }
 
-// Claim implements [backend.Backend]. It names its index, as all statements do that lock the rows
-// they find: with another index the server would sort the rows, and lock all of them before it
-// takes the first one.
+// Claim implements [backend.Backend]. It names its index, as do all statements that lock the rows
+// that they find. With another index the server would sort the rows, and would lock all of them
+// before it takes the first one.
 func (d *SQLServer) Claim(ctx context.Context, claim storage.ClaimRequest) ([]storage.Row, error) {
 	index := "claim_id"
 	if claim.Pick == storage.Priority {

@@ -1,30 +1,30 @@
 -- The fixed statements of a relay on SQL Server 2016 and later and on Azure SQL. The Go files in this directory build
 -- the statements that depend on the request.
 --
--- A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls, actions), for a text
--- above with this name, or for one of these (see New in sqlserver.go):
+-- A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls, actions), for an earlier
+-- text with this name, or for one of these texts (see New in sqlserver.go):
 --
 --   reading       the isolation level at which a SELECT waits for no writer and sees one snapshot
 --   object        the name of the hot table, as an argument of OBJECT_ID
---   object …      the same of another table or of the sequence
+--   object …      the name of another table or of the sequence, as an argument of OBJECT_ID
 --   index …       the name of an index
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
 
--- A SELECT between this statement and the next SET sees one snapshot and waits for no writer. If the batch fails, the
--- level still ends with the batch, but only in a batch with parameters: the driver sends one without parameters in a
--- way that changes the session, which another caller may get next. So each such batch has at least one parameter.
+-- A SELECT between this statement and the next SET sees one snapshot and waits for no writer. If a batch with parameters
+-- fails, the level still ends with the batch. The driver sends a batch without parameters in a way that changes the level
+-- of the session, which another caller may get next. So each batch with this text has at least one parameter.
 -- name: at one moment
 SET TRANSACTION ISOLATION LEVEL {reading};
 
--- READ COMMITTED, whatever level an earlier transaction has left on the connection: READPAST isn't allowed at every
--- level.
+-- Sets READ COMMITTED, because an earlier transaction may have left another level on the connection. READPAST isn't
+-- allowed at every level.
 -- name: read committed
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
--- The beginning of a batch whose statements are one transaction: any failure rolls all of them back, also if the client
--- gives up. Within a handler's transaction the batch begins and ends none.
+-- The beginning of a batch whose statements are one transaction. If a statement fails or the client gives up, the server
+-- rolls all of them back. In a handler's transaction, the batch begins and ends no transaction.
 -- name: prepare
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
@@ -37,7 +37,7 @@ IF @own = 1 BEGIN TRANSACTION;
 -- name: commit
 IF @own = 1 COMMIT TRANSACTION;
 
--- Identifies the run of the server and the copy of the database, by values that every user can see. The server creates
+-- Identifies this run of the server and this copy of the database, by values that every user can see. The server creates
 -- tempdb at each start.
 -- name: server
 REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERPROPERTY(N'ComputerNamePhysicalNetBIOS')),
@@ -45,19 +45,19 @@ REPLACE(CONCAT(@@SERVERNAME, N'/', DB_ID(), N'/', CONVERT(nvarchar(128), SERVERP
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = N'tempdb'),
     N'/', (SELECT CONVERT(nvarchar(30), create_date, 126) FROM sys.databases WHERE name = DB_NAME())), N' ', N'_')
 
--- The last id that the sequence has assigned; 0 if this user can't see the sequence, which a check reports.
+-- The last id that the sequence has assigned; 0 if this user can't see the sequence. A check reports this case.
 -- name: given
 COALESCE((SELECT CONVERT(bigint, current_value) FROM sys.sequences WHERE object_id = OBJECT_ID({object id})), 0)
 
 -- The columns of a row t. A text payload is sent in UTF-16, because older servers can't convert it to UTF-8. Times are
--- selected with their offset, because the driver's settings may assume another zone for a time without one.
+-- selected with their offset, because the driver may be set to assume another zone for times without an offset.
 -- name: row
 t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00')
 
--- The flags are a sum: 1 has a payload, 8 the payload is text in UTF-16, 2 is due later, 4 waits for its next attempt,
--- and 16 times the column holds.
+-- The flags are a sum: 1 if the row has a payload, 8 if the payload is text in UTF-16, 2 if the row is due later, 4 if it
+-- waits for its next attempt, and 16 times the column holds.
 -- name: has payload
 CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END
 
@@ -75,21 +75,21 @@ CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
 {row},
     {has payload} + {retrying}
 
--- The columns of a row t of the view of all messages, for a list.
+-- The columns that a list returns for a row t of the view of all messages.
 -- name: listed row
 {row},
     {has payload} + {later} + {retrying}, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
 
--- Placeholders for the columns of a row, with their names, for the first line of a page.
+-- Placeholders for the columns of a row, with the columns' names, used in the first line of a page.
 -- name: no row
 CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 
 -- name: size
 COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)
 
--- The condition that the table is claimed by rows. It locks the claim mode until the transaction ends. So a concurrent
--- change of the mode either waits and sees the statement's changes, or commits first, and the statement changes
--- nothing.
+-- The condition that the table is claimed by rows. It locks the claim mode until the transaction ends. So if the mode
+-- changes concurrently, the change either waits and then sees the rows that the statement has changed, or it commits
+-- first, and the statement changes nothing.
 -- name: by rows
 EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows')
 
@@ -104,7 +104,7 @@ state = N'scheduled' AND due_at <= SYSUTCDATETIME()
 -- Relays and the claim mode.
 
 -- Limits the wait for locks to 3 seconds, until the connection returns to its pool. A change of the claim mode may have
--- to lock the table, and while it waits for that lock, all producers wait, too.
+-- to lock the table. While it waits for this lock, all producers wait, too.
 -- name: bound waiting
 SET LOCK_TIMEOUT 3000
 
@@ -122,11 +122,11 @@ IF @@ROWCOUNT = 0 INSERT INTO {settings} (name, value) VALUES (N'claim', @p1)
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE until >= SYSUTCDATETIME() AND claim <> @p1 ORDER BY name
 
--- Waits for running settles, because it changes the fences, which they have locked.
+-- Waits for running settles, because it changes the fences, which the settles have locked.
 -- name: forget leases
 UPDATE {lanes} SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0
 
--- A locked row belongs to an open transaction of a writer, so no relay has claimed it.
+-- Skips locked rows. A locked row belongs to an open transaction of a writer, so no relay has claimed it.
 -- name: forget claims
 UPDATE {hot} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL
@@ -134,9 +134,9 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_un
 -- name: forget holds
 UPDATE {held} SET state = N'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode: a concurrent change either sees this relay, or commits first, and the relay isn't stored. @p1
--- name, @p2 host, @p3 version, @p4 claim mode, @p5 milliseconds until the row expires, @p6 setup. DATEADD accepts only
--- an int, so seconds and milliseconds are added separately.
+-- Locks the claim mode. So a concurrent change of the mode either sees this relay, or commits first, and then the relay
+-- isn't stored. Arguments: @p1 name, @p2 host, @p3 version, @p4 claim mode, @p5 milliseconds until the row expires, @p6
+-- setup. DATEADD accepts only an int, so seconds and milliseconds are added separately.
 -- name: heartbeat
 {prepare}
 DECLARE @alive bit = 1;
@@ -157,8 +157,8 @@ SELECT @p1, CONVERT(bigint, 0), {server} WHERE @alive = 1
 SELECT name, setup, TODATETIMEOFFSET(SYSUTCDATETIME(), '+00:00') FROM {relays} WHERE until >= SYSUTCDATETIME() ORDER BY name;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- Ends the leases, or by rows the claims, of a dead relay now, as if they had expired. The fences grow, so that the
--- relay can't renew its leases if it is alive after all.
+-- The next two statements end the leases and the claims of a dead relay, as if they had expired. The fences grow, so
+-- that the relay can't renew its leases if it is alive after all.
 -- name: end leases
 UPDATE {lanes} SET until = DATEADD(SECOND, -1, SYSUTCDATETIME()), fence = fence + 1 WHERE owner = @p1
 
@@ -168,7 +168,7 @@ UPDATE {hot} SET claimed_until = DATEADD(SECOND, -1, SYSUTCDATETIME()) WHERE cla
 -- name: deregister
 DELETE FROM {relays} WHERE name = @p1
 
--- @p1 milliseconds of a day, negative.
+-- Argument: @p1 milliseconds of a day, negative.
 -- name: purge relays
 {read committed}
 DELETE FROM {relays} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < DATEADD(MILLISECOND, @p1 % 1000, DATEADD(SECOND, @p1 / 1000, SYSUTCDATETIME()))
@@ -177,9 +177,10 @@ DELETE FROM {relays} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < D
 -- Lanes.
 
 -- Skips lanes that another transaction changes or settles. A settle holds a shared lock on the lane's entry in the
--- index of fences, which this statement locks exclusively and a renewal doesn't touch. The subquery puts the lanes in a
--- random order before the join locks them, because a sort of locked rows would lock all of them. @p1 how many lanes,
--- @p2 relay, @p3 milliseconds of the lease, @p4 by how much the fences grow.
+-- index of fences. This statement locks the entry exclusively, and a renewal doesn't touch it. The subquery puts the
+-- lanes in a random order before the join locks them, because a sort after locking would lock all free lanes.
+-- Arguments: @p1 the maximum number of lanes, @p2 relay, @p3 milliseconds of the lease, @p4 the number that is added to
+-- the fences.
 -- name: acquire
 {read committed}
 UPDATE TOP (@p1) l
@@ -192,8 +193,8 @@ INNER JOIN {lanes} AS l WITH (INDEX({index lanes_fence}), XLOCK, READPAST, ROWLO
     ON l.lane = free.lane AND (l.owner IS NULL OR l.until < SYSUTCDATETIME())
 OPTION (FORCE ORDER, LOOP JOIN)
 
--- Finds the lanes by the primary key and not by the index of fences, so that it doesn't wait for running settles. @p1 a
--- list of lane, fence, marks, calm and journal, @p2 relay.
+-- Finds the lanes by the primary key instead of the index of fences, so that it doesn't wait for running settles.
+-- Arguments: @p1 a list of lane, fence, marks, calm and journal, @p2 relay.
 -- name: leases
 OUTPUT inserted.lane, inserted.fence, CONVERT(bigint, 0)
 FROM OPENJSON(@p1)
@@ -201,11 +202,12 @@ FROM OPENJSON(@p1)
 INNER JOIN {lanes} AS l WITH (INDEX(1), ROWLOCK) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = @p2
 OPTION (FORCE ORDER, LOOP JOIN)
 
--- The given marks if they were made in the current epoch, otherwise the stored ones. @p3 their epoch; empty for any.
+-- The given marks if they were made in the current epoch, otherwise the stored marks. @p3 is the epoch of the given
+-- marks. If it is empty, the given marks are always used.
 -- name: given marks
 CASE WHEN COALESCE(@p3, N'') = N'' OR {server} = @p3 THEN g.marks ELSE l.marks END
 
--- @p4 milliseconds of the lease.
+-- Argument: @p4 milliseconds of the lease.
 -- name: renew
 {read committed}
 UPDATE l
@@ -237,8 +239,8 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- name: last id
 SELECT {given}
 
--- A table variable with the positions of a read. Its primary key n lets the server return the rows in the order of n
--- and id without a sort. @p1 a list of n, lane, after, until and key.
+-- A table variable with the positions of a read. Its primary key n lets the server return rows in the order of n and id
+-- without a sort. Argument: @p1 a list of n, lane, after, until and key.
 -- name: positions
 SET NOCOUNT ON;
 DECLARE @positions TABLE (n int NOT NULL PRIMARY KEY, lane smallint NOT NULL, after bigint NOT NULL, until bigint NOT NULL, message_key nvarchar(255) COLLATE Latin1_General_100_BIN2);
@@ -249,7 +251,7 @@ SELECT n, lane, after, until, message_key FROM OPENJSON(@p1)
 -- name: first line
 DECLARE @first nvarchar(500) = CONCAT({given}, N' 0 0 0 ', {server});
 
--- @p1 a list of lane and id.
+-- Argument: @p1 a list of lane and id.
 -- name: pick
 {at one moment}
 SELECT {hot row}
@@ -266,8 +268,8 @@ INNER JOIN {held} AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t
 OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- Selects due rows after the position, up to the row with which the payloads reach @p5 bytes. @p1 and @p4 time and id
--- of the position, @p2 how many rows, @p3 a list of lanes.
+-- Selects due rows, up to the row with which the payloads reach @p5 bytes. Arguments: @p1 and @p4 the time and the id
+-- after which rows are selected, @p2 the maximum number of rows, @p3 a list of lanes.
 -- name: due
 {at one moment}
 SELECT {held row}
@@ -278,12 +280,12 @@ FROM (SELECT TOP (@p2) * FROM {held} AS h
     ORDER BY h.due_at, h.id) AS t) AS t WHERE t.bytes_before < @p5 ORDER BY t.due_at, t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- Rows that block their keys, by two indexes, because the condition of a filtered index may have no OR.
+-- Rows that block their keys, found by two indexes, because the condition of a filtered index may have no OR.
 -- name: holding
 SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_retry})) WHERE state = N'retry'
     UNION ALL SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_holds})) WHERE holds > 0 AND state = N'error'
 
--- @p1 how many keys, @p2 a list of lanes.
+-- Arguments: @p1 the maximum number of keys, @p2 a list of lanes.
 -- name: blocked keys
 {at one moment}
 SELECT TOP (@p1) lane, message_key, topic, sinks, id FROM ({holding}) AS t
@@ -293,8 +295,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- name: of the key
 h.lane = g.lane AND h.message_key = g.message_key COLLATE Latin1_General_100_BIN2 AND DATALENGTH(h.message_key) = DATALENGTH(g.message_key)
 
--- The list numbers the keys, because = and GROUP BY ignore spaces at the end of a key. @p1 a list of number, lane and
--- key.
+-- Argument: @p1 a list of number, lane and key. The statement groups by the number, because GROUP BY ignores spaces at
+-- the end of a key.
 -- name: blocked among
 {at one moment}
 SELECT MIN(t.lane), MIN(t.message_key), t.topic, t.sinks, MIN(t.id)
@@ -304,8 +306,8 @@ CROSS APPLY (SELECT * FROM {held} AS h WITH (INDEX ({index held_retry}), FORCESE
 GROUP BY g.n, t.topic, t.sinks OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- The rows that are due, up to a limit for each table: held rows by the index of due times, and hot rows that are
--- neither claimed nor scheduled. @p1 how many rows of each table.
+-- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
+-- are neither claimed nor scheduled. Argument: @p1 the maximum number of rows of each table.
 -- name: remaining
 {at one moment}
 SELECT * FROM (SELECT TOP (@p1) id, lane, LOWER(CONVERT(nvarchar(36), message_id)) AS message_id, topic, message_key, sinks, 1 AS is_held FROM {held} WHERE state <> N'error' AND due_at <= SYSUTCDATETIME()) AS h
@@ -315,7 +317,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- ---------------------------------------------------------------------------------
 -- Done rows. settle.go builds the settles.
 
--- @p1 how many rows, @p2 milliseconds that rows are kept, negative.
+-- Arguments: @p1 the maximum number of rows, @p2 milliseconds that rows are kept, negative.
 -- name: purge
 {read committed}
 WITH old AS (
@@ -323,8 +325,8 @@ WITH old AS (
     WHERE finished_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME())) ORDER BY finished_at)
 DELETE FROM old
 
--- One statement sees one snapshot, so it finds a row that moves concurrently either in the hot or in the held table.
--- @p1 how many ids, @p2 milliseconds that ids are kept, negative.
+-- One statement sees one snapshot. So if a row moves concurrently, this statement finds it in the hot or the held
+-- table. Arguments: @p1 the maximum number of ids, @p2 milliseconds that ids are kept, negative.
 -- name: old ids
 {at one moment}
 SELECT TOP (@p1) LOWER(CONVERT(nvarchar(36), i.message_id)) FROM {ids} AS i
@@ -335,7 +337,7 @@ WHERE i.written_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000
 ORDER BY i.written_at;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- @p1 a list of ids, @p2 milliseconds that ids are kept, negative.
+-- Arguments: @p1 a list of ids, @p2 milliseconds that ids are kept, negative.
 -- name: delete ids
 {read committed}
 DELETE FROM i FROM {ids} AS i WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
@@ -345,9 +347,9 @@ WHERE i.written_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. sqlserver.go builds the claim.
 
--- Reads all claimed rows, which are only the rows that relays have in memory. A locked row is being settled or handled,
--- and no other relay can claim it meanwhile: it isn't extended, and counts as still claimed. @p1 token, @p2 a list of
--- ids, @p3 milliseconds of the claim.
+-- Reads all claimed rows; only rows that relays have in memory are claimed. A locked row is being settled or handled,
+-- and no other relay can claim it meanwhile. So its claim isn't extended, but counts as valid. Arguments: @p1 token,
+-- @p2 a list of ids, @p3 milliseconds of the claim.
 -- name: extend
 SET NOCOUNT ON;
 {read committed}
@@ -359,7 +361,7 @@ SELECT t.id FROM {hot} AS t WITH (INDEX({index claim_until}))
 WHERE t.claimed_until IS NOT NULL AND t.claim_token = @p1 AND t.id IN (SELECT id FROM OPENJSON(@p2) WITH (id bigint '$'));
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- @p1 how many rows.
+-- Argument: @p1 the maximum number of rows.
 -- name: free ended claims
 {read committed}
 WITH ended AS (
@@ -367,10 +369,10 @@ WITH ended AS (
     WHERE {by rows} AND claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
 UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = CASE WHEN crashes < 2000000000 THEN crashes + 1 ELSE crashes END
 
--- Moves due rows to the hot table, in one statement: it inserts the rows that it deletes. Of several held rows with one
--- lane and id, one moves at a time. A held row stays while a hot row has the same lane and id, which is possible after
--- the id sequence was reset. A condition with COUNT makes every planner run the subquery for each row. @p1 how many
--- rows.
+-- Moves due rows to the hot table, in one statement that inserts the rows that it deletes. If several held rows share a
+-- lane and id, only one of them moves at a time. A held row stays while a hot row has the same lane and id, which is
+-- possible after the id sequence was reset. The conditions with COUNT make every planner run the subquery for each row.
+-- Argument: @p1 the maximum number of rows.
 -- name: bring back
 {read committed}
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
@@ -386,8 +388,8 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts up to @p1 hot rows, held rows that aren't parked, parked rows and done rows. For more hot or done rows, the
--- store uses "estimates".
+-- Counts up to @p1 rows of each kind: hot rows, held rows that aren't parked, parked rows and done rows. If there are
+-- more hot or done rows, the store also uses "estimates".
 -- name: counts
 {at one moment}
 SELECT N'hot', state, COUNT_BIG(*) FROM (
@@ -417,7 +419,7 @@ SELECT CASE WHEN MIN(since) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MI
     UNION ALL SELECT CASE WHEN available_at > created_at THEN available_at ELSE created_at END FROM {held} WHERE {held and waiting}) AS p;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- A retry's age counts from the time when its message was written.
+-- The age of a retry is the time since its message was written.
 -- name: oldest retry
 {at one moment}
 SELECT CASE WHEN MIN(created_at) < SYSUTCDATETIME() THEN DATEDIFF_BIG(MILLISECOND, MIN(created_at), SYSUTCDATETIME()) ELSE 0 END FROM {held} WHERE state = N'retry';
@@ -428,7 +430,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT COUNT_BIG(*), COALESCE(DATEDIFF_BIG(MILLISECOND, MIN(available_at), SYSUTCDATETIME()), 0) FROM {held} WHERE state = N'error' AND holds = 1;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- @p1 how many rows.
+-- Argument: @p1 the maximum number of rows.
 -- name: topics
 {at one moment}
 SELECT topic, COUNT_BIG(*) FROM (SELECT TOP (@p1) topic FROM (
@@ -453,9 +455,9 @@ SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- ---------------------------------------------------------------------------------
--- Open transactions, by rowversions. Each inserted row gets one from a counter of the database, because the hot table
--- has such a column; outbox/dialect/SQLSERVER.md explains why this suffices. If no transaction is open, the lowest one
--- is the counter plus one.
+-- Open transactions, identified by rowversions. The hot table has a rowversion column, so each inserted row gets a number
+-- from the database's counter; outbox/dialect/SQLSERVER.md explains why this suffices. If no transaction is open, the
+-- statement returns the counter plus one as the lowest open number.
 -- name: open transactions
 DECLARE @number bigint = CONVERT(bigint, @@DBTS);
 DECLARE @server nvarchar(400) = {server};
@@ -490,12 +492,12 @@ INSERT INTO {settings} (name, value)
 SELECT N'replay.' + @p1, @p2
 WHERE NOT EXISTS (SELECT 1 FROM {settings} WITH (UPDLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'replay.' + @p1)
 
--- Arguments: new text, name, previous text. It changes nothing if the stored text is another one.
+-- Arguments: new text, name, previous text. It changes nothing if the stored text isn't the previous text.
 -- name: change replay
 UPDATE {settings} SET value = @p1 WHERE name = N'replay.' + @p2 AND value = @p3
 
 -- ---------------------------------------------------------------------------------
--- Controls that operators have set, and the log of their actions.
+-- The controls that operators have set, and the log of the operators' actions.
 
 -- name: controls in force
 SELECT kind, name, COALESCE(rate, 0), TODATETIMEOFFSET(ends_at, '+00:00'), made_by, TODATETIMEOFFSET(made_at, '+00:00'), reason FROM {controls} WHERE ends_at IS NULL OR ends_at > SYSUTCDATETIME() ORDER BY kind, name
