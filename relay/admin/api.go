@@ -25,8 +25,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// api serves /api/ for the page and for programs. It makes changes by the same calls as the command
-// line, and writes them to the log of actions.
+// api serves /api/ for the page and for programs. It makes changes through the same calls as the command line, and writes
+// them to the log of actions.
 type api struct {
 	options Options
 	guard   *guard
@@ -34,7 +34,7 @@ type api struct {
 	jobs    *jobs
 	state   *State
 	reads   chan struct{} // has an element for each request that reads
-	queue   chan struct{} // has an element for each request that reads or waits to read
+	queue   chan struct{} // has an element for each request that reads, or waits until it may read
 }
 
 // table is a source with its last count.
@@ -75,7 +75,8 @@ func newAPI(options Options) *api {
 	return a
 }
 
-// routes adds the API's routes. GET routes require the role reader, POST routes the role operator.
+// routes adds the API's routes. GET routes require the role reader, and POST routes the role operator. The routes session,
+// login and logout require no role.
 func (a *api) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /api/session", a.session)
 	mux.HandleFunc("POST /api/login", a.guard.login)
@@ -106,7 +107,7 @@ func (a *api) routes(mux *http.ServeMux) {
 	}))
 }
 
-// ofTable calls next with the source that a request names, or with the first one.
+// ofTable returns a handler that calls next with the source that a request names or, if it names none, with the first source.
 func (a *api) ofTable(next func(http.ResponseWriter, *http.Request, *table)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		name := request.URL.Query().Get("source")
@@ -175,8 +176,8 @@ func (a *api) session(w http.ResponseWriter, request *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"role": is.String(), "sources": names, "changeable": changeable, "logged_in": loggedIn})
 }
 
-// A count is shown for countedLasts, or for countedRest times as long as counting took if that is
-// longer, so that an open page costs the database little.
+// A count is shown for countedLasts or, if that is longer, for countedRest times the time that counting took. So an open page
+// costs the database little.
 const (
 	countedLasts = 2 * time.Second
 	countedRest  = 20
@@ -297,12 +298,12 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		Messages []operate.Message `json:"messages"`
 		Next     int64             `json:"next,omitempty"` // the value of after for the next page
 
-		// LookedThrough is set if the search was bounded to about this number of messages of each kind,
-		// so that others may match. ?all=yes searches the whole table.
+		// LookedThrough is set if the search examined only about this number of messages in each table, so that more may match.
+		// ?all=yes searches the whole table.
 		LookedThrough int `json:"looked_through,omitempty"`
 
-		// LookedUntil is set if the search for a message's id ended at this row id, so that others may match.
-		// ?after= continues there, and ?all=yes searches for longer.
+		// LookedUntil is set if the search for a message's id ended at this row id, above which more rows may match. ?after=
+		// continues there, and ?all=yes searches for longer.
 		LookedUntil int64 `json:"looked_until,omitempty"`
 	}{Messages: []operate.Message{}}
 	payloads := 0
@@ -322,11 +323,11 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// errHiddenErrors refuses a search in errors, which would reveal the payloads that errors repeat.
+// errHiddenErrors is the answer to a search in errors, because it would reveal the payloads that the errors repeat.
 var errHiddenErrors = errors.New("errors can't be searched: they may repeat payloads, which are hidden")
 
-// findPatience returns the time to search for a message's id beyond the rows of the time that the id has. With ?all=yes
-// it is countTimeout, at which the request ends, too.
+// findPatience returns for about how long to search for a message's id. With ?all=yes that is countTimeout, after which the
+// request ends anyway.
 func findPatience(query url.Values) time.Duration {
 	if query.Get("all") != "" {
 		return countTimeout
@@ -334,7 +335,7 @@ func findPatience(query url.Values) time.Duration {
 	return operate.FindPatience
 }
 
-// mostPayload is the number of bytes of a payload that are shown.
+// mostPayload is the maximum number of bytes of a payload that are shown.
 const mostPayload = 256 << 10
 
 // shownMessage is a message with its payload, headers and failed attempts.
@@ -343,8 +344,8 @@ type shownMessage struct {
 	PayloadBytes  int       `json:"payload_bytes"`
 	PayloadCut    bool      `json:"payload_cut,omitempty"`    // only the first bytes are shown
 	PayloadHidden bool      `json:"payload_hidden,omitempty"` // by the request, or by HidePayloads
-	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, the first one first
-	LookedUntil   int64     `json:"looked_until,omitempty"`   // the search ended here: more rows of the message, such as a replay's copies, may follow
+	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, oldest first
+	LookedUntil   int64     `json:"looked_until,omitempty"`   // the row id at which the search ended: more rows of the message, such as a replay's copies, may follow
 }
 
 type attempt struct {
@@ -356,7 +357,7 @@ type attempt struct {
 	Became string    `json:"became"`
 }
 
-// message returns the rows of one message. It may have one for each of its sinks.
+// message returns the rows of one message. A message may have one row for each of its sinks.
 func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 	id := request.PathValue("id")
 	filter, err := operate.Selection{IDs: []string{id}}.Filter("")
@@ -403,7 +404,8 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 	writeJSON(w, http.StatusOK, shown)
 }
 
-// cutPayload returns the beginning of a payload that is too long to be shown. It doesn't cut a UTF-8 text within a character.
+// cutPayload returns the beginning of a payload that is too long to be shown. It doesn't cut a UTF-8 text in the middle of a
+// character.
 func cutPayload(payload []byte) []byte {
 	at := mostPayload
 	for at > mostPayload-utf8.UTFMax && !utf8.RuneStart(payload[at]) {
@@ -492,7 +494,7 @@ func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) 
 	a.jobs.answer(w, request, begun)
 }
 
-// work checks a request. It returns the work of the job, and its target for the log of actions.
+// work checks a request for a job. It returns the job's work, and its target, which the log of actions shows.
 func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work, target string, err error) {
 	switch {
 	case len(asked.Reason) > 255 || len(asked.By) > 150:
@@ -575,7 +577,7 @@ func (a *api) hasSink(of *table, name string) bool {
 	return of.Watch != nil && of.Watch.sinks[name] != nil
 }
 
-// beginReplay stores a new replay, or loads the one with the name to continue it.
+// beginReplay stores a new replay, or loads the replay that the request names, to continue it.
 func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter storage.Filter) (storage.Replay, error) {
 	if filter.State != "" && filter.State != storage.StateDone || filter.Error != "" || asked.Preview || asked.InOrder {
 		return storage.Replay{}, errors.New("a replay sends delivered messages: another state, error, preview and in_order can't be given")
@@ -596,7 +598,7 @@ func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter stora
 	}
 	isNew := asked.All || asked.Select.Selects()
 	begun, err = operate.BeginReplay(ctx, of.Operator, begun, isNew, asked.Rate > 0)
-	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // the request continues the replay if it is sent again
+	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // if the request is sent again, it continues the replay
 	return begun, err
 }
 
@@ -712,7 +714,7 @@ func (t *table) changed() time.Time {
 	return t.forgot
 }
 
-// author returns the name for the log of actions.
+// author returns the text that the log of actions shows as the author of a change.
 func author(request *http.Request, by string) string {
 	host, _, err := net.SplitHostPort(request.RemoteAddr)
 	if err != nil {
@@ -724,7 +726,7 @@ func author(request *http.Request, by string) string {
 // mostBody is the maximum size of a request's body.
 const mostBody = 64 << 10
 
-// readJSON reads a request strictly. It reports whether that succeeded; otherwise it has written an
+// readJSON reads the body of a request strictly, and reports whether that succeeded. If it did not, readJSON has written an
 // error. The content type must be JSON, which a form of another site can't send.
 func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
 	kind, _, err := mime.ParseMediaType(request.Header.Get("Content-Type"))

@@ -27,7 +27,7 @@ type parkedGroup struct {
 // parkedGroups has the largest groups, and the group with the newest message.
 type parkedGroups struct {
 	groups []parkedGroup
-	others int // messages in other groups
+	others int // number of messages in other groups
 	of     int // as in parkedGroup
 }
 
@@ -35,7 +35,7 @@ type parkedGroups struct {
 const (
 	mostGrouped  = 200_000
 	groupingTime = 3 * time.Second
-	mostKinds    = 1000 // groups while they are counted
+	mostKinds    = 1000 // groups that are counted
 	mostGroups   = 8    // groups that are shown
 	mostSearched = 100  // bytes of parkedGroup.Error
 )
@@ -92,13 +92,13 @@ func groupParked(ctx context.Context, table storage.Operator) (parkedGroups, err
 }
 
 // varying matches the parts that differ between errors of one kind: numbers, and names with a number in them. status3 matches
-// an HTTP status, which is not such a part: 404 and 503 are different kinds.
+// an HTTP status, which is not such a part: errors with 404 and with 503 are of different kinds.
 var (
 	varying = regexp.MustCompile(`[\pL_.:-]*[0-9][\pL0-9_.:-]*`)
 	status3 = regexp.MustCompile(`^[1-5][0-9][0-9]:?$`)
 )
 
-// shapeOf returns an error's first line without the varying parts, and the longest of its other parts.
+// shapeOf returns an error's first line without the varying parts, and the longest of the remaining parts.
 func shapeOf(text string) (shape, search string) {
 	text, _, _ = strings.Cut(text, "\n")
 	var parts []string

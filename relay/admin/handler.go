@@ -65,15 +65,16 @@ func (p *Pages) Close() {
 }
 
 // anotherOrigin refuses a request from a page of another origin. Behind a proxy that doesn't forward the Host header, the
-// server's own page looks like one, unless the browser sends Sec-Fetch-Site, which it does only over HTTPS and on localhost.
+// server's own page looks like one of another origin, unless the browser sends Sec-Fetch-Site. Browsers send it only over
+// HTTPS and to localhost.
 func anotherOrigin(w http.ResponseWriter, request *http.Request) {
 	writeProblem(w, http.StatusForbidden, fmt.Sprintf("the request comes from a page of %.100q, but was sent to %.100q. Behind a proxy, forward the Host header, or use HTTPS", request.Header.Get("Origin"), request.Host))
 }
 
-// ready serves /readyz. The status is 503 if one relay doesn't work, because its loop hangs or
-// its database is unavailable. A relay that waits for relays of another configuration to stop works:
-// otherwise a rolling deployment of a new configuration would never stop these. Only readers get the
-// reasons, because errors of databases have users, hosts and ports.
+// ready serves /readyz. The status is 503 if one relay doesn't work, because its loop hangs or its database is unavailable. A
+// relay that waits for relays with another configuration to stop counts as working: otherwise a rolling deployment of a new
+// configuration would never stop the old relays. Only readers get the reasons, because errors of databases contain users,
+// hosts and ports.
 func ready(sources []Source, guard *guard) http.HandlerFunc {
 	type readiness struct {
 		Ready   bool              `json:"ready"`
@@ -119,8 +120,8 @@ func wantsJSON(request *http.Request) bool {
 // countTimeout is the time that counting a table may take.
 const countTimeout = 10 * time.Second
 
-// status serves /status. It answers with every source. The status is 503 if one
-// couldn't be counted. Only one request counts at a time.
+// status serves /status. The answer has every source. Its status code is 503 if a source couldn't be counted. Only one request
+// counts at a time.
 func (a *api) status(sources []Source) http.HandlerFunc {
 	type sourceStatus struct {
 		Source string `json:"source"`
@@ -167,7 +168,7 @@ type Report struct {
 	Error                int64               `json:"error"`
 	Done                 int64               `json:"done"`
 	OldestPendingSeconds float64             `json:"oldest_pending_seconds"`
-	OldestRetrySeconds   float64             `json:"oldest_retry_seconds"` // since it was written
+	OldestRetrySeconds   float64             `json:"oldest_retry_seconds"` // time since the oldest retry was written
 	HeldKeys             int64               `json:"held_keys"`            // keys whose messages wait for a parked one
 	OldestHeldSeconds    float64             `json:"oldest_held_key_seconds"`
 	Lanes                int                 `json:"lanes"` // leased now
@@ -186,7 +187,7 @@ type Report struct {
 	Absent []storage.Gauge `json:"absent,omitempty"`
 }
 
-// NewReport returns the report of a status. Its lists are empty rather than null.
+// NewReport returns the report of a status. Lists without elements are empty, not null.
 func NewReport(status storage.Status) Report {
 	report := Report{
 		Claim:                status.Claim,
@@ -212,8 +213,7 @@ func NewReport(status storage.Status) Report {
 	return report
 }
 
-// writeText writes an answer. It ignores an error of the connection, as writeJSON
-// does, because the client is gone then.
+// writeText writes an answer. It ignores an error of the connection, as writeJSON does, because then the client is gone.
 func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)

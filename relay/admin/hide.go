@@ -40,8 +40,8 @@ func (a *api) hideInfo(info *storage.Info) {
 	}
 }
 
-// hideReason hides the last answer of a destination in the reason of a pause that a relay has set. It leaves other
-// reasons as they are.
+// hideReason hides the destination's last answer, which is part of the reason if a relay has set a pause. It leaves
+// other reasons as they are.
 func (a *api) hideReason(text string) string {
 	const answer = "the last answer: "
 	numbers, _, found := strings.Cut(text, answer)
@@ -60,8 +60,8 @@ func (a *api) hideControls(controls []storage.Control) []storage.Control {
 	return shown
 }
 
-// hideCounted hides texts that may repeat a payload in a count. It merges groups of parked messages that then are the
-// same.
+// hideCounted hides the texts of a count that may repeat a payload. It then merges groups of parked messages that
+// have become equal.
 func (a *api) hideCounted(c counted) counted {
 	if !a.options.HidePayloads {
 		return c

@@ -24,7 +24,7 @@ const (
 	jobFailed  = "failed"
 )
 
-// job is work of this process on many messages.
+// job is an operation on many messages that this process carries out.
 type job struct {
 	ID      string     `json:"id"`
 	Source  string     `json:"source"`
@@ -34,12 +34,12 @@ type job struct {
 	Error   string     `json:"error,omitempty"`
 	Began   time.Time  `json:"began"`
 	Ended   time.Time  `json:"ended,omitzero"`
-	Total   int        `json:"total"` // messages to change; 0 for a replay, whose total is unknown
+	Total   int        `json:"total"` // number of messages to change; 0 for a replay, whose total is unknown
 	Done    int        `json:"done"`
 
-	// These fields are for jobs on parked messages.
+	// These fields are set for jobs that requeue, skip or discard.
 	Topics    []operate.TopicCount `json:"topics,omitempty"`
-	Overtaken int                  `json:"overtaken,omitempty"` // messages of whose keys later ones were delivered
+	Overtaken int                  `json:"overtaken,omitempty"` // messages that were overtaken: a later message of the same key was delivered
 	Left      int                  `json:"left,omitempty"`      // overtaken messages that stay parked
 	Unfit     int                  `json:"unfit,omitempty"`     // messages that the action can't change
 
@@ -50,7 +50,7 @@ type job struct {
 	planned *planned // the plan of a preview, or of a job that did not finish; another job can carry it out
 }
 
-// planned is the plan of a job. The plan also records the messages that were changed.
+// planned is the plan of a job. The plan also records which messages have been changed.
 type planned struct {
 	bulk operate.Bulk
 	plan operate.Plan
@@ -59,8 +59,8 @@ type planned struct {
 // jobRequest is a request for a job. The job carries out the plan of another job, or it requeues, skips, discards or replays
 // messages. The messages to change are parked, or wait for their next attempt if the selection's state is retry.
 type jobRequest struct {
-	// Plan is the id of a preview, or of a job that did not finish. The new job changes exactly the messages that the other
-	// one found, or the rest of them. It takes the action, the selection, to and in_order from that job.
+	// Plan is the id of a preview, or of a job that did not finish. The new job changes exactly the messages that the other job
+	// found and has not changed. It takes the action, the selection, to and in_order from the other job.
 	Plan string `json:"plan,omitempty"`
 
 	Action  string            `json:"action"`
@@ -68,10 +68,10 @@ type jobRequest struct {
 	All     bool              `json:"all,omitempty"`      // select every message, without ids and filters
 	Preview bool              `json:"preview,omitempty"`  // change nothing
 	Rate    int               `json:"rate,omitempty"`     // messages per second; 0: no limit
-	To      string            `json:"to,omitempty"`       // send to this sink instead of the messages' own
+	To      string            `json:"to,omitempty"`       // send to this sink instead of the messages' own sinks
 	InOrder bool              `json:"in_order,omitempty"` // leave overtaken messages parked
 
-	// Name and Until are for replays, for which Until and Select.Since compare the time of delivery.
+	// Name and Until are used only in replays. There, Until and Select.Since apply to the time of delivery.
 	Name  string `json:"name,omitempty"`
 	Until string `json:"until,omitempty"`
 
@@ -90,14 +90,14 @@ const (
 // task is the work of a job. It calls show to update the job.
 type task func(ctx context.Context, show func(func(*job))) error
 
-// work makes a task that changes messages by calls of the operator.
+// work returns a job's task, which changes messages through the given operator.
 type work func(storage.Operator) task
 
 // jobs has the jobs of this process.
 type jobs struct {
 	process string // identifies this process in the ids of its jobs
 	mu      sync.Mutex
-	ctx     context.Context // ends with the server
+	ctx     context.Context // ends when the State is closed
 	list    []*job          // the oldest first
 	last    int
 	working sync.WaitGroup
@@ -211,7 +211,7 @@ func (j *jobs) shown(id string) []job {
 	return shown
 }
 
-// answer writes a job when it has ended, or after quickJob.
+// answer responds with the job when it has ended, or after quickJob.
 func (j *jobs) answer(w http.ResponseWriter, request *http.Request, begun *job) {
 	select {
 	case <-begun.ended:
@@ -237,7 +237,7 @@ func bulk(table storage.Operator, b operate.Bulk, preview bool) task {
 	}
 }
 
-// carryOut returns a task that changes the messages of a plan, or the rest of them.
+// carryOut returns a task that changes those messages of a plan that have not been changed.
 func carryOut(table storage.Operator, found planned) task {
 	return func(ctx context.Context, show func(func(*job))) error {
 		show(func(j *job) { j.showPlan(&found.plan) })

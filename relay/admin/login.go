@@ -27,13 +27,14 @@ const (
 
 func (r role) String() string { return [...]string{"nobody", "reader", "operator"}[r] }
 
-// cookieLasts is the life of a login. A login on the page exchanges a token for a cookie, which has the role, the expiry, a
-// random number, and an HMAC of these with the token as its key. So every process with the same tokens accepts the cookie,
-// and a new token ends it. Browsers send a cookie to all ports of a host, so its name depends on the daemon's tokens.
+// cookieLasts is how long a login is valid. A login on the page exchanges a token for a cookie. The cookie has the role, the
+// expiry, a random number, and an HMAC of these with the token as its key. So every process with the same tokens accepts the
+// cookie, and none does after the token was changed. Browsers send a cookie to all ports of a host. So the cookie's name
+// depends on the daemon's tokens, to keep the cookies of different daemons apart.
 const cookieLasts = 12 * time.Hour
 
-// Bounds that make guessing tokens slow: a wrong token takes wrongTakes, mostChecked tokens are checked concurrently, and
-// others wait for at most checkWaiting.
+// Bounds that make guessing tokens slow: the answer to a wrong token takes wrongTakes, at most mostChecked tokens are checked
+// concurrently, and the others wait for at most checkWaiting.
 const (
 	wrongTakes   = time.Second
 	mostChecked  = 10
@@ -77,7 +78,7 @@ func (g *guard) tokens() map[role]string {
 	return all
 }
 
-// roleOf returns the role of a request, by its token or by its cookie.
+// roleOf returns the role that a request has because of its token or its cookie.
 func (g *guard) roleOf(request *http.Request) role {
 	free := g.free()
 	if token, is := strings.CutPrefix(request.Header.Get("Authorization"), "Bearer "); is {
@@ -113,8 +114,8 @@ func (g *guard) refuse(request *http.Request) {
 	}
 }
 
-// slowly calls wrong to check a token, and refuses the request if it is wrong. It reports whether it has refused the request. It
-// bounds the number of concurrent checks.
+// slowly calls wrong to check a token, and refuses the request if the token is wrong. It reports whether it has refused the
+// request. It bounds the number of concurrent checks.
 func (g *guard) slowly(w http.ResponseWriter, request *http.Request, wrong func() bool) (refused bool) {
 	timeout := time.NewTimer(checkWaiting)
 	defer timeout.Stop()
@@ -186,7 +187,8 @@ func (g *guard) setCookie(w http.ResponseWriter, request *http.Request, value st
 	http.SetCookie(w, &http.Cookie{Name: g.cookieName, Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: overTLS(request), SameSite: http.SameSiteStrictMode})
 }
 
-// overTLS reports whether the browser's connection has TLS, by the headers of the first proxy or by the connection itself.
+// overTLS reports whether the browser's connection uses TLS, according to the connection itself or to the headers of the first
+// proxy.
 func overTLS(request *http.Request) bool {
 	first, _, _ := strings.Cut(request.Header.Get("X-Forwarded-Proto"), ",")
 	if request.TLS != nil || strings.EqualFold(strings.TrimSpace(first), "https") {
@@ -249,7 +251,7 @@ func (g *guard) need(least role, next http.Handler) http.Handler {
 	})
 }
 
-// loopback reports whether an address, host:port or host, can be reached from this machine only.
+// loopback reports whether an address can be reached from this machine only. The address is a host, with or without a port.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -17,11 +17,12 @@ type problem struct {
 	Title  string `json:"title"`
 	Detail string `json:"detail,omitempty"`
 
-	// Select is a filter for the messages that the problem is about. It is empty if it is about none.
+	// Select is a filter for the messages that the problem is about. Select is empty if the problem is about no
+	// messages.
 	Select map[string]string `json:"select,omitempty"`
 }
 
-// A message that is older than these is late.
+// A pending message older than lateAfter is late, and so is a retry older than lateRetryAfter.
 const (
 	lateAfter      = 30 * time.Second
 	lateRetryAfter = 10 * time.Minute
@@ -116,7 +117,7 @@ func (a *api) problems(of *table, c counted) []problem {
 	return found
 }
 
-// sinkProblems adds the problems that only this process knows. It returns possible causes of late messages.
+// sinkProblems adds the problems that only this process knows of. It returns possible causes of late messages.
 func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, detail string, selects map[string]string)) (why []string) {
 	if of.Watch == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package admin serves a daemon's metrics, health and readiness checks, counts of
-// its tables, and a web page for operators with an API.
+// Package admin serves a daemon's metrics, health and readiness checks, counts of its tables, and a web page for operators,
+// which has an API.
 //
 // The daemon's default address is on the loopback interface. Changes are refused
 // unless a token for operators is set.
@@ -29,19 +29,19 @@ type Source struct {
 	// Healthy returns nil if the relay works, or an error with the reason why it doesn't.
 	Healthy func() error
 
-	// StandbyReason returns the reason why a working relay takes no messages, or "" if it takes them. May be nil.
+	// StandbyReason returns the reason why a working relay takes no messages, or "" if it takes messages. May be nil.
 	StandbyReason func() string
 
 	// Status counts the source's table.
 	Status func(context.Context) (storage.Status, error)
 
-	// Operator shows and changes messages; a sqlstore.Store is one. If it is nil, the page and the
-	// API don't have this source.
+	// Operator lists and changes the source's messages. A sqlstore.Store is an Operator. If Operator is nil, the page and the
+	// API omit this source.
 	Operator storage.Operator
 
-	// Reads lists messages instead of Operator, if it isn't nil. Give it a pool of its own, whose statements the database ends
-	// after ReadTimeout, so that requests of the page take no connections from the relay and from operators. At most MostReads
-	// calls run concurrently, and one call of Status.
+	// Reads, if it isn't nil, lists messages instead of Operator. Give it a connection pool of its own, so that requests of the
+	// page take no connections from the relay and from operators. Let the database end statements of this pool after
+	// ReadTimeout. At most MostReads calls and one count run concurrently.
 	Reads storage.Operator
 
 	// Watch is the relay's observer. It has the state of the sinks, the history and the failed
@@ -57,17 +57,17 @@ type Options struct {
 	Metrics http.Handler
 	Logger  *slog.Logger
 
-	// ReaderToken is required for everything except /healthz and /readyz, in a header Authorization: Bearer …
-	// or by a login on the page. If it is empty, reading needs no token.
+	// ReaderToken is required for everything except /healthz, /readyz and the page's own files, in a header Authorization:
+	// Bearer … or by a login on the page. If it is empty, reading needs no token.
 	ReaderToken string
 
-	// Hosts has host names for requests without a ReaderToken, besides localhost, this machine's name and addresses. Other
-	// names are refused, because a page of another site could use one that leads to this server to read it in an operator's
-	// browser (DNS rebinding).
+	// Hosts has the host names that requests may use if ReaderToken is empty, in addition to localhost, this machine's name and
+	// IP addresses. Requests with other names are refused: another site could let its own name resolve to this server, and its
+	// page could then read this server's answers in an operator's browser (DNS rebinding).
 	Hosts []string
 
-	// State is the state of an earlier Handler, which this one continues. The caller that makes a State closes it. If it is
-	// nil, the Handler makes one.
+	// State is the state of an earlier Handler, which this one continues. A caller that makes a State must also close it. If
+	// State is nil, the Handler makes and closes its own.
 	State *State
 
 	// LoginRefused is called for each wrong token. May be nil.
@@ -77,8 +77,8 @@ type Options struct {
 	// changed.
 	OperatorToken string
 
-	// Tokens returns the current values of ReaderToken and OperatorToken, if they can be renewed. May be nil. A token
-	// that is empty must stay empty.
+	// Tokens returns the current values of ReaderToken and OperatorToken, if they can change while the server runs. May be nil.
+	// A token that is empty at the start must stay empty.
 	Tokens func() (reader, operator string)
 
 	// HidePayloads hides payloads, and texts that may repeat them: receipts, the values of headers, and errors except
@@ -97,8 +97,8 @@ type Server struct {
 	served   chan error
 }
 
-// Limits that keep slow clients from blocking the server. writeTimeout is longer than
-// countTimeout, after which an answer is ready.
+// Limits that keep slow clients from blocking the server. writeTimeout is longer than countTimeout, the time after which
+// every answer is ready.
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 15 * time.Second
@@ -106,7 +106,7 @@ const (
 	maxHeader    = 16 << 10
 )
 
-// Start listens on the address, and serves in the background until Stop.
+// Start listens on the address, and serves in the background until Stop is called.
 func Start(options Options) (*Server, error) {
 	listener, err := net.Listen("tcp", options.Address)
 	if err != nil {
@@ -152,9 +152,9 @@ func warn(options Options, address string) {
 	}
 }
 
-// ownHost refuses requests with a Host that isn't this server's, if no token protects the pages. Otherwise a page of another
-// site could make its own host name lead to this server, and read it in an operator's browser (DNS rebinding). This isn't
-// possible with an IP address. Probes and metrics show no messages, so they accept every name.
+// ownHost refuses requests with a Host that isn't this server's, if no token protects the pages. Otherwise another site
+// could let its own host name resolve to this server, and its page could read this server's answers in an operator's browser
+// (DNS rebinding). This isn't possible with an IP address. Probes and metrics show no messages, so they accept every name.
 func (a *api) ownHost(next http.Handler) http.Handler {
 	if a.options.ReaderToken != "" {
 		return next
@@ -209,8 +209,7 @@ func (s *Server) Addr() string {
 	return s.listener.Addr().String()
 }
 
-// Stop waits for running requests until the context ends, and then closes their
-// connections. It may be called once.
+// Stop waits for running requests until the context ends, and then closes their connections. Stop may be called only once.
 func (s *Server) Stop(ctx context.Context) error {
 	if s == nil || s.listener == nil {
 		return errors.New("the admin server is nil or empty: use what Start returned, after checking its error")

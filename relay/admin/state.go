@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// State holds the page's jobs, and its logins that were ended by a log-out. A Handler that gets the State of another
-// one continues its jobs; the daemon does this when it loads a new configuration.
+// State holds the page's jobs, and the logins that a log-out has ended. A Handler that gets the State of an earlier
+// Handler continues that Handler's jobs. The daemon passes the State on when it loads a new configuration.
 type State struct {
 	jobs jobs
 	stop context.CancelFunc // stops the jobs

@@ -14,17 +14,17 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Watch is an Observer that stores what the page shows of one relay: points of the charts for the
-// last hours, the state of its sinks, and failed attempts of messages. It has only events of this
-// process, and its size is bounded. Set it as the relay's Options.Observer and as Source.Watch.
+// Watch is an Observer that stores what the page shows about one relay: the points of the charts for the last six hours,
+// the state of the relay's sinks, and failed attempts of messages. It records only events of this process, and its size
+// is bounded. Set it as the relay's Options.Observer and as Source.Watch.
 type Watch struct {
-	relay.Observer // the next observer, which gets all events, too
+	relay.Observer // the next observer, to which all events are passed on
 
 	sinks map[string]*sinkWatch // never changes
 
 	mu       sync.Mutex
 	points   []Point              // a ring buffer, once it is full
-	next     int                  // the oldest point of the ring buffer
+	next     int                  // index of the oldest point of the ring buffer
 	open     Point                // the current point
 	before   totals               // totals at the start of the current point
 	last     counted              // the last count of the table
@@ -43,16 +43,16 @@ var (
 const (
 	pointEvery      = 10 * time.Second
 	mostPoints      = 6 * 60 * 6 // six hours
-	mostMessages    = 4096       // with failed attempts
-	mostAttempts    = 20         // the last ones of each message
+	mostMessages    = 4096       // messages whose failed attempts are stored
+	mostAttempts    = 20         // stored attempts of each message, the last ones
 	mostTopics      = 100
 	recentlyFailing = time.Minute
 )
 
 // Point is a point of the charts. It summarises an interval of about ten seconds.
 type Point struct {
-	At        time.Time `json:"at"`        // its end
-	Seconds   float64   `json:"seconds"`   // its length
+	At        time.Time `json:"at"`        // end of the interval
+	Seconds   float64   `json:"seconds"`   // length of the interval
 	Delivered int64     `json:"delivered"` // messages
 	Failed    int64     `json:"failed"`    // attempts
 	Parked    int64     `json:"parked"`    // messages
@@ -68,7 +68,7 @@ type Point struct {
 // sinkWatch has the counters of one sink. Those that are updated for each message are atomic.
 type sinkWatch struct {
 	delivered, failed, parked atomic.Int64
-	lag, mostLag              atomic.Int64 // nanoseconds: the total, and the longest in the current point
+	lag, mostLag              atomic.Int64 // nanoseconds: the sum of all lags, and the longest lag in the current point
 	inFlight, buffered        atomic.Int64
 	down                      bool // this and the following fields are guarded by Watch.mu
 	downSince                 time.Time
@@ -90,8 +90,7 @@ type attempts struct {
 	list      []relay.Attempt
 }
 
-// NewWatch returns a Watch for a relay with these sinks. It passes all events on to next, which may be
-// nil.
+// NewWatch returns a Watch for a relay with these sinks. The Watch passes all events on to next, which may be nil.
 func NewWatch(next relay.Observer, sinkNames ...string) *Watch {
 	if next == nil {
 		next = relay.NoObserver{}
@@ -105,7 +104,7 @@ func NewWatch(next relay.Observer, sinkNames ...string) *Watch {
 }
 
 // Continue takes over the data of another Watch, for the sinks that both have. Call it after the other Watch's relay has
-// stopped, and before this one's starts.
+// stopped, and before the relay of this Watch starts.
 func (w *Watch) Continue(before *Watch) {
 	if before == nil {
 		return
@@ -185,7 +184,7 @@ func (w *Watch) InMemory(sink string, inFlight, buffered int) {
 	}
 }
 
-// endPoint adds the current point to the others, and starts the next one.
+// endPoint adds the current point to the stored points, and starts the next one.
 func (w *Watch) endPoint(now time.Time) {
 	point := Point{At: now, Seconds: now.Sub(w.open.At).Seconds(), Pending: -1, Waiting: -1, Error: -1}
 	var all totals
@@ -317,7 +316,7 @@ func (w *Watch) Counting(count func(context.Context) (storage.Status, error)) fu
 	}
 }
 
-// lastCounted returns the last count. Its time is zero if nothing was counted.
+// lastCounted returns the last count. The time of the count is zero if the table has not been counted.
 func (w *Watch) lastCounted() counted {
 	if w == nil {
 		return counted{}
@@ -373,7 +372,7 @@ func (w *Watch) sinkReports(controls []storage.Control) (reports []sinkReport) {
 	return reports
 }
 
-// troubles returns the topics without a route and the stages that failed, if that was recent.
+// troubles returns the topics that recently had no route, and the stages that recently failed.
 func (w *Watch) troubles(now time.Time) (unrouted []string, failed map[string]failure) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -82,14 +82,14 @@ func New(build Build) *Metrics {
 		sinkUp:      gauge("sink_up", "1 if the sink is available, 0 if it is unavailable.", "source", "sink"),
 		inFlight:    gauge("in_flight_messages", "Messages that are being sent.", "source", "sink"),
 		buffered:    gauge("buffered_messages", "Messages in memory: waiting, being sent, or not yet settled.", "source", "sink"),
-		lastPoll:    gauge("last_poll_timestamp_seconds", "Time of the last successful poll, or when the relay was healthy but had no lanes or no buffer space to poll for; initially its start.", "source"),
+		lastPoll:    gauge("last_poll_timestamp_seconds", "Time of the last successful poll. Also updated while the relay is healthy but needs no poll, because it has no lanes or no buffer space. Initially the start of the relay.", "source"),
 		unrouted:    newUnrouted(),
 
 		messages:    gauge("messages", "Messages in the table, by state.", "source", "state"),
 		oldest:      gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 if none exists.", "source"),
-		oldestRetry: gauge("oldest_retry_seconds", "Age, since it was written, of the oldest message that waits for another attempt; 0 if none exists.", "source"),
+		oldestRetry: gauge("oldest_retry_seconds", "Time since the oldest message that waits for another attempt was written; 0 if none exists.", "source"),
 		held:        gauge("held_keys", "Keys that parked messages hold until an operator acts.", "source"),
-		oldestHeld:  gauge("oldest_held_key_seconds", "Time since the first of the held keys was held; 0 if none is held.", "source"),
+		oldestHeld:  gauge("oldest_held_key_seconds", "Time for which the longest-held key has been held; 0 if none is held.", "source"),
 		controls:    gauge("active_controls", "Controls in force: pauses of sinks, topics, keys and relays, and rate limits of sinks.", "source", "kind"),
 		relays:      gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
 	}
@@ -99,8 +99,8 @@ func New(build Build) *Metrics {
 	return m
 }
 
-// Restart deletes the gauges of all sources, because relays with another configuration start. [Metrics.Source] creates the gauges of a
-// source again. Counters are kept, including counters of sources and sinks that no longer exist.
+// Restart deletes the gauges of all sources. Call it when relays with another configuration start. [Metrics.Source] creates
+// the gauges of a source again. Counters are kept, including counters of sources and sinks that no longer exist.
 func (m *Metrics) Restart() {
 	for _, gauge := range []*prometheus.GaugeVec{
 		m.lanesHeld, m.waits, m.sinkUp, m.lastPoll, m.inFlight, m.buffered, m.messages, m.oldest, m.oldestRetry, m.held, m.oldestHeld, m.controls, m.relays,

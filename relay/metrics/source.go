@@ -21,10 +21,9 @@ type Source struct {
 
 var _ relay.Observer = (*Source)(nil)
 
-// Source returns the observer of the source with this name. For the given sinks
-// all counters begin at 0, so that the first failure is an increase. A sink counts
-// as up until it is found unavailable. The time of the last poll is set to now, so
-// that an alert notices a relay that never polls.
+// Source returns the observer of the source with this name. All counters of the given sinks begin at 0, so that the first
+// failure shows as an increase. A sink counts as up until it is found unavailable. The time of the last poll is set to now,
+// so that an alert notices a relay that never polls.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	for _, sink := range sinkNames {
 		m.delivered.WithLabelValues(name, sink)
@@ -62,7 +61,8 @@ func (m *Metrics) Following(name string) *Source { return &Source{name: name, me
 // stages are the stages at which a relay can fail. Their counters begin at 0.
 var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found_late", "journal", "settle", "settle_refused", "purge", "listen", "drain", "stuck", "status"}
 
-// other replaces label values that a sink, such as a plug-in, has invented, since a label must have few values.
+// other replaces results and reasons that aren't known, such as those that a plug-in has made up, because a label must have
+// few values.
 const other = "other"
 
 var results = []sinks.Result{sinks.Retry, sinks.Delivered, sinks.Reject, sinks.Unavailable, sinks.Unsent}
@@ -180,17 +180,19 @@ func (s *Source) Polled(int) {
 	s.metrics.lastPoll.WithLabelValues(s.name).SetToCurrentTime()
 }
 
-// How often a table is counted, and the time-out. Counting a large table may be slow, so no scrape waits for it. A server may continue
-// a count after its time-out, so the pause after a count is a multiple of the count's duration.
+// A table is counted every countEvery, with the time-out countTimeout. Counting a large table may be slow, so no scrape waits
+// for it. A server may continue a count after its time-out, so the pause after a count is at least countRest times the
+// count's duration.
 const (
 	countEvery   = 15 * time.Second
 	countTimeout = 10 * time.Second
 	countRest    = 20
 )
 
-// Watch counts a table now and every 15 s until the context ends, or less often if counting takes long. count is a store's Status. If it
-// fails, Watch removes the gauges, because their values are outdated, and counts a failure of the stage "status". If only a part
-// takes too long, Watch removes only the gauges of that part, and also counts a failure.
+// Watch counts a table now and then every 15 s until the context ends, or less often if counting takes long. The argument
+// count is the Status method of a store. If count fails, Watch removes the gauges, because their values are outdated, and
+// counts a failure of the stage "status". If only a part takes too long, Watch removes only the gauges of that part, and also
+// counts a failure.
 func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {
 		began := time.Now()
@@ -205,7 +207,7 @@ func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage
 }
 
 // errAbsent is the error of a status that lacks a part because counting it took too long.
-var errAbsent = errors.New("a part of the status could not be had in time")
+var errAbsent = errors.New("a part of the status could not be counted in time")
 
 func (s *Source) count(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	limited, cancel := context.WithTimeout(ctx, countTimeout)

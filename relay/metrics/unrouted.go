@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// unroutedFor is how long a topic is counted after a report. A relay reports a topic that waits once a
-	// minute. After two minutes without a report, the topic has a route or no message.
+	// unroutedFor is how long a topic is counted after a report. Once a minute, a relay reports each topic whose
+	// messages wait. So a topic that was not reported for two minutes has a route or no messages.
 	unroutedFor = 150 * time.Second
 
 	// maxUnrouted is the maximum number of topics that are counted for a source.
 	maxUnrouted = 1000
 )
 
-// unrouted is the gauge of topics that wait without a route. Collect removes the topics that were not reported for
-// unroutedFor.
+// unrouted is the gauge of topics whose messages wait without a route. Collect removes the topics whose last
+// report is older than unroutedFor.
 type unrouted struct {
 	description *prometheus.Desc
 

@@ -13,46 +13,46 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Actions of a Bulk on parked messages. If the filter has storage.StateRetry, they are for messages that wait for
-// their next attempt.
+// Actions of a Bulk. They change parked messages or, if the filter has storage.StateRetry, messages that wait for their
+// next attempt.
 const (
 	Requeue = "requeue"
 	Skip    = "skip"
 	Discard = "discard"
 )
 
-// Values of Bulk.Within: the number of delivered messages to search for those that overtook parked ones.
+// Values of Bulk.Within, the range of ids in which to search for delivered messages that overtook parked ones.
 const (
 	EveryDelivered = 1 << 62   // all
 	FirstDelivered = 1_000_000 // keeps the search short
 )
 
-// Bulk changes any number of parked messages, in steps at a rate. It changes only messages that are parked when
-// Plan is called. After an interruption, call Run again with the plan for the rest.
+// Bulk changes any number of parked messages, in steps and at a limited rate. It changes only messages that Plan has found.
+// After an interruption, call Run again with the same plan to change the remaining messages.
 type Bulk struct {
 	Action  string // Requeue, Skip or Discard
 	Filter  storage.Filter
 	Limit   int    // change at most this number of messages; 0: no limit
 	Rate    int    // messages per second; 0: no limit
-	To      string // with Requeue: send to this sink instead of the messages' own
+	To      string // with Requeue: send to this sink instead of the messages' own sinks
 	Waiting bool   // with To: include messages in other states that wait only for the Filter's Sink, which no relay has
 	InOrder bool   // with Requeue: leave overtaken messages parked
-	Within  int64  // the number of delivered messages to search for those that overtook parked ones; 0: don't search
+	Within  int64  // the range of ids, from the lowest parked one, in which to search for delivered messages that overtook parked ones; 0: don't search
 }
 
 // step is the maximum number of messages that one statement changes.
 const step = 500
 
 // Plan has the rows that a Bulk has found and is going to change. It stores rows as ranges of ids, so that a plan of
-// millions takes little memory.
+// millions of rows takes little memory.
 type Plan struct {
 	Count     int              // rows to change
 	Topics    []TopicCount     // the rows by topic, the largest count first
-	Overtaken int              // messages of whose keys later ones were delivered
+	Overtaken int              // messages that were overtaken: a later message of the same key was delivered
 	Left      RowIDs           // overtaken messages that stay parked
 	Named     []storage.Parked // the first MostNamed of Left
 	More      bool             // rows may have been left out, because of MostWaiting
-	Unfit     int              // messages that the action can't change: they hold their keys and can't be redirected, or hold none to skip
+	Unfit     int              // messages that the action can't change: those that hold their keys can't be redirected, and those that hold none can't be skipped
 
 	parts  map[string]*part // the rows by their sinks: a message may have several rows, for different sinks
 	topics map[TopicCount]int
@@ -62,8 +62,8 @@ type Plan struct {
 // Rest returns the number of rows that Run has not processed yet.
 func (p *Plan) Rest() int { return p.Count - p.passed }
 
-// part has the rows of a plan with the same sinks. Rows that hold their keys are changed first, and rows that aren't parked
-// last.
+// part has those rows of a plan that have the same sinks. Rows that hold their keys are changed first, and rows that aren't
+// parked last.
 type part struct{ holding, others, waiting RowIDs }
 
 // TopicCount is the number of a plan's messages with the same topic and sinks.
@@ -79,7 +79,7 @@ const (
 	MostNamed   = 100     // messages in Plan.Named
 
 	waitingPage    = 10_000 // maximum rows of a page
-	waitingOverlap = 1_000  // minimum rows of a page: more than one message can have
+	waitingOverlap = 1_000  // minimum rows of a page, which is more than one message can have
 )
 
 // RowIDs is a set of row ids in ascending order, stored as ranges.
@@ -223,8 +223,8 @@ func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan)
 	return nil
 }
 
-// listAll calls take with each row that the filter selects, by id, until take returns false. most is the number of
-// rows that take is going to accept.
+// listAll calls take with each row that the filter selects, in the order of ids, until take returns false. The argument
+// most is the number of rows that take accepts before that.
 func listAll(ctx context.Context, operator storage.Operator, filter storage.Filter, most int, take func(*storage.Info) bool) error {
 	filter.Limit = min(waitingPage, most+waitingOverlap)
 	seen := []string{} // the sinks of the rows with the last id, because a page may end between two of them
@@ -279,8 +279,9 @@ func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) e
 	return nil
 }
 
-// Run changes the plan's rows. It returns the number of changed rows, also if it fails or the context ends. It calls
-// progress after each step, unless that is nil. If Run is called again with the plan, it continues with the rest.
+// Run changes the plan's rows. It returns the number of changed rows, even if it fails or the context ends. It calls
+// progress after each step, unless progress is nil. If Run is called again with the same plan, it continues with the
+// remaining rows.
 func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, progress func(done int)) (done int, err error) {
 	size := step
 	if b.Rate > 0 {

@@ -1,6 +1,6 @@
-// Package operate implements operators' work on a table that takes more than one call of a
-// [storage.Operator]: selecting messages, requeueing many at a rate, replaying delivered messages, and
-// showing a message. The command line and the admin page share it.
+// Package operate implements operations on a table that take several calls of a [storage.Operator]: selecting messages,
+// requeueing many at a rate, replaying delivered messages, and showing a message. The command line and the admin page
+// share it.
 package operate
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Selection selects messages. Its fields are texts as a user has typed them; [Selection.Filter] checks them.
+// Selection selects messages. Its fields have what a user has typed, and [Selection.Filter] checks it.
 type Selection struct {
 	IDs   []string `json:"ids,omitempty"` // of rows or of messages
 	Topic string   `json:"topic,omitempty"`
@@ -38,8 +38,8 @@ func (s Selection) Selects() bool {
 	return s.Topic+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0 || s.Holds
 }
 
-// Filter returns the selection as a filter. In errors the prefix, such as "--" for flags, precedes the
-// names of its parts.
+// Filter returns the selection as a filter. In errors, the prefix precedes the names of the fields; for flags of a command
+// it is "--".
 func (s Selection) Filter(prefix string) (storage.Filter, error) {
 	filter := storage.Filter{Topic: s.Topic, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, Holds: s.Holds, AfterID: s.After, Limit: s.Limit}
 	if s.State != "" && !slices.Contains(States, filter.State) {
@@ -65,8 +65,8 @@ func (s Selection) Filter(prefix string) (storage.Filter, error) {
 // States are the states of a message.
 var States = []storage.State{storage.StatePending, storage.StateClaimed, storage.StateScheduled, storage.StateRetry, storage.StateError, storage.StateDone}
 
-// Moment parses a time, or an age, such as 2h for two hours ago. It returns the zero time for an empty text. The name
-// precedes the text in errors.
+// Moment parses a time, or an age, such as 2h for two hours ago. It returns the zero time for an empty text. In errors,
+// the argument name precedes the text.
 func Moment(name, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -100,12 +100,12 @@ func IDs(texts []string) (ids []string, err error) {
 // ErrNoKeys means that a key can't be paused, because the table is claimed by rows.
 var ErrNoKeys = errors.New("keys can't be paused, because the table is claimed by rows: pause a topic or a sink")
 
-// ErrUnknown means that no live relay has the sink or the name that a control is for.
+// ErrUnknown means that a control names a relay or a sink that isn't known.
 var ErrUnknown = errors.New("no relay has this name or sink")
 
 // SetControl sets a pause or a limit. It returns [ErrNoKeys] for a key if the table is claimed by rows. It returns
-// [ErrUnknown] for a relay or a sink that neither the live relays nor known have. If no relay is alive and known is empty,
-// it accepts any name.
+// [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that neither a live relay nor the list known
+// has. If no such name exists, or a relay's list of sinks is incomplete, it accepts any name.
 func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
 	if control.Kind == storage.PauseTopic {
 		return operator.SetControl(ctx, control, lasts)
@@ -148,10 +148,10 @@ func livingSinks(status storage.Status) (names []string) {
 	return names
 }
 
-// Bounds of lists. LookThrough is the number of messages of each table that a filter searches. FindPatience bounds the
-// search for an id beyond the rows of the time that the id has. PageBytes bounds the payloads that a page reads into
-// memory, although lists don't show payloads; smaller pages would cost the database more, because it sorts the
-// remaining messages for each.
+// Bounds of lists. LookThrough is the number of messages in each table that a search with a filter examines. FindPatience
+// is about how long a search for a message's id takes at most. PageBytes bounds the payloads that a page reads into
+// memory, although lists don't show payloads. Smaller pages would cost the database more, because it sorts the remaining
+// messages for each page.
 const (
 	LookThrough  = 20_000
 	FindPatience = 500 * time.Millisecond

@@ -19,7 +19,8 @@ var (
 
 var replayName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,22}$`)
 
-// MostReplayIDs is the number of ids that fit into the row in which a replay is stored, on every database.
+// MostReplayIDs is the maximum number of ids of a replay. On every database they fit into the row in which the replay is
+// stored.
 const MostReplayIDs = 50
 
 // CheckReplayName returns an error if the name of a replay is invalid.
@@ -33,7 +34,7 @@ func CheckReplayName(name string) error {
 // NameReplay returns the default name of a replay, which is the time.
 func NameReplay(now time.Time) string { return now.UTC().Format("20060102-150405") }
 
-// FindReplay returns the replay with the name, or nil if none has it.
+// FindReplay returns the replay with the name, or nil if no replay has it.
 func FindReplay(ctx context.Context, operator storage.Operator, name string) (*storage.Replay, error) {
 	known, err := operator.Replays(ctx)
 	if err != nil {
@@ -45,8 +46,9 @@ func FindReplay(ctx context.Context, operator storage.Operator, name string) (*s
 	return nil, nil
 }
 
-// BeginReplay stores a new replay if isNew is true. Otherwise it loads the replay with the name, to continue it; if newRate
-// is true, it gets the rate of the argument. The errors are [ErrReplayIsThere] and [ErrNoReplay].
+// BeginReplay stores a new replay if isNew is true. Otherwise it loads the stored replay with the name, to continue it. If
+// newRate is true, the stored replay gets the rate of the argument replay. The errors are [ErrReplayIsThere] and
+// [ErrNoReplay].
 func BeginReplay(ctx context.Context, operator storage.Operator, replay storage.Replay, isNew, newRate bool) (storage.Replay, error) {
 	known, err := FindReplay(ctx, operator, replay.Name)
 	switch {
@@ -75,7 +77,7 @@ func BeginReplay(ctx context.Context, operator storage.Operator, replay storage.
 	return replay, nil
 }
 
-// StopReplay stops a replay, in whichever process it runs. That process may write more copies before it notices.
+// StopReplay stops a replay, whichever process carries it out. That process may write more copies before it notices.
 func StopReplay(ctx context.Context, operator storage.Operator, name string) (storage.Replay, error) {
 	for {
 		known, err := FindReplay(ctx, operator, name)
@@ -120,25 +122,25 @@ type Replaying struct {
 	outstanding []copied
 }
 
-// copied has the copies of one step, and the number of them that were pending at the last count.
+// copied has the copies that one step has written, and how many of them were pending at the last count.
 type copied struct {
 	rows    []storage.RowID
 	pending int
 	at      time.Time
 }
 
-// These constants make a replay give way to other messages. mostLately and mostEver bound the number of pending copies:
-// to those that the replay writes in this time at its rate.
+// These constants make a replay give way to other messages. mostLately and mostEver bound the number of pending copies.
+// Each is the time in which the replay, at its rate, writes the maximum number.
 const (
 	stepsASecond = 10
 	mostAStep    = 200
 
-	// mostLately is for copies that were written less than lately ago. New messages are delivered after
-	// these copies, so they are delayed by about this time.
+	// mostLately bounds the copies that were written within the last 5 s (lately). New messages are delivered after these
+	// copies, so they are delayed by at most about mostLately.
 	mostLately = 200 * time.Millisecond
 
-	// mostEver is for all copies. A copy that is pending for longer than lately waits for its key, or its
-	// sink is down, so it doesn't delay other messages. The bound keeps an outage from filling the table.
+	// mostEver bounds all copies. If a copy is pending for longer than lately, its key is blocked or its sink is down, so it
+	// doesn't delay other messages. The bound keeps the replay from filling the table during an outage.
 	lately   = 5 * time.Second
 	mostEver = 2 * time.Second
 
@@ -154,7 +156,7 @@ func (r *Replaying) Run(ctx context.Context, operator storage.Operator) error {
 		if err := r.wait(ctx, operator, size, due); err != nil {
 			return err
 		}
-		if late := time.Since(due); late > time.Second { // after a wait, it doesn't exceed its rate to catch up
+		if late := time.Since(due); late > time.Second { // after a wait, don't exceed the rate to catch up
 			pace.start = pace.start.Add(late)
 		}
 		is, rows, err := operator.Replay(ctx, r.Replay, size)
@@ -184,7 +186,7 @@ func (r *Replaying) Run(ctx context.Context, operator storage.Operator) error {
 	return nil
 }
 
-// wait waits until the next step is due, and few enough earlier copies are pending.
+// wait waits until the next step is due, and not too many earlier copies are pending.
 func (r *Replaying) wait(ctx context.Context, operator storage.Operator, size int, due time.Time) error {
 	if err := sleep(ctx, time.Until(due)); err != nil {
 		return err
@@ -212,7 +214,8 @@ func (r *Replaying) wait(ctx context.Context, operator storage.Operator, size in
 	return nil
 }
 
-// tooManyPending reports whether too many copies are pending for another step of this size.
+// tooManyPending reports whether another step of this size must wait, because too many copies are
+// pending.
 func (r *Replaying) tooManyPending(size int) bool {
 	ever, late := 0, 0
 	for _, c := range r.outstanding {

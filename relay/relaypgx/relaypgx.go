@@ -1,5 +1,5 @@
-// Package relaypgx provides what a relay on PostgreSQL gains from pgx beyond database/sql: a
-// [Listener] that wakes the relay by NOTIFY, and a [Reader] that reads its pages at a lower cost.
+// Package relaypgx makes a relay on PostgreSQL faster by features of pgx that database/sql lacks: a [Listener] wakes the
+// relay by NOTIFY, and a [Reader] reads the relay's pages at a lower cost.
 package relaypgx
 
 import (
@@ -32,17 +32,15 @@ type ListenerOptions struct {
 	// "outbox".
 	Table string
 
-	// Ping is how long it may be quiet before the connection is tried. Defaults
-	// to 30 s.
+	// Ping is how long the listener waits for a notification before it tests the connection. Defaults to 30 s.
 	Ping time.Duration
 
-	// Patience bounds the time to connect, to answer a ping, and to hear the
-	// notification that the listener sends to itself at its start. Defaults to
-	// 5 s.
+	// Patience is the time limit for connecting, for the answer to a ping, and for receiving the notification that the listener
+	// sends to itself at its start. Defaults to 5 s.
 	Patience time.Duration
 
-	// Connection returns the current connection string, for a login that is renewed. The listener calls it
-	// before each connection. Defaults to the string that NewListener was given.
+	// Connection returns the current connection string, if its login can change. The listener calls it before it connects. By
+	// default the listener uses the string that was passed to NewListener.
 	Connection func() string
 }
 
@@ -78,17 +76,17 @@ func NewListener(connection string, options ListenerOptions) (*Listener, error) 
 	return l, nil
 }
 
-// Listen implements relay.Listener. It connects, makes sure that it hears, and wakes at each
-// notification; a connection that is quiet for a while is tried. The table's own writers are known
-// by their payload, its number: other schemas' tables may share the channel. Who notifies without
-// a number means everybody.
+// Listen implements relay.Listener. It connects, verifies that notifications arrive, and calls wake for each notification. If
+// none arrives for a while, it tests the connection. Tables in other schemas may share the channel, so the payload of a
+// notification is the number (OID) of the table that was written to. Listen ignores the numbers of other tables. A
+// notification without a number is meant for all listeners.
 func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 	if l == nil || l.table.Channel == "" {
 		return errors.New("the Listener is nil or empty: use what NewListener returned, after checking its error")
 	}
 	defer func() {
 		switch {
-		case ctx.Err() != nil: // it was told to end
+		case ctx.Err() != nil: // the caller has ended it
 			err = nil
 		case err != nil:
 			err = fmt.Errorf("listen on %s: %w", l.table.Channel, err)
@@ -118,7 +116,7 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 		}
 		heard = note.Payload
 	}
-	wake() // for what came before
+	wake() // for messages that were written before
 	for {
 		quiet, cancel := context.WithTimeout(ctx, l.options.Ping)
 		note, err := conn.WaitForNotification(quiet)
@@ -135,7 +133,7 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 			var readOnly string
 			err = conn.QueryRow(ping, "SHOW transaction_read_only").Scan(&readOnly)
 			cancel()
-			if readOnly == "on" { // after a switchover nothing is notified here any more
+			if readOnly == "on" { // after a switchover, no more notifications arrive from this server
 				err = errors.New("the server is read-only, as a standby is")
 			}
 		}
@@ -165,8 +163,8 @@ func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), 
 	}, nil
 }
 
-// notify sends a notification over a new connection, and returns the table's number. A connection receives
-// its own notifications together with the answer, even behind a pooler that blocks later notifications.
+// notify sends a notification over a new connection, and returns the table's number. It doesn't use the listening connection:
+// a connection receives its own notifications together with the answer, even behind a pooler that blocks all others.
 func (l *Listener) notify(ctx context.Context, payload string) (number string, err error) {
 	conn, hangUp, err := l.connect(ctx)
 	if err != nil {
@@ -186,9 +184,8 @@ func isOID(payload string) bool {
 	return payload != "" && strings.Trim(payload, "0123456789") == ""
 }
 
-// Reader reads a relay's pages directly through pgx. Through database/sql, each value of each row
-// becomes an interface and is converted once more, which costs a fifth to a quarter of the time that a
-// relay's process spends on a message.
+// Reader reads a relay's pages directly through pgx. With database/sql, each value of each row becomes an interface and is
+// converted once more. That costs a fifth to a quarter of the time that a relay's process spends on a message.
 //
 // Reader uses the connections of a pool whose driver is pgx/v5/stdlib. The store falls back to
 // database/sql if the pool has another driver or a wrapped one, or if pgx runs in the modes exec or
@@ -197,9 +194,9 @@ type Reader struct{}
 
 var _ backend.Reader = Reader{}
 
-// Read is for package sqlstore: its values can't be made elsewhere. It asks for all values as the server has them, in binary;
-// and again for a connection of the pool that turns out to be lost before anything was sent over
-// it, as often as database/sql does.
+// Read is called by package sqlstore; other modules can't make its arguments. It requests all values in PostgreSQL's binary
+// formats. If a connection of the pool turns out to be lost before anything was sent over it, Read tries again, as often as
+// database/sql does.
 func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, take backend.TakeLine) (known bool, err error) {
 	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
 	for try := 1; ; try++ {
@@ -243,7 +240,7 @@ func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, ta
 	}
 }
 
-// The columns of a line: a text, and a row as a page has it.
+// The columns of a line: a text, followed by the columns of a row.
 const (
 	text = iota
 	id
@@ -271,7 +268,7 @@ var (
 	times = []uint32{pgtype.TimestamptzOID}
 )
 
-// types are those that each column may have.
+// types lists the types that each column may have.
 var types = [columns][]uint32{
 	text: texts, id: whole, lane: whole, messageID: texts, topic: texts, key: texts, sinks: texts, payload: bytea, headers: texts,
 	availableAt: times, expiresAt: times, priority: whole, attempts: whole, crashes: whole, createdAt: times, flags: whole,
@@ -284,15 +281,14 @@ type line struct {
 	scratch []byte
 }
 
-// read reads values in PostgreSQL's binary formats, each of which is the send
-// function's of its type.
+// read reads the values of a line. Each value is in the binary format that the send function of its type returns.
 func (l *line) read(values [][]byte) (err error) {
 	l.text = values[text]
 	l.row.Payload, l.row.Malformed = bytes.Clone(values[payload]), ""
-	if string(values[topic]) != l.row.Topic { // most rows have the topic of the row before, which is kept once
+	if string(values[topic]) != l.row.Topic { // most rows have the same topic as the previous row, so they share its string
 		l.row.Topic = string(values[topic])
 	}
-	// The other texts of a row are kept together, as they come and go together.
+	// The other texts of a row share one string, because they are kept and dropped together.
 	l.scratch = append(append(append(append(l.scratch[:0], values[messageID]...), values[key]...), values[sinks]...), values[headers]...)
 	all, end := string(l.scratch), len(values[messageID])
 	l.row.MessageID, all = all[:end], all[end:]
@@ -312,7 +308,7 @@ func (l *line) read(values [][]byte) (err error) {
 	}
 	moment := func(column int, name string) (at time.Time) {
 		if err == nil {
-			if at, err = moment(values[column]); errors.Is(err, errInfinite) { // which is the message's fault alone
+			if at, err = moment(values[column]); errors.Is(err, errInfinite) { // an infinite time affects only this message
 				l.row.Malformed, err = "the column "+name+" can't be read: "+err.Error(), nil
 			}
 		}
@@ -343,8 +339,8 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
 var errInfinite = errors.New("it is infinite")
 
-// moment reads a timestamptz: microseconds since the epoch, whose least and
-// greatest number are infinite; the zero time for NULL.
+// moment reads a timestamptz, which is the number of microseconds since the epoch. The lowest and the highest number mean an
+// infinite time. For NULL, moment returns the zero time.
 func moment(value []byte) (time.Time, error) {
 	if value == nil {
 		return time.Time{}, nil

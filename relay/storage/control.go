@@ -13,7 +13,7 @@ type ControlKind string
 // The kinds of controls. All but LimitSink are pauses.
 const (
 	PauseSink  ControlKind = "sink"  // no message is sent to the sink
-	PauseTopic ControlKind = "topic" // no message of the topic is sent, and no later message with the same key as one that waits
+	PauseTopic ControlKind = "topic" // no message of the topic is sent, nor any later message of another topic with the same key
 	PauseKey   ControlKind = "key"   // no message of the key is sent, of any topic and to any sink; by lanes only
 	PauseRelay ControlKind = "relay" // the relay leaves its share to other relays, if any are alive
 	LimitSink  ControlKind = "limit" // all relays together send the sink at most Rate messages a second
@@ -78,8 +78,8 @@ type Controller interface {
 	// name.
 	Controls(ctx context.Context) ([]Control, error)
 
-	// SetControl puts a control in force for the duration of lasts, or until it is lifted if lasts is 0.
-	// It replaces the control with the same kind and name. It ignores the times in control. It writes an
+	// SetControl puts a control in force for the duration lasts, or until it is lifted if lasts is 0. It
+	// replaces the control with the same kind and name. It ignores the times in control. It writes an
 	// Action to the log in the same transaction.
 	SetControl(ctx context.Context, control Control, lasts time.Duration) error
 
@@ -96,7 +96,7 @@ type Controller interface {
 	Actions(ctx context.Context, limit int) ([]Action, error)
 }
 
-// Set returns the Action to log when the control is set for the duration of lasts.
+// Set returns the Action to log when the control is set for the duration lasts.
 func (c *Control) Set(lasts time.Duration) Action {
 	action := Action{By: c.By, Action: "pause", Target: c.String(), Reason: c.Reason}
 	if c.Kind == LimitSink {
@@ -129,10 +129,10 @@ func (a Action) Fits() Action {
 	return a
 }
 
-// Logged returns an Operator that logs the changes of one action by one person. It writes one Action
-// to the log for each kind of change, however many calls make the change, with the given target.
-// Commands, web pages and programs use it if they know who acts. Its methods must not be called
-// concurrently.
+// Logged returns an Operator that logs the changes that one person makes. It writes one Action to the
+// log for each kind of change, with the given target, however many calls make changes of that kind.
+// Commands, web pages and programs use it if they know who makes the changes. Its methods must not be
+// called concurrently.
 func Logged(operator Operator, by, reason, target string) Operator {
 	return &logged{operator, Action{By: by, Reason: reason, Target: target}, map[string]*line{}}
 }
@@ -143,7 +143,8 @@ type logged struct {
 	lines map[string]*line // by kind of change
 }
 
-// line is the logged Action of one kind of change: its id, and how many messages were changed so far.
+// line is the logged Action of one kind of change: its id, and how many messages have been changed so
+// far.
 type line struct {
 	id      string
 	changed int64

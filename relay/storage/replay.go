@@ -15,8 +15,8 @@ var ErrReplayChanged = errors.New("the replay was changed concurrently")
 const ReplayedHeader = "rowrelay-replayed"
 
 // Replay is an operation that sends delivered messages again, if they are still in the table. It is
-// stored in the settings of the table and updated in the transaction that writes the copies, so that a
-// replay that is interrupted and continued omits no copy and writes none twice.
+// stored in the settings of the table and updated in the transaction that writes the copies. So if a
+// replay is interrupted and continued, it omits no copy and writes none twice.
 type Replay struct {
 	Name string `json:"-"`
 
@@ -36,7 +36,7 @@ type Replay struct {
 	// Rate is the wanted number of copies a second. A store saves it and does not enforce it.
 	Rate int `json:"rate,omitempty"`
 
-	UntilID  int64 `json:"until_id"`           // the last delivered message when the replay began, so that the replay doesn't copy its copies
+	UntilID  int64 `json:"until_id"`           // highest id of a delivered message when the replay began; the replay's copies have higher ids and are not copied again
 	AfterID  int64 `json:"after_id,omitempty"` // the id up to which messages were processed
 	Written  int64 `json:"written,omitempty"`  // number of copies written
 	Refused  int64 `json:"refused,omitempty"`  // messages that were skipped because the table's constraints reject their copies
@@ -54,13 +54,13 @@ type Replayer interface {
 	StoreReplay(ctx context.Context, was *Replay, is Replay) (Replay, error)
 
 	// Replay writes copies of the next messages, about limit at most. The copies are new messages in the
-	// order of the original ids. They have the message ids and headers of the originals, and
-	// ReplayedHeader. Replay returns the updated replay and the rows of the copies. If no messages are
-	// left, the replay is marked Finished. It returns ErrReplayChanged if the stored replay differs from
-	// was.
+	// order of the original ids. They have the originals' message ids and headers, and in addition the
+	// header named ReplayedHeader. Replay returns the updated replay and the rows of the copies. If no
+	// messages are left, the replay is marked Finished. It returns ErrReplayChanged if the stored replay
+	// differs from was.
 	Replay(ctx context.Context, was Replay, limit int) (is Replay, copies []RowID, err error)
 
-	// CountPending returns how many of these rows are still to be delivered, without those that wait for
-	// another attempt.
+	// CountPending returns how many of these rows are still to be delivered. Rows that wait for another
+	// attempt are not counted.
 	CountPending(ctx context.Context, rows []RowID) (int, error)
 }

@@ -1,5 +1,5 @@
 // Package storage defines the [Store], the contract between the relay engine and a table of messages,
-// and the [Operator], the interface of commands and pages that inspect and change messages. Package
+// and the [Operator], through which commands and web pages inspect and change messages. Package
 // sqlstore implements both over database/sql; package rowrelaytest implements the Store in memory. A
 // program that runs a relay needs this package only for its filters and states.
 package storage
@@ -35,7 +35,7 @@ var (
 	// ErrInvalid means that the database rejects a value of a row, and would reject it again.
 	ErrInvalid = errors.New("the database rejects a value of a row")
 
-	// ErrRefused means that the database rejects the statement whatever its rows are, and would reject it
+	// ErrRefused means that the database rejects the statement regardless of its rows, and would reject it
 	// again: a permission is missing, or a setting or the definition of the tables forbids the statement.
 	ErrRefused = errors.New("the database rejects the statement")
 
@@ -57,7 +57,7 @@ const (
 	ByRows  Claim = "rows"  // claim batches of rows; no order
 )
 
-// Identity names a relay in the table of relays.
+// Identity describes a relay in the table of relays.
 type Identity struct {
 	Name    string // unique among living relays
 	Host    string
@@ -66,26 +66,26 @@ type Identity struct {
 	Config  Config
 }
 
-// Config describes a relay to the other relays. It is written with each heartbeat. Its text has at
-// most MaxConfig bytes. The zero Config describes nothing; a consumer uses it.
+// Config describes a relay to the other relays. It is written with each heartbeat. Its text has at most
+// MaxConfig bytes. Consumers use the zero Config, which describes nothing.
 type Config struct {
-	// Print is a fingerprint of all sinks and routes: relays with the same fingerprint send each message
-	// to the same places.
+	// Print is a fingerprint of all sinks, routes and topics: relays with the same fingerprint send each
+	// message to the same destinations.
 	Print string `json:"print,omitempty"`
 
-	// Sinks and Routes describe the sinks and routes to people, without secrets. If they are too many, the
-	// last ones are omitted.
+	// Sinks and Routes describe the sinks and routes for people, without secrets. If the text would be too
+	// long, the last ones are omitted.
 	Sinks  []string `json:"sinks,omitempty"`
 	Routes []string `json:"routes,omitempty"`
 
-	// Topics are the topics that a relay that claims by rows is limited to. They are empty if the relay
-	// has no limit, or if they are too many for the text. Relays that have topics, but none in common,
-	// ignore each other's messages.
+	// Topics lists the topics that the relay is limited to, which it can be only if it claims by rows. The
+	// list is empty if the relay has no such limit, or if the text would be too long. Two relays that both
+	// list topics, but share none, ignore each other's messages.
 	Topics []string `json:"topics,omitempty"`
 
 	Membership Membership `json:"membership,omitempty"`
 
-	// Joins reports that the relay is configured to share the messages with relays of another
+	// Joins reports that the relay is configured to share the messages with relays that have another
 	// configuration. Those relays don't wait for it.
 	Joins bool `json:"joins,omitempty"`
 }
@@ -109,7 +109,7 @@ func (s Config) Text() string {
 	if s.Print == "" && s.Membership == Active {
 		return ""
 	}
-	text, _ := json.Marshal(s) // texts alone cannot fail
+	text, _ := json.Marshal(s) // strings and booleans cannot fail
 	return string(text)
 }
 
@@ -121,14 +121,14 @@ type Member struct {
 
 // Members is the result of a heartbeat: the living relays and the state of the server.
 type Members struct {
-	Relays []Member // the living relays, this one included, by name
+	Relays []Member // the living relays, including this one, sorted by name
 
 	// Epoch is the epoch of the server that answered the heartbeat, as in [Page].
 	Epoch string
 
-	// Now is the database's time when it answered, or slightly earlier. The relay decides by it which
-	// messages have expired, because its own clock may differ. If Now is zero, the time is unknown and no
-	// message has expired.
+	// Now is the database's time when it answered, or slightly earlier. The relay uses it to decide which
+	// messages have expired, because its own clock may differ. If Now is zero, the time is unknown, and
+	// the relay treats no message as expired.
 	Now time.Time
 }
 
@@ -136,7 +136,7 @@ type Members struct {
 // over database/sql. Package storetest is the conformance suite that every Store must pass.
 //
 // All methods may be called concurrently, except Read, Scan, Due and FoundLate: only one goroutine
-// calls these, one call at a time. All times are by the database's clock. A method that fails has
+// calls these, one call at a time. All times are on the database's clock. A method that fails has
 // changed nothing, or an unknown amount if the connection broke. Every call may be repeated.
 type Store interface {
 	// SetClaimMode stores the claim mode with the table. It returns ErrOtherClaim if the table has the
@@ -149,35 +149,37 @@ type Store interface {
 	// Deregister removes the relay from the table of relays.
 	Deregister(ctx context.Context, name string) error
 
-	// FenceRelay ends the leases (by lanes) or the claims (by rows) of a relay that is known to be dead,
-	// as if they had expired, and removes the relay from the living ones. If the relay is alive after all,
-	// it is fenced immediately: by lanes, it can't even renew a lease of a lane that no other relay has
-	// leased yet.
+	// FenceRelay ends the leases of a relay that is known to be dead, or its claims if the mode is ByRows,
+	// as if they had expired. It also deletes the relay from the table of relays. If the relay is alive
+	// after all, it is fenced immediately: it can't renew its leases, not even of lanes that no other
+	// relay has leased yet.
 	FenceRelay(ctx context.Context, name string, claim Claim) error
 
-	// Settle writes settlements to the table in one transaction. By lanes, it first locks the rows of
-	// their lanes against a takeover. It changes nothing in a lane that has another fence or another
-	// owner. It compares both because a failover of the database may have undone leases, and their fences
-	// are then issued again. With keep, done rows are kept. Settle is fastest if the settlements are
-	// ordered by lane and id. The caller may change the settlements after Settle has returned.
+	// Settle writes settlements to the table in one transaction. If the table is claimed by lanes, Settle
+	// first locks the rows of the settlements' lanes against a takeover. It changes nothing in a lane that
+	// has another fence or another owner. It compares both because a failover of the database may undo
+	// leases, after which the same fences are issued again. If keep is true, done rows are kept. Settle is
+	// fastest if the settlements are ordered by lane and id. The caller may change the settlements after
+	// Settle has returned.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
 	// Purge deletes up to limit done rows that finished longer ago than retention, up to limit ids that
-	// producers wrote to reject duplicates, and relays that have been dead for long. It returns the number
-	// of deleted rows or the number of deleted ids, whichever is higher. An id is deleted if it was
+	// producers wrote to reject duplicates, and relays that have been dead for a long time. It returns the
+	// number of deleted rows or the number of deleted ids, whichever is higher. An id is deleted if it was
 	// written longer ago than retention and its message is gone or done. It may stay longer while old rows
-	// are pending. Purge leaves rows that another transaction has locked, for example that of an abandoned
-	// purge, to a later call.
+	// are pending. Rows that another transaction has locked, for example an abandoned purge, are left to a
+	// later call.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
-	// Remaining calls each for every row that is due: pending rows that no relay has claimed, and held
-	// rows (scheduled or retry). It finds them only by their times, in any lane and with any id, in no
-	// particular order, including those that another transaction has locked. It fills in the ID, the Lane,
-	// the message's ID, Topic and Key, the Sinks, and Deferred. It keeps no list of the rows.
+	// Remaining passes every row that is due to the callback each: pending rows that no relay has claimed,
+	// and held rows (scheduled or retry). It finds the rows by their times alone, whatever their lanes and
+	// ids, and visits them in no particular order. Rows that another transaction has locked are included.
+	// Remaining fills in the ID, the Lane, the message's ID, Topic and Key, the Sinks, and Deferred. It
+	// keeps no list of the rows.
 	//
-	// Remaining stops when each returns false. A limit above 0 limits the pending rows and the held rows
-	// separately; a Store may also stop when both together reach the limit. If the database was busy, each
-	// may receive a row twice. Each must not keep the pointer.
+	// Remaining stops when the callback returns false. A limit above 0 limits the pending rows and the
+	// held rows separately; a Store may also stop when both together reach the limit. If the database was
+	// busy, the callback may receive a row twice. The callback must not keep the pointer.
 	Remaining(ctx context.Context, limit int, each func(*Row) (more bool)) error
 
 	// Parallelism returns how many calls one relay should run concurrently.
@@ -190,47 +192,47 @@ type Store interface {
 	RowStore
 }
 
-// Parallelism is the number of concurrent calls of each kind from which a store gains speed, at least
-// 1 each. A relay runs at most 2 settlements concurrently.
+// Parallelism is the number of concurrent calls of each kind, at least 1, up to which a store gets
+// faster. A relay runs at most 2 settlements concurrently.
 type Parallelism struct{ Claims, Settles int }
 
 // Lanes is the number of lanes that keys are distributed over. It is part of the table's contract: the
 // table computes a row's lane from its key.
 const Lanes = 64
 
-// Row is a message as its table holds it.
+// Row is a message as its table stores it.
 type Row struct {
 	ID      int64 // ids grow in the order of insertion
 	Lane    int   // 0 to Lanes-1
 	Message outbox.Message
 
-	// Sinks names the sinks that still need the message, or that received it if the row is done, in the
-	// form of [JoinSinks]. Empty means all sinks of the topic. A message may have one pending row and
-	// several held or done rows; no two of them name the same sink.
+	// Sinks names the sinks that still need the message or, if the row is done, the sinks that received
+	// it. It has the form of [JoinSinks]. Empty means all sinks of the topic. A message may have one
+	// pending row and several held or done rows; no two of them name the same sink.
 	Sinks string
 
-	// Malformed names the column that can't be read, and the reason: the headers are not a JSON object of
-	// strings, or a time is invalid. The relay parks the message. It is empty if all columns could be
-	// read.
+	// Malformed is empty if all columns could be read. Otherwise it names the column that can't be read,
+	// and the reason: the headers are not a JSON object of strings, or a time is invalid. The relay parks
+	// such a message.
 	Malformed string
 
 	Attempts  int // deliveries charged so far
-	Crashes   int // relays that died while this was their only message in flight
+	Crashes   int // number of relays that died while this was their only message in flight
 	CreatedAt time.Time
 
 	// Deferred reports that the row was read from the held rows (scheduled or retry, now due), not from
 	// the pending ones.
 	Deferred bool
 
-	// Retrying reports that the row waits for its next attempt, and so holds its key.
+	// Retrying reports that the row waits for its next attempt, and so blocks its key.
 	Retrying bool
 
-	// Later reports that the row's AvailableAt was in the future, by the database's clock, when it was
-	// read.
+	// Later reports that the row's AvailableAt was in the future, on the database's clock, when the row
+	// was read.
 	Later bool
 
-	// NeverExpires reports that the message had expired and an operator has requeued it. It is sent
-	// whatever its age; its message's ExpiresAt is zero.
+	// NeverExpires reports that the message had expired and an operator has requeued it. The message is
+	// sent regardless of its age, and its ExpiresAt is zero.
 	NeverExpires bool
 
 	// Holds says whether a parked row holds its key, and whether an operator wants the row skipped or
@@ -238,9 +240,10 @@ type Row struct {
 	Holds Hold
 }
 
-// Hold says how a row that was parked with [Settlement.Holds] affects its key. Unless it is NoHold,
-// the row blocks its key. The relay that holds the row's lane carries out an operator's skip or
-// discard, so that the key continues with its next message. For this, the row is due, as a retry is.
+// Hold says how a row that was parked with [Settlement.Holds] affects its key. Unless it is NoHold, the
+// row blocks its key. The relay that holds the row's lane carries out an operator's skip or discard;
+// then the key's next message can be sent. Until then the row is due, like a retry, so that the relay
+// reads it.
 type Hold int
 
 // The values of the column named holds.
@@ -257,14 +260,13 @@ type State string
 // The states.
 const (
 	StatePending   State = "pending"   // to be delivered now
-	StateClaimed   State = "claimed"   // claimed by a relay, by rows
-	StateScheduled State = "scheduled" // not before its time
+	StateClaimed   State = "claimed"   // claimed by a relay that claims by rows
+	StateScheduled State = "scheduled" // to be delivered at its AvailableAt
 	StateRetry     State = "retry"     // waits for its next attempt
 	StateError     State = "error"     // parked
 	StateDone      State = "done"      // delivered
 
-	// StateDiscarded is used only in settlements: the row is deleted, and never kept as a delivered one
-	// may be.
+	// StateDiscarded is used only in settlements: the row is deleted, even if done rows are kept.
 	StateDiscarded State = "discarded"
 )
 
@@ -273,57 +275,58 @@ const (
 type Settlement struct {
 	ID        int64
 	Lane      int
-	MessageID string // as it was read
-	Fence     int64  // by lanes: the fence of the lease that it was read under
-	Token     string // by rows: the token that it was claimed with
-	Deferred  bool   // where the row was read from, as in Row
+	MessageID string // as in the row that was read
+	Fence     int64  // used only when claiming by lanes: the fence of the lease under which the row was read
+	Token     string // used only when claiming by rows: the token of the row's claim
+	Deferred  bool   // whether the row was read from the held rows, as in Row
 
-	// AvailableAt is used with Deferred: it is the row's AvailableAt as it was read. If a held row has a later
-	// time now, it was settled already or changed by an operator, and the settlement leaves it unchanged.
-	// If AvailableAt is zero, the time is not compared.
+	// AvailableAt is used with Deferred, and is the AvailableAt of the row that was read. If the time in
+	// the table is later by now, the row has been settled already or an operator has changed it, so the
+	// settlement leaves it unchanged. If AvailableAt is zero, the times are not compared.
 	AvailableAt time.Time
 
-	// Sinks are those of the row as it was read. The held rows of one message differ by their sinks, and
-	// the settlement changes only the one with these sinks. A message has only one pending row; there,
-	// Sinks are compared only if Left is set.
+	// Sinks is the Sinks of the row that was read. The held rows of one message differ by their sinks, and
+	// the settlement changes only the one with these sinks. A message has only one pending row, so for a
+	// pending row Sinks is compared only if Left is set.
 	Sinks string
 
 	// For and Left settle a message for some of its sinks (For) while the other sinks (Left) still need
-	// it. They are used only by lanes. The row stays in its state, with Left as its Sinks. Settle adds a
-	// second row, with For as its Sinks and the State of the settlement: a done row (if done rows are
-	// kept), a retry or a parked row. With StateDiscarded it adds none. If the row's sinks are not Sinks,
-	// Settle changes and writes nothing, so a repeated settlement counts as missing. If both are empty,
-	// the settlement applies to the whole row.
+	// it. They are used only when claiming by lanes. The row stays in its state, with Left as its Sinks.
+	// Settle adds a second row, with For as its Sinks and the State of the settlement: a done row (if done
+	// rows are kept), a retry or a parked row. With StateDiscarded it adds no second row. If the row in
+	// the table has other sinks than Sinks, Settle changes and adds nothing, so a repeated settlement
+	// counts as missing. If For and Left are empty, the settlement applies to the whole row.
 	//
 	// It is an error to set only one of them, to set Left to the row's present sinks, or to set them
-	// together with Token, because by rows a message has one sink. It is also an error if one batch has
-	// another settlement of the same row.
+	// together with Token, because a relay that claims by rows sends a message to one sink only. It is
+	// also an error if the same call of Settle has another settlement of the row.
 	For, Left string
 
 	// State is the new state: StateDone, StateRetry, StateError, StateDiscarded, StateScheduled (the row
-	// keeps its time), or StatePending (by rows: the claim is released).
+	// keeps its time), or StatePending (only when claiming by rows; it releases the claim).
 	State State
 
-	// Holds is used with StateError, by lanes: the parked row blocks its key, and the database's present
-	// time becomes its AvailableAt, which shows since when the key is held. A row that an operator already
-	// wants skipped or discarded is left unchanged and counts as missing.
+	// Holds is used with StateError, and only when claiming by lanes. The parked row blocks its key. The
+	// database's present time becomes the row's AvailableAt, which then shows when it began to hold the
+	// key. If an operator has already asked to skip or discard the row, it is left unchanged and counts as
+	// missing.
 	Holds bool
 
 	Attempts int
 	Crashes  int
-	Delay    time.Duration // StateRetry: from the database's now
-	Error    string        // last_error; empty leaves it unchanged
-	Receipt  string        // StateDone
+	Delay    time.Duration // used with StateRetry: the time until the next attempt, from the database's present time
+	Error    string        // the row's new last_error; empty leaves it unchanged
+	Receipt  string        // used with StateDone: the sink's receipt
 
-	// DeadLetter is used with StateError. Settle writes it in the same transaction, and only if the
-	// settlement changes its row: a repeated or fenced settlement writes none.
+	// DeadLetter is used with StateError. Settle writes the dead letter in the same transaction, and only
+	// if the settlement changes its row: a repeated or fenced settlement writes none.
 	DeadLetter *Copy
 }
 
-// Copy is a new pending message that is made from a row. It has the row's key, payload, priority and,
-// unless that has passed, expires_at. All other columns have the defaults of a producer's INSERT, so
-// the copy has its own id and creation time, and no attempts. Copies that are written together have
-// ids in the order of their rows.
+// Copy is a new pending message that is made from a row. It has the row's key, payload and priority,
+// and the columns given here. It also has the row's expires_at, unless that time has passed; then it
+// has none. Its other columns have the defaults of a producer's INSERT, so the copy has its own id and
+// creation time, and no attempts. Copies that are written together have ids in the order of their rows.
 type Copy struct {
 	MessageID string // a UUID: the row's own or a new one
 	Topic     string
@@ -331,12 +334,12 @@ type Copy struct {
 	Headers   string // a JSON object; empty: none
 }
 
-// Settled counts the results of one Settle. Changed + Fenced + Missing is the number of its
-// settlements.
+// Settled counts the results of one call of Settle. Changed + Fenced + Missing is the number of
+// settlements in the call.
 type Settled struct {
 	Changed int
 	Fenced  int // not changed: the lane's lease or the row's claim belongs to another relay now
-	Missing int // not changed: the row was settled before, an operator moved it, or its id belongs to another message now
+	Missing int // not changed: the row was settled before, an operator has moved it, or its id belongs to another message now
 }
 
 // Lease is the right to deliver the messages of one lane. It is valid until a higher fence is issued
@@ -346,11 +349,12 @@ type Lease struct {
 	Fence int64
 }
 
-// Marks are the ids after which a lane has to be read: every row of the lane at or below the mark is
-// finished, and no new row can appear there.
+// Marks are the low-water marks of a lane, one for each sink. Every row of the lane at or below a
+// sink's mark is finished for that sink, and no new row can appear there. So the lane is read only
+// above its marks.
 type Marks struct {
-	// Routes is a fingerprint of the routes that the sinks' marks were made with. If the reader's
-	// fingerprint differs, only the lowest of all marks is valid.
+	// Routes is a fingerprint of the routes for which the sinks' marks were computed. If the relay that
+	// reads the lane has other routes, only the lowest of all marks is valid.
 	Routes string `json:"routes,omitempty"`
 
 	// Main is the mark of every sink that has no mark of its own.
@@ -365,39 +369,40 @@ type Grant struct {
 	Lease
 	Marks Marks
 
-	// Crashes is the number of holders that lost the lane without releasing it since the last release or
-	// calm renewal (see [Renewal]), both of which reset it to 0.
+	// Crashes is the number of relays that lost the lane without releasing it. Each release, and each
+	// renewal with Calm (see [Renewal]), resets it to 0.
 	Crashes int
 
-	// Suspects are the messages of the lane that its last holder had recorded as being sent. It is empty
-	// if the holder released the lane.
+	// Suspects are the messages of the lane that its last owner had recorded as being sent. If that relay
+	// released the lane, there are none.
 	Suspects []Suspect
 
-	// Batches are the planned batches with rows of this lane that a deduplicating sink may have received
-	// already.
+	// Batches are the recorded batches that have rows of this lane and that a deduplicating sink may have
+	// received already.
 	Batches []SentBatch
 }
 
 // Suspect is a message that was being sent when its relay died, and that may have caused the crash.
 type Suspect struct {
-	Sink    string `json:"sink"` // only messages that name this sink; messages of several sinks name them once their states differ
+	Sink    string `json:"sink"` // the sink to which the message was being sent
 	ID      int64  `json:"id"`
 	Check   uint32 `json:"check"`             // checksum of its message's id, as in SentBatch.Checks
-	Crashes int    `json:"crashes,omitempty"` // earlier relays that died while this was the only message being sent
+	Crashes int    `json:"crashes,omitempty"` // number of earlier relays that died while this was the only message being sent
 	Alone   bool   `json:"alone,omitempty"`   // no other message was being sent
 }
 
-// SentBatch is the part in one lane of a batch for a deduplicating sink, which recognizes the batch if
-// it is sent again. It is valid until its rows are settled.
+// SentBatch describes a batch for a deduplicating sink, with only those of its rows that are in one
+// lane. The sink recognizes the batch if it is sent again. A SentBatch is valid until its rows are
+// settled.
 type SentBatch struct {
 	Sink   string  `json:"sink"`
 	Batch  string  `json:"batch"`
-	Size   int     `json:"size"`   // rows of the batch in all lanes
+	Size   int     `json:"size"`   // number of rows of the whole batch, in all lanes
 	IDs    []int64 `json:"ids"`    // the ids of the rows in this lane
 	Places []int   `json:"places"` // the index of each of these rows in the batch
 
-	// Checks has a checksum (CRC-32, IEEE) of each row's message id. It shows whether a row's id was given
-	// to another message since, which is not part of the batch.
+	// Checks has a checksum (CRC-32, IEEE) of each row's message id. If the row that has the id now has
+	// another checksum, the id was issued again, to a message that is not part of the batch.
 	Checks []uint32 `json:"checks"`
 }
 
@@ -410,21 +415,22 @@ type Journal struct {
 
 // Journaler is implemented by a Store that can record which messages are being sent. The engine uses
 // the record to find and park a message that crashes its relays, and to repeat batches for
-// deduplicating sinks. With a Store that isn't a Journaler it does neither.
+// deduplicating sinks. With a Store that isn't a Journaler, the engine does neither.
 type Journaler interface {
 	// WriteJournal replaces the journals of these lanes, and returns the leases that are still valid.
-	// Release, and Renew with Calm, clear the journal of the lane.
+	// Release, and Renew with Calm, clear the journals of the lanes that they name.
 	WriteJournal(ctx context.Context, relay string, journals []Journal) ([]Lease, error)
 
-	// Journals returns the journals of all lanes that have one, whichever relay holds the lanes.
+	// Journals returns the journals of all lanes that have one, regardless of which relays own the lanes.
 	Journals(ctx context.Context) ([]Journal, error)
 
-	// Pick returns the given rows if they are pending or held, but not parked, whichever relay holds their
-	// lanes. Rows that don't exist are omitted. An id that was issued again may return several rows.
+	// Pick returns the given rows, regardless of which relays own their lanes. It omits rows that are
+	// parked or delivered or don't exist. If an id was issued again, Pick may return several rows with
+	// that id.
 	Pick(ctx context.Context, rows []RowID) ([]Row, error)
 }
 
-// RowID names a row.
+// RowID identifies a row.
 type RowID struct {
 	Lane int
 	ID   int64
@@ -435,16 +441,16 @@ type Renewal struct {
 	Lease
 	Marks Marks
 
-	// Epoch is the epoch that the marks were made in. If the server's epoch is another one, the lane keeps
+	// Epoch is the epoch in which the marks were computed. If the server has another epoch, the lane keeps
 	// the marks that it has. If Epoch is empty, the marks are always stored.
 	Epoch string
 
-	// Calm clears the lane's count of crashes.
+	// Calm clears the lane's count of crashes, and its journal.
 	Calm bool
 }
 
-// BlockedKey is a key that is blocked by a message that waits for another attempt or is parked and
-// holds the key.
+// BlockedKey is a key that is blocked by a message that waits for another attempt, or by a parked
+// message that holds the key.
 type BlockedKey struct {
 	Lane  int
 	Key   string
@@ -465,8 +471,8 @@ func SplitSinks(sinks string) []string {
 	return strings.Split(sinks, ",")
 }
 
-// MostSinks is the maximum length of the joined names of a row's sinks, in bytes. They are part of an
-// index key, which on SQL Server has at most 900 bytes, at two bytes a character.
+// MostSinks is the maximum length of the joined names of a row's sinks, in bytes. The names are part of
+// an index key. SQL Server limits an index key to 900 bytes, and stores two bytes a character.
 const MostSinks = 400
 
 // LaneKey is a key and its lane.
@@ -480,7 +486,7 @@ type Position struct {
 	Lane  int
 	After int64  // rows with higher ids only
 	Until int64  // and none above this id; 0 means no limit
-	Key   string // only rows with this key; empty means all. Either all positions of a request have a key, or none
+	Key   string // only rows with this key; empty means all. Either all positions of a request have a key, or none has
 }
 
 // ReadRequest asks for a page of pending rows.
@@ -491,8 +497,8 @@ type ReadRequest struct {
 	// MaxBytes ends the page when its payloads reach this many bytes. A page has at least one row.
 	MaxBytes int
 
-	// Except lists topics whose rows may be left out of the page, unless a row names sinks. A store may
-	// ignore it. If Except is set, no position has a key.
+	// Except lists topics. Rows of these topics that name no sinks may be left out of the page. A store
+	// may ignore Except. If Except is set, no position has a key.
 	Except []string
 }
 
@@ -509,18 +515,18 @@ type Page struct {
 	// the store does not know.
 	Through int64
 
-	// LateAfter is the id above which rows may have appeared since the last successful Read of this Store,
-	// even at or below ids that had been read, and in any lane, whether the Read visited it or not. It is
-	// negative if no row can have appeared so.
+	// LateAfter is the id above which late rows may have appeared since the last successful Read of this
+	// Store, in any lane, whether or not this Read visited the lane. A late row may be at or below ids
+	// that have been read. LateAfter is negative if no late row can have appeared.
 	LateAfter int64
 
-	// SafeID is the highest id for which no new row can appear at or below it.
+	// SafeID is the highest id at or below which no new row can appear.
 	SafeID int64
 
-	// LastID is the highest id that was issued, as far as the store knows. It is lower than in an earlier
-	// page, or than a position that was read from, only if the id sequence was reset. The store may know
-	// only the ids of rows that it has seen, unless the page has no More and the Until of a position is
-	// higher.
+	// LastID is the highest id that was issued, as far as the store knows. If it is lower than in an
+	// earlier page, or than the After of a position, the id sequence was reset. The store may know only
+	// the ids of the rows that it has read. But if More is false and the Until of a position is above
+	// these ids, the store has queried the last id.
 	LastID int64
 
 	// Epoch identifies the state of the server. It changes when another server answers, or when the same
@@ -528,8 +534,8 @@ type Page struct {
 	// neither can happen.
 	Epoch string
 
-	// Warning describes a condition that impairs the store and that an operator should know. The store
-	// continues to work. It is empty if all is well.
+	// Warning describes a condition that impairs the store, and that an operator should know about. The
+	// store continues to work. Warning is empty if no such condition is known.
 	Warning string
 }
 
@@ -553,9 +559,9 @@ type DueCursor struct {
 // snapshot.
 const ScanTogether = 10_000
 
-// MostFenceStep is the maximum by which a lease increases its lane's fence. The step is random because
-// a server that loses its last transactions has an old fence again, and the same relay may lease the
-// lane again. The new fence then differs from that of the lost lease, so that calls that are still in
+// MostFenceStep is the maximum by which a lease increases its lane's fence. If a server loses its last
+// transactions, the lane has an old fence again, and the same relay may lease it a second time. Because
+// the step is random, the new fence differs from that of the lost lease. So calls that are still in
 // flight under the lost lease change nothing.
 const MostFenceStep = 1 << 30
 
@@ -566,8 +572,8 @@ type LaneStore interface {
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
 
 	// Renew extends leases to end ttl from now, stores the marks, and returns the leases that are still
-	// valid: those whose fence is the lane's, even if the lease had ended, as long as no other relay has
-	// taken the lane.
+	// valid. A lease is valid if its fence is still that of the lane. So a lease that has ended can be
+	// renewed as long as no other relay has leased the lane.
 	Renew(ctx context.Context, relay string, renewals []Renewal, ttl time.Duration) ([]Lease, error)
 
 	// Release ends the leases immediately and stores the marks.
@@ -577,10 +583,10 @@ type LaneStore interface {
 	// Hold other than NoHold.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
-	// BlockedAmong returns which of the given keys are blocked, as in BlockedKeys. Each has the
-	// lowest id for each topic and each value of Sinks; the order is unspecified. The result includes
-	// everything that was committed before the call. The engine passes the keys of a page, each once. The
-	// call must not take longer if more keys of the table are blocked.
+	// BlockedAmong returns which of the given keys are blocked, as in BlockedKeys. For each topic and each
+	// value of Sinks of a key, it returns the lowest id. The order is unspecified. The result includes
+	// everything that was committed before the call. The engine passes the keys of a page, without
+	// duplicates. The duration of the call must not grow with the number of blocked keys in the table.
 	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
 
 	// Read returns the pending rows at the positions of the request. The rows of a position have no gaps,
@@ -591,25 +597,26 @@ type LaneStore interface {
 
 	// Scan visits the pending rows at the given positions, up to [ScanTogether] of them. It returns the
 	// rows for which keep returns true, in the order of ids, and the positions that remain to be visited.
-	// It may leave out rows of the topics in except that name no sinks, without passing them to keep. No
-	// position has a key.
+	// It may leave out rows that name no sinks and whose topics are in except, without passing them to
+	// keep. The positions must have no keys.
 	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
 
 	// FoundLate reports to the store that a row was found where a page had declared that none can appear.
-	// From then on, the store derives LateAfter and SafeID only from what it observes after the call. The
-	// goroutine that calls Read calls it.
+	// From then on, the store derives LateAfter and SafeID only from what it observes after the call. Only
+	// the goroutine that calls Read may call FoundLate.
 	FoundLate()
 
-	// Due returns up to limit held rows of the lanes (scheduled or retry) that are due now, by their time,
-	// after the cursor. If several rows have the same time and id, as rows of one message may, a limit
-	// may cut some of them off; they are returned when Due starts from the zero cursor again.
+	// Due returns up to limit held rows of the lanes (scheduled or retry) that are due now and follow the
+	// cursor, in the order of their times. If several rows have the same time and id, as rows of one
+	// message may, the limit may cut some of them off. Those are returned when Due starts from the zero
+	// cursor again.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
 }
 
-// Pick is the order in which a claim by rows takes rows.
+// Pick is the order in which a relay claims rows.
 type Pick string
 
-// The orders in which a claim takes rows.
+// The orders in which a relay claims rows.
 const (
 	Oldest   Pick = "oldest"
 	Newest   Pick = "newest"
@@ -623,34 +630,36 @@ type ClaimRequest struct {
 	TTL   time.Duration
 	Limit int
 
-	// MaxBytes limits the payload of the claimed rows, if it is positive: the row that reaches it is the
-	// last one claimed. A claim can therefore always return one row.
+	// MaxBytes limits the payload of the claimed rows, if it is positive: the row that reaches the limit
+	// is the last one claimed. So a claim can always return at least one row.
 	MaxBytes int
 
 	Pick   Pick
-	Topics []string // only these; empty means all
-	Except []string // none of these
+	Topics []string // claim only these; empty means all
+	Except []string // claim none of these
 
-	// Unprompted reports that nothing suggests that there are new rows: only the poll interval has passed.
-	// If a store can check for free rows at a lower cost than a claim, it does so first.
+	// Unprompted reports that the poll interval is the only reason for the claim, and nothing suggests
+	// that new rows exist. If a store has a cheaper check for free rows than a claim, it makes that check
+	// first.
 	Unprompted bool
 }
 
-// RowStore is the part of a Store that claims by rows. If the table was changed to lanes in the
-// meantime, which can happen while a relay is stopped, these methods change nothing, and return
-// [ErrOtherClaim] if there was something to change. A settlement by token then counts as fenced.
+// RowStore is the part of a Store that claims by rows. If the table has been changed to claiming by
+// lanes, which can happen while the relay's process is suspended, these methods change nothing, and
+// return [ErrOtherClaim] if there was something to change. A settlement with a Token then counts as
+// fenced.
 type RowStore interface {
 	// Claim marks up to Limit free rows with the token and returns them. It skips rows that another
 	// transaction has locked.
 	Claim(ctx context.Context, request ClaimRequest) ([]Row, error)
 
-	// Extend makes the claims of these rows end ttl from now, and returns the ids of the rows that were
-	// still claimed with the token.
+	// Extend renews the claims of these rows, so that they end ttl from now, and returns the ids of the
+	// rows that were still claimed with the token.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
 	// Reclaim frees up to limit rows whose claim has expired, and counts a crash for each. It also moves
-	// up to limit held rows that are due to the pending ones. It returns the number of rows that it made
-	// free.
+	// up to limit due rows from the held rows to the pending ones. It returns the number of rows that can
+	// be claimed as a result.
 	Reclaim(ctx context.Context, limit int) (int, error)
 }
 
@@ -660,22 +669,22 @@ type Filter struct {
 	IDs     []string  // each is a row's id in decimal or a message's id
 	Topic   string    // exactly this topic
 	Key     string    // exactly this key
-	Sink    string    // only those that name this sink, as messages of several do once their sinks differ
+	Sink    string    // only rows that name this sink in Row.Sinks; a row for all sinks of its topic names none
 	State   State     // only this state
-	Since   time.Time // written at or after
+	Since   time.Time // written at or after this time
 	Error   string    // last_error contains this text
 	Holds   bool      // only parked rows that hold their keys (HoldsKey)
-	AfterID int64     // only higher ids, for the next page of a listing; it misses rows with the same id that Limit cut off
+	AfterID int64     // only higher ids, for the next page of a listing; rows with this id that Limit cut off are missed
 	Limit   int       // maximum number of messages; 0 means 100 for a listing, and no limit for a change
 
-	// MaxBytes ends a listing after the row with which its payloads reach this many bytes, and after the
-	// other rows with the id of that row. 0 means [ListBytes]. The next page starts with AfterID set to
-	// that id.
+	// MaxBytes ends a listing when its payloads have reached this many bytes. The listing includes the row
+	// that reached the limit, and the other rows with the same id; for the next page, set AfterID to that
+	// id. 0 means [ListBytes].
 	MaxBytes int
 
 	// LookThrough limits the work of a listing: it examines about this many messages after AfterID in each
-	// of the tables, and does not find messages behind them. 0 means no limit. A Store that finds messages
-	// by an index may examine more. A listing by IDs ignores LookThrough: see Find.
+	// of the tables, and does not find later ones. 0 means no limit. A Store that finds messages by an
+	// index may examine more. A listing by IDs ignores LookThrough: see Find.
 	LookThrough int
 
 	// NewestFirst makes Parked return the highest id first.
@@ -688,7 +697,7 @@ type Filter struct {
 // ListBytes is the approximate maximum of the payloads in one listing, in bytes.
 const ListBytes = 8 << 20
 
-// Expired is the prefix of last_error of a message that was parked because it had expired.
+// Expired is the prefix of a message's last_error if the message was parked because it had expired.
 const Expired = "expired: "
 
 // Info is a message with all columns of its table.
@@ -719,8 +728,8 @@ type Status struct {
 	Claim         Claim            `json:"claim"` // empty before the first relay
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 if none exists
-	OldestRetry   time.Duration    `json:"-"`     // age, since it was written, of the oldest message that waits for another attempt; 0 if none exists
-	HeldKeys      int64            `json:"-"`     // parked rows that hold their keys; one for each key and sink, except after a failover
+	OldestRetry   time.Duration    `json:"-"`     // time since the oldest message that waits for another attempt was written; 0 if none exists
+	HeldKeys      int64            `json:"-"`     // number of parked rows that hold their keys; at most one for each key and sink, except after a failover
 	OldestHeld    time.Duration    `json:"-"`     // how long the first of these rows has held its key; 0 if none exists
 	Relays        []RelayInfo      `json:"relays"`
 	LanesLeased   int              `json:"lanes_leased"`
@@ -742,7 +751,7 @@ func (s Status) Has(gauge Gauge) bool { return !slices.Contains(s.Absent, gauge)
 // Gauge is a part of a Status that is queried separately.
 type Gauge string
 
-// The gauges.
+// The gauges of a Status.
 const (
 	GaugeCounts        Gauge = "counts"
 	GaugeOldestPending Gauge = "oldest_pending"
@@ -764,11 +773,11 @@ type Operator interface {
 	// List returns messages by id, lowest first.
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
-	// Find returns the messages that List returns for a filter with IDs, and how far it searched. No index
-	// has the ids of messages, so Find searches for them in short steps, for about the duration of
-	// patience; 0 means without a time limit. Each call finds something or advances. If it did not finish,
-	// more messages may exist above Found.Until: call Find again with the same filter and Found.Until as
-	// its AfterID.
+	// Find returns the messages that List returns for a filter with IDs, and how far it searched. Message
+	// ids are not indexed, so Find searches for them in short steps. It searches for about as long as
+	// patience, or without a time limit if patience is 0. Each call finds something or advances. If it did
+	// not finish, more messages may exist above Found.Until: call Find again with the same filter and
+	// Found.Until as its AfterID.
 	//
 	// Most ids of messages begin with a time: those that a Writer makes, UUIDs of version 7, and those
 	// that MySQL makes, UUIDs of version 1. Find first examines the rows that were written at that time,
@@ -779,16 +788,17 @@ type Operator interface {
 
 	// Requeue makes parked messages due immediately, resets their attempts to 0, and returns how many it
 	// changed. A message that holds its key is sent before the later messages of the key. Messages that
-	// were parked because they had expired, which last_error shows by the prefix [Expired], never expire
-	// again. Messages in other states are not changed.
+	// were parked because they had expired never expire again; Requeue recognizes them by the prefix
+	// [Expired] of last_error. Messages in other states are not changed.
 	//
-	// With StateRetry in the filter, Requeue makes only messages due that wait for their next attempt.
-	// They keep their attempts. It does not change a message that is due already, because a relay may be
-	// sending it.
+	// With StateRetry in the filter, Requeue changes only messages that wait for their next attempt: it
+	// makes them due immediately, and they keep their attempts. It does not change a message that is due
+	// already, because a relay may be sending it.
 	Requeue(ctx context.Context, filter Filter) (int, error)
 
-	// Redirect requeues parked messages like Requeue, but to one sink, whatever sinks they had. It does
-	// not change messages that hold their keys, or messages that have other rows for other sinks.
+	// Redirect requeues parked messages like Requeue, but to one sink, regardless of the sinks that they
+	// name. It does not change messages that hold their keys, or messages that have other rows for other
+	// sinks.
 	//
 	// With StatePending in the filter, Redirect changes only waiting messages (pending, scheduled or
 	// retries) that name no sink but the filter's Sink. They are not moved ahead of messages that wait for
@@ -796,15 +806,15 @@ type Operator interface {
 	// sure that no relay has the filter's Sink, so that no relay is sending these messages.
 	Redirect(ctx context.Context, filter Filter, sink string) (int, error)
 
-	// Skip unblocks the keys that parked messages hold, and returns the number of these messages. They
-	// stay parked. Other messages are not changed.
+	// Skip unblocks the keys that parked messages hold, and returns the number of these messages. These
+	// messages stay parked. Other messages are not changed.
 	//
 	// If the table is claimed by lanes, a relay carries out the skip, within a second or two if its sinks
 	// have capacity. Until then the message is a retry that holds its key.
 	//
-	// With StateRetry in the filter, Skip changes only messages that wait for their next attempt: they are
-	// parked, and their keys are unblocked. By rows, it changes none of these, because keys don't wait
-	// there.
+	// With StateRetry in the filter, Skip changes only messages that wait for their next attempt: it parks
+	// them and unblocks their keys. If the table is claimed by rows, Skip changes none of these, because
+	// there they don't block keys.
 	Skip(ctx context.Context, filter Filter) (int, error)
 
 	// Discard deletes parked messages permanently and returns how many. A parked message that holds its
@@ -813,13 +823,14 @@ type Operator interface {
 	// attempt.
 	Discard(ctx context.Context, filter Filter) (int, error)
 
-	// Parked calls each for every parked message that the filter selects, lowest id first, or highest id
-	// first with NewestFirst. It ignores the filter's limits. If it fails, it may have called each for
-	// some of the messages. It keeps no list of them, as there may be very many.
+	// Parked passes every parked message that the filter selects to the callback each, lowest id first, or
+	// highest id first with NewestFirst. It ignores the filter's limits. If Parked fails, the callback may
+	// have received some of the messages. Parked keeps no list of the messages, because they may be very
+	// many.
 	//
-	// To fill in Overtaken, Parked reads the delivered messages whose ids are above the lowest id of the
-	// parked ones by at most within. It reads each of them once, so within limits the work. If within is
-	// 0, it reads none.
+	// To fill in Overtaken, Parked reads the delivered messages whose ids are between the lowest parked id
+	// and that id plus within. It reads each of them once, so the value of within limits the work. If
+	// within is 0, it reads none.
 	Parked(ctx context.Context, filter Filter, within int64, each func(Parked)) error
 
 	Replayer
@@ -828,8 +839,8 @@ type Operator interface {
 
 // Found is the result of Find.
 type Found struct {
-	// Infos are the messages, lowest id first, at most Filter.Limit. If there are as many, more may exist
-	// above the last one's id.
+	// Infos are the messages, lowest id first, at most Filter.Limit. If their number is Filter.Limit, more
+	// may exist above the last one's id.
 	Infos []Info
 
 	// Until is the id up to which Find examined rows, and Last is the highest id that was issued. If Until
@@ -849,7 +860,7 @@ type Parked struct {
 	Lane       int
 	Topic, Key string
 	Sinks      string // as in Row
-	HoldsKey   bool   // the row holds its key, as the Hold of this name says
+	HoldsKey   bool   // the Hold of the row is HoldsKey
 	Error      string // the first MostParkedError characters of last_error
 
 	// Overtaken reports that a message with the same key and a higher id, of any topic, was delivered and

@@ -21,7 +21,7 @@ func (w *worker) acquire(count int, ttl time.Duration) (grants []storage.Grant) 
 	return grants
 }
 
-// takeOver acquires lanes until it has count more.
+// takeOver calls Acquire until it has acquired count lanes.
 func (w *worker) takeOver(count int, ttl time.Duration) (grants []storage.Grant) {
 	w.Helper()
 	eventually(w, w.name+" takes over "+strconv.Itoa(count)+" lanes", func() bool {

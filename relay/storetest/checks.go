@@ -10,7 +10,7 @@ type check struct {
 	// manyWriters: the check keeps several writing transactions open, or rows locked.
 	manyWriters bool
 
-	// byRows: the check does nothing by lanes.
+	// byRows: the check doesn't claim by lanes.
 	byRows bool
 
 	// passesOver: the check requires that a claim skips locked rows.

@@ -75,8 +75,8 @@ func reclaimConcurrently(t testing.TB, table Table) {
 	}
 }
 
-// An extended claim does not expire. Extend changes only the rows that are still claimed with the
-// token.
+// A claim that was extended does not expire at its original end. Extend changes only the rows that
+// are still claimed with the token.
 func extendKeepsTheClaim(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	write(t, table, plain(4)...)
@@ -132,8 +132,8 @@ func reclaimMovesDueRowsBack(t testing.TB, table Table) {
 	}
 }
 
-// A row can be settled to each state with the token of its claim, and with no other token. A
-// repeated settlement counts the row as missing.
+// A row can be settled to each state, but only with the token of its claim. A repeated settlement
+// counts the row as missing.
 func settleByToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {

@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// calls returns a call of each of the store's methods. Without an error each call would change or
-// return something.
+// calls returns one call for each of the store's methods. Each call, if it succeeded, would change
+// or return something.
 func (w *worker) calls(row storage.Row) map[string]func(context.Context) error {
 	calls := w.storeCalls(row)
 	journaler, able := w.store.(storage.Journaler)

@@ -32,8 +32,8 @@ func (w *worker) actions(limit int) (actions []storage.Action) {
 	return actions
 }
 
-// A control is visible to all relays until it is removed. Only one exists for a kind and name, and
-// controls are listed in order. Names are compared as bytes.
+// A control is visible to all relays until it is removed. Only one exists for each kind and name,
+// and controls are listed in order. Names are compared as bytes.
 func controlsAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	if got := a.controls(); len(got) != 0 {
@@ -86,7 +86,8 @@ func controlsAreKept(t testing.TB, table Table) {
 	check(put[0], put[1], put[2], put[3], put[5])
 }
 
-// A control ends at its time, by the database's clock. A control that replaces it has its own time.
+// A control ends at its end time, on the database's clock. A control that replaces another one has
+// its own end time.
 func controlsEnd(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	lasting := storage.Control{Kind: storage.PauseTopic, Name: "lasting"}
@@ -118,8 +119,8 @@ func controlsEnd(t testing.TB, table Table) {
 	}
 }
 
-// The log has a line for each change of a control, and for each logged operator's change of
-// messages. The latest line is the first.
+// The log has an action for each change of a control. It also has one for each kind of change that
+// an operator returned by Logged makes to messages. The latest action comes first.
 func actionsAreLogged(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.control(storage.Control{Kind: storage.PauseSink, Name: "s", By: "ann", Reason: "why"}, 90*time.Minute)
@@ -144,7 +145,7 @@ func actionsAreLogged(t testing.TB, table Table) {
 	}
 	filter := storage.Filter{Topic: "t", Limit: 1}
 	logged := storage.Logged(a.store, "cy", "mended", filter.Describe())
-	for _, want := range []int{1, 1, 0} { // one line
+	for _, want := range []int{1, 1, 0} { // the three calls together are one action
 		a.do("requeue", func(ctx context.Context) error {
 			n, err := logged.Requeue(ctx, filter)
 			if err == nil && n != want {

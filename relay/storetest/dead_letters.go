@@ -36,8 +36,8 @@ func (w *worker) deadLetters() (rows []storage.Row) {
 }
 
 // A dead letter is a new message that is due immediately and has the content of the parked message,
-// whether that was pending or deferred. The dead letter has the same time of expiry, unless that
-// time has passed. The message is parked as without a dead letter.
+// whether that message was pending or deferred. The dead letter has the same time of expiry, unless
+// that time has passed. The message itself is parked in the same way as without a dead letter.
 func deadLettersAreWritten(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for i, message := range append(variants(), expired) {
@@ -93,8 +93,8 @@ func unlessExpired(at time.Time) time.Time {
 	return at
 }
 
-// A settlement that changes no row writes no dead letter: one with an old fence, by another relay or
-// for another message, a repeated one, or one that follows an operator's decision.
+// A settlement that changes no row writes no dead letter. Such a settlement has an old fence, is by
+// another relay or for another message, is repeated, or follows an operator's decision.
 func deadLettersAreWrittenOnce(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, keyed("k", 3)...)
@@ -172,7 +172,8 @@ func deadLettersInOrder(t testing.TB, table Table) {
 	}
 }
 
-// By rows a dead letter is written only with the token of the row's claim.
+// When claiming by rows, a settlement writes a dead letter only if it has the token of the row's
+// claim.
 func deadLettersRequireTheToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	fill(t, table, plain(3)...)
@@ -194,7 +195,7 @@ func deadLettersRequireTheToken(t testing.TB, table Table) {
 	}
 }
 
-// If several settlements of the same rows run concurrently, one of them writes the dead letters.
+// If several settlements of the same rows run concurrently, each dead letter is written once.
 func deadLettersConcurrently(t testing.TB, table Table) {
 	const settles, count = 6, 10
 	a := holder(t, table, "a")

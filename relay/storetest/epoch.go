@@ -7,7 +7,7 @@ import (
 )
 
 // A page has the same epoch as the heartbeat. Its last id is at least the id of each existing row,
-// also in a page that begins above all rows.
+// even in a page that begins above all rows.
 func pageHasTheEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(3)...)
@@ -31,7 +31,7 @@ func pageHasTheEpoch(t testing.TB, table Table) {
 	}
 }
 
-// Marks of another epoch are not stored, but the lease is renewed or released.
+// Marks of another epoch are not stored, but the lease is still renewed or released.
 func marksOfAnotherEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	epoch := a.beat(storage.ByLanes, long).Epoch

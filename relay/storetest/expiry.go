@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A heartbeat returns the database's time: messages written earlier have earlier times, and
-// messages written later have later ones.
+// A heartbeat returns the database's time: messages that were written before the heartbeat have
+// earlier times, and those written after it have later ones.
 func heartbeatReturnsTheTime(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	before := a.row(write(t, table, plain(1)...)[0]).CreatedAt
@@ -43,7 +43,7 @@ func discardedRowsAreDeleted(t testing.TB, table Table) {
 	}
 }
 
-// By rows a row is discarded only with the token of its claim.
+// When claiming by rows, a row is discarded only with the token of its claim.
 func discardByToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	written := write(t, table, plain(3)...)
@@ -64,8 +64,8 @@ func discardByToken(t testing.TB, table Table) {
 	}
 }
 
-// expiring returns messages and the errors with which they are parked: one that has expired, one
-// parked for another reason, and one that has expired by its route.
+// expiring returns three messages and the errors with which they are parked: one message expired,
+// one was parked for another reason, and one expired by its route.
 func expiring() (messages []outbox.Message, errors []string) {
 	at := time.Now().Add(time.Hour)
 	return []outbox.Message{{Topic: "t", ExpiresAt: at}, {Topic: "t", ExpiresAt: at}, {Topic: "t"}},
@@ -113,7 +113,8 @@ func requeuedNeverExpires(t testing.TB, table Table) {
 	}
 }
 
-// By rows a requeued expired message also never expires after it was moved back to the hot table.
+// When claiming by rows, too, a requeued expired message never expires, even after it was moved
+// back to the hot table.
 func requeuedByRowsNeverExpires(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages, errors := expiring()

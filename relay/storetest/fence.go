@@ -85,8 +85,8 @@ func wrongFenceChangesNothing(t testing.TB, table Table) {
 	a.wantState(storage.StatePending, id)
 }
 
-// A batch may have rows of current leases, rows of lost leases, and rows that no longer exist. They
-// are counted as changed, fenced and missing.
+// A batch may have rows of current leases, rows of lost leases, and rows that no longer exist.
+// These rows are counted as changed, fenced and missing, respectively.
 func batchWithCurrentAndLostLeases(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes/2, long)
@@ -118,9 +118,9 @@ func batchWithCurrentAndLostLeases(t testing.TB, table Table) {
 	}
 }
 
-// A settlement begins before a takeover and waits for a row meanwhile. Then the takeover waits for
-// the settlement, or skips the lane, or the settlement is fenced. In no case does the old holder
-// change a row that the new holder has read.
+// A settlement begins before a takeover, and waits for a locked row during it. Then the takeover
+// waits for the settlement, or skips the lane, or the settlement is fenced. In no case does the old
+// holder change a row that the new holder has read.
 func settleDuringTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)
@@ -147,7 +147,7 @@ func settleDuringTakeover(t testing.TB, table Table) {
 	}
 }
 
-// takeOverPassing takes over all lanes, and calls allOthers when only this lane is left.
+// takeOverPassing takes over all lanes. Whenever only the given lane is left, it calls allOthers.
 func (w *worker) takeOverPassing(lane int, allOthers func()) {
 	w.Helper()
 	eventually(w, w.name+" takes over all lanes", func() bool {

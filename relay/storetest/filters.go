@@ -115,13 +115,13 @@ func (w *worker) discardEach(filter storage.Filter, count int, left []int64) {
 	}
 }
 
-// A listing ends after a hundred rows, the limit, or the limit of bytes, and the next page begins
-// after its last row.
+// A listing ends after a hundred rows, or at its Limit or MaxBytes, and the next page begins after
+// its last row.
 func listPages(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(130)...)
 	rows := a.pending()
-	for i, state := range states() { // in all tables
+	for i, state := range states() { // so that the listing has rows of all tables
 		a.mustSettle(a.as(state, rows[i*11]))
 	}
 	wantIDs(t, "the first page", infoIDs(a.list(storage.Filter{})), written[:100])

@@ -19,7 +19,7 @@ func dueInOrder(t testing.TB, table Table) {
 	now := time.Now()
 	messages := plain(count)
 	for i := range messages {
-		// Several rows have the same time, one has none, and some are not due.
+		// Several rows have the same time, one has no time, and some are not due.
 		messages[i].AvailableAt = now.Add(-time.Duration(i*7%10) * time.Minute)
 	}
 	messages[3].AvailableAt = time.Time{}
@@ -115,7 +115,7 @@ func retriesBlockTheirKeys(t testing.TB, table Table) {
 	a.wantHeldKeys(want)
 }
 
-// wantHeldKeys queries the blocked keys of single lanes, and with a limit.
+// wantHeldKeys queries the blocked keys of each lane alone, and those of all lanes with a limit.
 func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	w.Helper()
 	for _, want := range all {
@@ -141,8 +141,9 @@ func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	}
 }
 
-// BlockedAmong finds which of the given keys a retry blocks, each with its first row of each topic.
-// Other deferred rows block no key, and keys that differ by a blank or by case are different.
+// BlockedAmong returns those of the given keys that a retry blocks, each with its first row of each
+// topic. Other deferred rows block no key. Keys that differ only in a blank or in case are
+// different keys.
 func blockedAmongOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -205,7 +206,7 @@ func (w *worker) wantHeldAmong(asked []storage.LaneKey, want []storage.BlockedKe
 	})
 }
 
-// A relay that takes a lane over finds its blocked keys and deferred rows.
+// A relay that takes over a lane finds the lane's blocked keys and deferred rows.
 func deferredAcrossTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)

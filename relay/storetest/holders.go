@@ -30,7 +30,7 @@ func renewExtends(t testing.TB, table Table) {
 func renewAfterExpiry(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, short)
-	taken := b.takeOver(1, long)[0] // so all leases of a have ended
+	taken := b.takeOver(1, long)[0] // so all leases of relay a have ended
 	var renewals []storage.Renewal
 	for lane := range storage.Lanes {
 		renewals = append(renewals, storage.Renewal{Lease: a.lease(lane)})
@@ -44,8 +44,8 @@ func renewAfterExpiry(t testing.TB, table Table) {
 	}
 }
 
-// Only the holder can renew a lane. A former holder, a wrong fence and a wrong name are refused,
-// and their marks are not stored.
+// Only the holder can renew a lane. A renewal by a former holder, with a wrong fence or with a
+// wrong name is refused, and its marks are not stored.
 func onlyTheHolderRenews(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.acquire(storage.Lanes, short)

@@ -23,7 +23,7 @@ func named(key string) outbox.Message {
 	return outbox.Message{ID: outbox.NewID(), Topic: "named", Key: key}
 }
 
-// wantStateOf requires that one message has this state; "": that it doesn't exist.
+// wantStateOf requires that the message has this state or, if the state is "", that it doesn't exist.
 func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	w.Helper()
 	infos := w.list(storage.Filter{IDs: []string{message.ID}})
@@ -32,7 +32,7 @@ func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	}
 }
 
-// only returns the row of a message among some rows.
+// only returns the one of these rows that belongs to the message.
 func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row {
 	t.Helper()
 	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Message.ID == message.ID })
@@ -42,8 +42,8 @@ func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row 
 	return rows[at]
 }
 
-// ofAnother returns the settlements, and gives every third one another message id, as if the row's
-// id had been assigned again.
+// ofAnother returns copies of the settlements, of which every third has another message id, as if the
+// row's id had been assigned again.
 func ofAnother(settlements []storage.Settlement) (changed []storage.Settlement, others int) {
 	changed = slices.Clone(settlements)
 	for i := range changed {
@@ -104,8 +104,8 @@ func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 	w.settle(w.allAs(storage.StateDone, rows)...)
 }
 
-// A settlement by token, too, changes the row only if it has the message id, since one token may have
-// claimed both messages.
+// A settlement with the right token, too, changes the row only if the message id matches, since one
+// token may have claimed two messages with the same row id.
 func tokenChangesOnlyItsMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {
@@ -184,8 +184,8 @@ func deferredRowWhoseIDIsReused(t testing.TB, table Table) {
 	a.wantStateOf(messages[3], storage.StateRetry)
 }
 
-// By rows a deferred row stays deferred while another message with its id is pending. Meanwhile
-// Reclaim moves other rows back.
+// When claiming by rows, a deferred row stays deferred while another message with its id is pending.
+// Meanwhile Reclaim moves other rows back.
 func reclaimWaitsForAPendingID(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	first, second, other := named("k"), named("k"), named("k")
@@ -206,8 +206,8 @@ func reclaimWaitsForAPendingID(t testing.TB, table Table) {
 	a.mustSettle(claimed("3", storage.StateDone, only(t, rows, first)))
 }
 
-// Of several deferred rows with one id, Reclaim moves one back, and the next one after that was
-// settled.
+// If several deferred rows have the same id, Reclaim moves one of them back. It moves the next one
+// back after the first one was settled.
 func reclaimMovesOneRowOfAnID(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k")}

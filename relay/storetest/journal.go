@@ -43,7 +43,7 @@ func journalsAreKept(t testing.TB, table Table) {
 	}
 	b.journal(b.lease(0), suspects[1])
 	for _, grant := range c.takeOver(storage.Lanes, long) {
-		if grant.Lane != 4 { // its second holder has written no journal
+		if grant.Lane != 4 { // the second holder of lane 4 has written no journal
 			wantSuspects(t, grant, map[int][]storage.Suspect{0: suspects[1:]}[grant.Lane])
 		}
 	}

@@ -72,8 +72,8 @@ func acquireGrantsAtMostTheRequest(t testing.TB, table Table) {
 	}
 }
 
-// A lane can be taken over only after its lease has ended. The fence grows each time, and holders
-// that didn't release the lane are counted.
+// A lane can be taken over only after its lease has ended. Each takeover increases the fence, and
+// holders that didn't release the lane are counted.
 func takeoverAfterExpiry(t testing.TB, table Table) {
 	a, b, c, d := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c"), hire(t, table, "d")
 	start := time.Now()
@@ -153,8 +153,8 @@ func (w *worker) takeOverThese(lanes ...int) []storage.Grant {
 	return grants
 }
 
-// A fence grows by a different number each time. So if a server has lost its last writes, a fence
-// that it granted before is not granted again.
+// Each lease of a lane increases the fence by a different number. So if a server has lost its last
+// writes, it does not grant a lost fence again.
 func fencesGrowByRandomSteps(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	var steps []int64

@@ -50,8 +50,9 @@ func (r *reader) met(id, lateAfter int64) {
 	}
 }
 
-// A transaction that commits after later ids were read and settled is not lost: a page reports that
-// rows may have appeared, a scan finds its row, and no earlier safe id was above the row.
+// A transaction may commit after higher ids were read and settled. Its row is not lost: a page
+// reports that rows may have appeared, a scan finds the row, and no earlier safe id was above the
+// row.
 func lateCommit(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}
@@ -97,7 +98,7 @@ func after(id int64) []storage.Position {
 // xmax would be above T1's row here, and the key's order would be lost. The page with A's second row
 // must also report the first one as late.
 func lateCommitWithinAKey(t testing.TB, table Table) {
-	for range 3 { // repeated, because other transactions on the server matter, too
+	for range 3 { // repeated, because other transactions on the server affect the result
 		for _, first := range []string{"T1", "T2", "a row of T2's own"} {
 			for looks := 1; looks <= 2; looks++ {
 				lateWithin(t, table, first, looks)
@@ -134,7 +135,8 @@ func highestOf(rows []storage.Row) (id int64) {
 	return id
 }
 
-// lateWithin runs the events once, and reads `looks` pages before T1 commits.
+// lateWithin runs the events of lateCommitWithinAKey once. The argument looks is the number of pages
+// that it reads before T1 commits.
 func lateWithin(t testing.TB, table Table, first string, looks int) {
 	r := newReader(t, table, "reader")
 	t1, t2 := beginBoth(t, table, first)
@@ -151,14 +153,14 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	if !(one < two && two < three) {
 		t.Fatalf("the ids are %d, %d, %d, want them in ascending order", one, two, three)
 	}
-	// The engine continues to read after its position, and then scans.
+	// Like the engine, continue to read after the position; the engine then scans for late rows.
 	page := r.read(after(two), plenty, plentyBytes)
 	if !slices.Equal(ids(page.Rows), []int64{three}) || page.LateAfter < 0 || page.LateAfter >= one {
 		t.Errorf("%s first: read rows %v with LateAfter %d, but row %d has appeared", first, ids(page.Rows), page.LateAfter, one)
 	}
 }
 
-// beginBoth begins two transactions. The named one gets its transaction id first.
+// beginBoth begins two transactions. The one that first names gets its transaction id first.
 func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	if first == "T1" {
 		return table.Begin(t), table.Begin(t)
@@ -170,9 +172,9 @@ func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	return table.Begin(t), t2
 }
 
-// A transaction begins while a settlement waits for a lock. What the store learns about open
-// transactions from the settlement is as old as the settlement's beginning, so the safe id must stay
-// below the transaction's row.
+// A transaction begins while a settlement waits for a lock. What the store learns from the
+// settlement about open transactions was true when the settlement began, so the safe id must stay
+// below the row of the new transaction.
 func lateCommitDuringASlowSettle(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}
@@ -202,7 +204,7 @@ func lateCommitDuringASlowSettle(t testing.TB, table Table) {
 	r.wantSafeID(r.highest)
 }
 
-// The safe id rises over the ids of rolled-back transactions, and their rows never appear.
+// The safe id rises above the ids of rolled-back transactions, whose rows never appear.
 func gapsByRollbacks(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")
 	var want []int64
@@ -235,7 +237,7 @@ func failedReadKeepsTheReport(t testing.TB, table Table) {
 	r.look()
 }
 
-// Two readers of one table, in one process or in two, both get the report of a late row.
+// If two relays read one table, from one process or from two, a late row is reported to both.
 func everyReaderGetsTheReport(t testing.TB, table Table) {
 	one, two := newReader(t, table, "one"), newReader(t, table, "two")
 	slow := table.Begin(t)

@@ -33,8 +33,9 @@ func leaseExpiresWhileItsRelayIsAlive(t testing.TB, table Table) {
 	}
 }
 
-// A relay that restarts under its name has none of its predecessor's leases and doesn't renew them.
-// The old leases expire. If the predecessor is alive, it can neither renew them nor settle.
+// A relay that restarts with the same name has none of its predecessor's leases and doesn't renew
+// them. The old leases expire. If the predecessor is still alive, it can neither renew its leases
+// nor settle rows.
 func restartedRelayHasNoLeases(t testing.TB, table Table) {
 	before, after, b := hire(t, table, "a"), hire(t, table, "a"), hire(t, table, "b")
 	before.beat(storage.ByLanes, long)
@@ -45,7 +46,7 @@ func restartedRelayHasNoLeases(t testing.TB, table Table) {
 	before.renewAll(short)
 
 	after.beat(storage.ByLanes, long)
-	own := after.takeOver(1, long)[0] // the other leases have ended, too, because they were renewed together with this one
+	own := after.takeOver(1, long)[0] // this lease has ended, and so have the others, because all were renewed together
 	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
 		t.Fatalf("renewed %+v, and the relay still has %+v", own.Lease, held)
 	}
@@ -93,7 +94,7 @@ func renewalRacesTakeover(t testing.TB, table Table) {
 	a.beat(storage.ByLanes, long)
 	for range 20 {
 		a.acquire(storage.Lanes, long)
-		a.renewAll(-time.Second) // they are expired now
+		a.renewAll(-time.Second) // the leases have expired now
 		var renewals []storage.Renewal
 		for lane := range storage.Lanes {
 			renewals = append(renewals, storage.Renewal{Lease: a.lease(lane)})

@@ -10,16 +10,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Each row is settled once, and no read returns a settled row. A relay relies on this when it
-// returns to an earlier position of a lane, because it dropped a page or starts from an old mark.
+// Each row is settled once, and no read returns a settled row. A relay relies on this when it reads
+// from an earlier position of a lane again, because it dropped a page or starts from an old mark.
 
 // byID returns rows in the order of their ids.
 func byID(rows []storage.Row) []storage.Row {
 	return slices.SortedFunc(slices.Values(rows), func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// Read, Scan, Due and Pick return only unsettled rows from any position, also after the settlements
-// were repeated.
+// Read, Scan, Due and Pick return only unsettled rows, whatever the position, even after the
+// settlements were repeated.
 func readsLeaveOutSettledRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(24)...)

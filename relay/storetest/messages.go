@@ -43,7 +43,7 @@ func lockRow(t testing.TB, table Table, id int64) (waiting func() bool, unlock f
 	return locker.LockRow(t, id)
 }
 
-// plain returns messages without a key, which are in many lanes.
+// plain returns messages without keys, which are in different lanes.
 func plain(count int) []outbox.Message {
 	messages := make([]outbox.Message, count)
 	for i := range messages {
@@ -52,7 +52,7 @@ func plain(count int) []outbox.Message {
 	return messages
 }
 
-// keyed returns messages of one key, which are in one lane.
+// keyed returns messages that share one key, and so one lane.
 func keyed(key string, count int) []outbox.Message {
 	messages := plain(count)
 	for i := range messages {
@@ -69,7 +69,8 @@ func lanes() []int {
 	return all
 }
 
-// everything returns the positions at the start of all lanes.
+// everything returns positions that together include all rows: one position at the start of each
+// lane.
 func everything() []storage.Position {
 	positions := make([]storage.Position, storage.Lanes)
 	for i := range positions {

@@ -114,7 +114,7 @@ func wantTime(t testing.TB, what string, got, want time.Time) {
 	}
 }
 
-// A retry is due after its delay, by the database's clock, and not earlier.
+// A retry becomes due after its delay, on the database's clock, and not earlier.
 func retryIsDueAfterItsDelay(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
@@ -143,7 +143,7 @@ func scheduledKeepsItsTime(t testing.TB, table Table) {
 	wantTime(t, "available_at", a.info(ids[0]).Message.AvailableAt, later)
 	wantTime(t, "available_at", a.info(ids[1]).Message.AvailableAt, time.Time{})
 	a.wantState(storage.StateScheduled, ids[0])
-	a.wantState(storage.StatePending, ids[1]) // deferred, and due
+	a.wantState(storage.StatePending, ids[1]) // the row is deferred, but due
 	wantIDs(t, "pending", inOrder(a.pending()), []int64{})
 	wantIDs(t, "due", inOrder(a.due()), ids[1:])
 }

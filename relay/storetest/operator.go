@@ -77,7 +77,7 @@ func discardParked(t testing.TB, table Table) {
 	}
 }
 
-// By rows a requeued row is moved back to the hot table and can be claimed.
+// When claiming by rows, Reclaim moves a requeued row back to the hot table, where it can be claimed.
 func requeueByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
@@ -122,9 +122,9 @@ func (w *worker) wantHolders(rows ...storage.Row) {
 	w.wantHeldAmong(asked, want)
 }
 
-// A parked row may hold its key, whether the row was pending or a retry. The row is never due, and
-// blocks its key. A requeue makes the row a retry that is due, with its attempts reset. It then
-// blocks its key until it is done.
+// A row can be parked so that it holds its key, whether it was pending or a retry. A parked row is
+// never due, and it blocks the key that it holds. A requeue makes the row a retry that is due, with
+// its attempts reset. The retry blocks the key until it is done.
 func parkedHoldTheirKeys(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	wrote := time.Now()
@@ -281,13 +281,13 @@ func repeatedSettlementKeepsAChange(t testing.TB, table Table) {
 		}
 		again := a.as(storage.StateRetry, due[0])
 		again.AvailableAt = due[0].Message.AvailableAt
-		a.mustSettle(again) // with the state that was read before
+		a.mustSettle(again) // the settlement has the state that was read before
 		a.mustSettle(a.allAs(storage.StateDone, a.due())...)
 	}
 }
 
-// A park or retry that a relay repeats, because the response was lost, does not undo an operator's
-// decision that was made in between.
+// A relay may park or retry a row, lose the response, and repeat the settlement. If an operator has
+// made a decision in between, the repeat does not undo it.
 func repeatedSettlementKeepsADecision(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, state := range []storage.State{storage.StateError, storage.StateRetry} {
@@ -353,8 +353,8 @@ func operatorsChangeRetries(t testing.TB, table Table) {
 	a.wantHolders(rows[:4]...)
 }
 
-// By rows a discarded retry is deleted immediately, without a relay. A retry blocks no key, so it
-// can't be skipped.
+// When claiming by rows, a discarded retry is deleted immediately, without a relay. A retry then
+// blocks no key, so it can't be skipped.
 func operatorsChangeRetriesByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	ids := write(t, table, plain(2)...)

@@ -35,8 +35,8 @@ func claimSkipsLockedRows(t testing.TB, table Table) {
 	}
 }
 
-// someOf returns the first count ids by the order of the pick, or the last ones if count is
-// negative, sorted.
+// someOf returns the first count ids in the order of the pick, or the last ones if count is
+// negative. The ids and the result are sorted.
 func someOf(ids []int64, pick storage.Pick, count int) []int64 {
 	if pick == storage.Newest {
 		count = -count
@@ -51,7 +51,7 @@ func someOf(ids []int64, pick storage.Pick, count int) []int64 {
 	return ids[:count]
 }
 
-// claimSoon claims rows, and fails if that takes long.
+// claimSoon claims rows, and fails if the claim takes too long.
 func (w *worker) claimSoon(pick storage.Pick, limit int) []int64 {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), patience/3)
@@ -97,7 +97,7 @@ func claimObeysThePick(t testing.TB, table Table) {
 // A claim can be limited to some topics, or leave some topics out.
 func claimObeysTopics(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
-	topics := []string{"a", "A", "a ", "b", "c", `d'"\`} // trailing blanks make a difference
+	topics := []string{"a", "A", "a ", "b", "c", `d'"\`} // "a" and "a " are different topics
 	var messages []outbox.Message
 	for _, topic := range topics {
 		messages = append(messages, outbox.Message{Topic: topic})

@@ -18,8 +18,8 @@ func (w *worker) purge(retention time.Duration, limit int) (deleted int) {
 	return deleted
 }
 
-// Purge deletes only delivered rows that finished before the retention began, and at most the limit
-// per call.
+// Purge deletes only delivered rows that finished longer ago than the retention, and at most limit
+// rows in one call.
 func purgeObeysTheRetention(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	kept := a.oneOfEach(table)
@@ -51,13 +51,13 @@ func purgeObeysTheRetention(t testing.TB, table Table) {
 	}
 }
 
-// The retention of a row begins when the row finishes, and not when it was created.
+// The retention of a row is counted from the time when it finished, not from its creation.
 func retentionBeginsAtTheFinish(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
 	eventually(t, "the row is older than the retention", func() bool { return a.status().OldestPending > short })
 	done := a.as(storage.StateDone, a.row(id))
-	start := time.Now() // the row finishes after this
+	start := time.Now() // the row finishes after this time
 	a.mustSettle(done)
 	if n := a.purge(short, plenty); n != 0 && time.Since(start) < short-slack {
 		t.Errorf("purged %d rows that had just finished", n)

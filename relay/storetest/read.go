@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Read obeys its positions: the lane, After, Until and the key.
+// Read returns only rows that match its positions: the lane, After, Until and the key.
 func readObeysPositions(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	one := write(t, table, keyed("one", 6)...)
@@ -48,7 +48,7 @@ func readObeysPositions(t testing.TB, table Table) {
 	}
 }
 
-// sameLane finds another key of the lane. It leaves no rows.
+// sameLane returns another key of the lane. It settles the rows that it writes to find the key.
 func sameLane(w *worker, table Table, lane int) string {
 	for i := 0; i < plenty; i += 100 {
 		messages := plain(100)
@@ -115,7 +115,7 @@ func wantThrough(t testing.TB, page storage.Page, all map[int][]int64, got []sto
 	}
 }
 
-// byLane groups ids by lane, in their order.
+// byLane groups the ids of the rows by lane, and keeps their order.
 func byLane(rows []storage.Row) map[int][]int64 {
 	groups := map[int][]int64{}
 	for _, row := range rows {
@@ -125,7 +125,7 @@ func byLane(rows []storage.Row) map[int][]int64 {
 }
 
 // A full page reports that more rows exist. It begins with the first position, or with the oldest
-// row of all, so that no lane starves because of its number.
+// row of all lanes, so that no lane starves because it has a high number.
 func readFirstPositionsFirst(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	fill(t, table, plain(6*storage.Lanes)...)
@@ -146,8 +146,8 @@ func readFirstPositionsFirst(t testing.TB, table Table) {
 	}
 }
 
-// busiest returns the two lanes with the most rows, in order. Messages without a key are in any
-// lane.
+// busiest returns the two lanes with the most rows, the lower one first. It looks for them because
+// messages without a key may be in any lane.
 func busiest(rows []storage.Row) (low, high int) {
 	groups := byLane(rows)
 	lanes := slices.SortedFunc(maps.Keys(groups), func(a, b int) int { return cmp.Compare(len(groups[b]), len(groups[a])) })

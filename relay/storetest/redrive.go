@@ -67,7 +67,8 @@ func parkedMessagesAreListed(t testing.TB, table Table) {
 }
 
 // A parked message was overtaken if a later message of its key was delivered. Earlier messages,
-// other keys and waiting messages don't count. Only the requested distance of ids is searched.
+// messages of other keys and waiting messages don't count. Only ids within the requested distance
+// are searched.
 func overtakenMessagesAreMarked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -100,8 +101,8 @@ func overtakenMessagesAreMarked(t testing.TB, table Table) {
 	want("overtaken after another delivery", storage.Filter{}, plenty, rows[1].ID, rows[2].ID)
 }
 
-// Redirect requeues messages to the given sink. It leaves out rows that hold their keys, and rows
-// of which another part is deferred.
+// Redirect requeues messages to the given sink. It leaves out rows that hold their keys, and
+// messages of which another row is deferred.
 func redirectRequeues(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -146,8 +147,8 @@ func (w *worker) redirect(filter storage.Filter, sink string) (count int) {
 
 // Redirect changes the rows that wait for a missing sink, whether pending, retry or scheduled, in
 // the order of ids, and keeps their times. It leaves out rows for other sinks, parked rows, and
-// messages with another part that isn't delivered. A settlement of a row that was read before the
-// redirect changes nothing.
+// messages of which another row isn't delivered. If a row was read before the redirect, a
+// settlement of it changes nothing.
 func redirectOfWaitingRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -220,7 +221,8 @@ func redirectOfWaitingRows(t testing.TB, table Table) {
 	a.mustSettle(a.allAs(storage.StateDone, due)...)
 }
 
-// By rows Redirect changes the rows that wait for a missing sink, except claimed rows.
+// When claiming by rows, Redirect changes the rows that wait for a missing sink, except claimed
+// rows.
 func redirectOfWaitingRowsByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(2)...)
@@ -245,8 +247,8 @@ func redirectOfWaitingRowsByRows(t testing.TB, table Table) {
 	}
 }
 
-// Redirect leaves out a parked part if another part of the message is pending, since both parts
-// could get the same sink.
+// Redirect leaves out a parked row if another row of its message is pending, since both rows could
+// get the same sink.
 func redirectLeavesOutParts(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.row(write(t, table, outbox.Message{Topic: "t", Key: "k"})[0])

@@ -37,7 +37,7 @@ func (w *worker) wantCensus(want ...string) {
 	}
 }
 
-// tell sends a heartbeat with a configuration.
+// tell sends a heartbeat that has this configuration.
 func (w *worker) tell(setup storage.Config) (members storage.Members) {
 	w.Helper()
 	w.do("heartbeat with a configuration", func(ctx context.Context) (err error) {
@@ -47,8 +47,8 @@ func (w *worker) tell(setup storage.Config) (members storage.Members) {
 	return members
 }
 
-// A relay is alive from its first heartbeat until it deregisters or the TTL of its last heartbeat
-// ends.
+// A relay is alive from its first heartbeat until it deregisters or the TTL of its last heartbeat has
+// passed.
 func membersAreAlive(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	c.wantCensus("c")
@@ -92,8 +92,8 @@ func tellSetups(t testing.TB, a, b *worker) {
 	}
 }
 
-// The first relay sets the claim mode. It can be changed only while no relay is alive that uses the
-// old mode.
+// The first relay sets the claim mode. The mode can be changed only while no relay that uses the old
+// mode is alive.
 func claimModeChanges(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	for _, claims := range [][2]storage.Claim{{storage.ByLanes, storage.ByRows}, {storage.ByRows, storage.ByLanes}} {
@@ -108,7 +108,7 @@ func claimModeChanges(t testing.TB, table Table) {
 			t.Errorf("the table is claimed by %q, want %q", got, ours)
 		}
 		b.wantBeatRefused(other)
-		a.beat(ours, short) // a expires
+		a.beat(ours, short) // relay a expires
 		eventually(t, "the claim mode has changed", func() bool {
 			err := b.store.SetClaimMode(t.Context(), other)
 			if err != nil && !errors.Is(err, storage.ErrOtherClaim) && !errors.Is(err, storage.ErrBusy) {
@@ -175,8 +175,8 @@ func claimModeChangeResetsMarks(t testing.TB, table Table) {
 	c.mustSettle(c.allAs(storage.StateDone, c.pending())...)
 }
 
-// By rows no key is held. After a change to rows, a message whose skip or discard wasn't carried out
-// is parked and not sent.
+// When claiming by rows, no message holds its key. If the mode changes to rows before a skip or
+// discard was carried out, the message is parked and not sent.
 func claimModeChangeEndsHolds(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
@@ -201,8 +201,8 @@ func claimModeChangeEndsHolds(t testing.TB, table Table) {
 	}
 }
 
-// After a change of the claim mode a relay of the old mode, which the others considered dead, changes
-// no row. Its leases and claims have no owner.
+// After a change of the claim mode, a relay that uses the old mode and was considered dead can change
+// no row. Its leases and claims are void.
 func claimModeChangeFences(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
@@ -225,9 +225,9 @@ func claimModeChangeFences(t testing.TB, table Table) {
 	wantIDs(t, "pending", ids(c.pending()), ids(rows))
 }
 
-// A relay by rows was suspended while the claim mode was changed to lanes. When the relay continues,
-// it can't claim, extend or free rows. It also can't move deferred rows back, since they would be
-// below the marks of other relays.
+// A relay that claims by rows was suspended while the claim mode was changed to lanes. When the relay
+// continues, it can't claim, extend or free rows. It also can't move deferred rows back, since they
+// would be below the marks of other relays.
 func claimModeChangeEndsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
 	written := write(t, table, plain(6)...)
@@ -341,8 +341,8 @@ func (w *worker) bury(name string, claim storage.Claim) {
 	w.do("fence a relay", func(ctx context.Context) error { return w.store.FenceRelay(ctx, name, claim) })
 }
 
-// FenceRelay ends the leases of a dead relay immediately, as if they had expired, and counts a
-// crash. Other relays keep their leases. If the relay is alive after all, it can't renew its leases.
+// FenceRelay ends the leases of a dead relay immediately, as if they had expired, and counts a crash.
+// Other relays keep their leases. If that relay is alive after all, it can't renew its leases.
 func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.beat(storage.ByLanes, long)
@@ -357,7 +357,7 @@ func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 	for _, g := range mine {
 		renewals = append(renewals, storage.Renewal{Lease: a.lease(g.Lane)})
 	}
-	if kept := a.renew(long, renewals...); len(kept) != 0 { // otherwise no other relay could get the lanes while this relay is alive
+	if kept := a.renew(long, renewals...); len(kept) != 0 { // if it could renew, no other relay would get the lanes while it is alive
 		t.Errorf("a fenced relay renewed %d leases before others had its lanes", len(kept))
 	}
 	taken := b.acquire(storage.Lanes, long)
@@ -375,8 +375,8 @@ func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 	c.renewAll(long)
 }
 
-// By rows FenceRelay ends the dead relay's claims and no others. The rows are free, with one more
-// crash.
+// When claiming by rows, FenceRelay ends the dead relay's claims and no others. The rows are free,
+// with one more crash.
 func fencingARelayEndsItsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	write(t, table, plain(3)...)

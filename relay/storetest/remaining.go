@@ -40,7 +40,7 @@ func remainingReturnsTheDueRows(t testing.TB, table Table) {
 	a.wantRemaining("by lanes", rows)
 }
 
-// By rows Remaining doesn't return claimed rows until their claim has expired.
+// When claiming by rows, Remaining doesn't return claimed rows until their claim has expired.
 func remainingLeavesOutClaimedRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)
@@ -59,7 +59,7 @@ func remainingLeavesOutClaimedRows(t testing.TB, table Table) {
 	}
 }
 
-// due returns the row as Remaining returns it.
+// due returns the row with only the fields that Remaining fills in.
 func due(row storage.Row, held bool) storage.Row {
 	m := &row.Message
 	return storage.Row{ID: row.ID, Lane: row.Lane, Sinks: row.Sinks, Deferred: held, Message: outbox.Message{ID: m.ID, Topic: m.Topic, Key: m.Key}}
@@ -82,8 +82,8 @@ func byPlace(a, b storage.Row) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Sinks, b.Sinks))
 }
 
-// wantRemaining requires these rows. It also requires that the limit, and a callback that returns
-// false, end a call.
+// wantRemaining requires that Remaining returns these rows. It also requires that a limit does not
+// reduce the number of rows below that limit, and that a callback that returns false ends the call.
 func (w *worker) wantRemaining(what string, want []storage.Row) {
 	w.Helper()
 	slices.SortFunc(want, byPlace)

@@ -41,8 +41,7 @@ func (w *worker) replayed(replay storage.Replay) (storage.Replay, []storage.RowI
 	return is, copies
 }
 
-// deliver writes messages, each in its own transaction, and settles them as done, the last one
-// first.
+// deliver writes messages, each in its own transaction. It settles them as done, the last one first.
 func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 	w.Helper()
 	var written []int64
@@ -58,8 +57,8 @@ func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 }
 
 // A replay copies delivered messages in the order of their ids. A copy is a new message with the
-// same message id and content. It isn't scheduled, and has no expiry if that time has passed.
-// Messages in other states and copies are not copied.
+// same message id and content. It isn't scheduled. It keeps the original's expiry, unless that time
+// has passed; then it has none. Messages in other states and copies are not copied.
 func replayCopiesInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.oneOfEach(table)
@@ -152,8 +151,8 @@ func replaySelects(t testing.TB, table Table) {
 }
 
 // A replay continues from its stored position. A caller with an older state of the replay can't
-// continue it, and no caller can start another replay with its name. After a stop only a caller with
-// the stopped state can continue.
+// continue it, and no caller can start another replay with its name. After a replay was stopped,
+// only a caller that has the stopped state can continue it.
 func replayContinues(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.deliver(table, keyed("k", 7)...)
@@ -236,8 +235,8 @@ func replayCountsPendingCopies(t testing.TB, table Table) {
 	}
 }
 
-// If a message was settled separately for its sinks, each part has a delivered row. The copy of a
-// part is for that part's sinks, or for the sink that the replay names.
+// If a message was settled separately for its sinks, it has several delivered rows. The copy of each
+// row is for the sinks of that row, or for the sink that the replay names.
 func replayObeysSinks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.row(write(t, table, outbox.Message{Topic: "t", Key: "k"})[0])
@@ -254,7 +253,7 @@ func replayObeysSinks(t testing.TB, table Table) {
 		{storage.Replay{Sink: "two"}, []string{"one,two"}},
 		{storage.Replay{Sink: "thre"}, nil},
 		{storage.Replay{Topic: "other"}, []string{""}},
-		{storage.Replay{Topic: "t", To: "four"}, []string{"four"}}, // one copy for both parts
+		{storage.Replay{Topic: "t", To: "four"}, []string{"four"}}, // one copy for both rows of the message
 		{storage.Replay{Topic: "other", To: "four"}, []string{"four"}},
 	} {
 		test.replay.Name = "r-" + strconv.Itoa(i)

@@ -139,8 +139,8 @@ func claimReturnsTheMessage(t testing.TB, table Table) {
 	}
 }
 
-// A claim ends with the row that reaches its limit of bytes, and has at least one row. The other rows
-// stay free and unchanged. The claim doesn't report whether more rows exist.
+// The row that reaches a claim's limit of bytes is the last one claimed, so a claim has at least one
+// row. The other rows stay free and unchanged. The claim doesn't report whether more rows exist.
 func claimObeysTheByteLimit(t testing.TB, table Table) {
 	const size, count = 20_000, 6
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
@@ -167,8 +167,8 @@ func claimObeysTheByteLimit(t testing.TB, table Table) {
 			wantIDs(t, "claimed by another relay", inOrder(rest), first[min(count, len(rows)):])
 		}
 	}
-	// Large rows follow small ones, since a store may adapt to sizes; the last one is larger than
-	// all limits.
+	// Large rows follow small ones, since a store may adapt to the sizes of rows. The last row is larger
+	// than all limits.
 	huge := outbox.Message{Topic: "t", Payload: make([]byte, 5*size)}
 	written := write(t, table, text, text, bytes, huge, text, huge, bytes)
 	for i, want := range [][]int64{written[:4], written[4:6], written[6:], nil} {

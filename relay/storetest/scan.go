@@ -39,7 +39,7 @@ func readAfterSettle(t testing.TB, table Table) {
 	}
 }
 
-// Scan calls keep once for each pending row, and returns all columns of the rows that it accepts.
+// Scan calls keep once for each pending row, and returns all columns of the rows that keep accepts.
 func scanCallsKeepOncePerRow(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	message := outbox.Message{Topic: "rare", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}}
@@ -89,9 +89,9 @@ func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate)
 	return rows
 }
 
-// A read and a scan that leave out a topic return all rows of other topics, even of similar names,
-// and rows of the topic that name sinks. A page that reaches the end of the table has the last
-// assigned id, even if the page leaves out that row.
+// A read and a scan that leave out a topic return all rows of other topics, even if their names are
+// similar. They also return the rows of the topic that name sinks. A page that reaches the end of the
+// table has the last assigned id, even if the page leaves out the row with that id.
 func exceptLeavesOutOnlyItsTopics(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	named := a.waitingAt(table, false, outbox.Message{Topic: "plain", Key: "k"})
@@ -104,7 +104,7 @@ func exceptLeavesOutOnlyItsTopics(t testing.TB, table Table) {
 		positions[i].Until = plain[2] + 100
 	}
 	request := storage.ReadRequest{Positions: positions, Limit: plenty, MaxBytes: plentyBytes, Except: []string{"absent", "plain"}}
-	others := func(rows []storage.Row) []int64 { // rows of the topic may be returned, too
+	others := func(rows []storage.Row) []int64 { // returned rows of the left-out topic are not counted, since they are allowed
 		return slices.DeleteFunc(ids(rows), func(id int64) bool { return slices.Contains(plain, id) })
 	}
 	var page storage.Page
@@ -128,7 +128,7 @@ func exceptLeavesOutOnlyItsTopics(t testing.TB, table Table) {
 		}
 	}
 	request.Positions = everything()
-	for range 2 { // for the second read a store may know that no row is new
+	for range 2 { // before the second read, a store may already know that no new row exists
 		a.do("read", func(ctx context.Context) (err error) {
 			page, err = a.store.Read(ctx, request)
 			return err

@@ -28,8 +28,8 @@ func (w *worker) journals() (journals []storage.Journal) {
 	return slices.DeleteFunc(journals, func(j storage.Journal) bool { return len(j.Suspects)+len(j.Batches) == 0 })
 }
 
-// All relays can read the sent batches of each lane's journal, and the lane's next holder gets them.
-// A release removes them.
+// All relays can read the sent batches in the journals of all lanes. The next holder of a lane
+// receives those of the lane. A release removes them.
 func sentBatchesAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	journaler := a.journaler()

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// states returns the states to which a relay by lanes settles rows.
+// states returns the states to which a relay that claims by lanes settles rows.
 func states() []storage.State {
 	return []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled}
 }
@@ -60,8 +60,8 @@ func parkedRowsCannotBeSettled(t testing.TB, table Table) {
 	a.wantState(storage.StateDone, rows[1].ID)
 }
 
-// A batch may have all states, and rows of both tables, in any order, and more rows than a
-// statement may have parameters.
+// A batch may have settlements to all states and of rows of both tables, in any order. It may have
+// more rows than a statement may have parameters.
 func settleMixedBatch(t testing.TB, table Table) {
 	const count = 1100
 	a := holder(t, table, "a")
@@ -94,7 +94,7 @@ func settleMixedBatch(t testing.TB, table Table) {
 	}
 }
 
-// Rows between settled rows of the same key stay pending.
+// If some rows of a key are settled, the rows between them stay pending.
 func settleSomeRowsOfAKey(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	fill(t, table, keyed("k", 60)...)
@@ -158,7 +158,8 @@ func settleConcurrently(t testing.TB, table Table) {
 }
 
 // A settlement that is cancelled while it waits returns immediately. Its result may be unknown,
-// because cancelling may drop the connection. But it writes all or nothing, and can be repeated.
+// because cancelling may drop the connection. But the settlement writes either all or nothing, and
+// can be repeated.
 func cancelledSettleWritesAllOrNothing(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(2)...)

@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// These checks are about messages of several sinks. One row names the sinks that still need the
-// message. The states for the other sinks are separate rows.
+// These checks are about messages that several sinks need. One row names the sinks that still need
+// the message. Separate rows have the states for the other sinks.
 
 // part returns a settlement of the row for some of its sinks.
 func (w *worker) part(state storage.State, row storage.Row, part, left string) storage.Settlement {
@@ -112,8 +112,8 @@ func settleForSome(t testing.TB, table Table) {
 	}
 }
 
-// If delivered rows aren't kept, no separate row is written for a delivery, but one is written for
-// each other state.
+// If delivered rows aren't kept, no separate row is written for a delivery. For any other state, a
+// separate row is still written.
 func settleForSomeWithoutDoneRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several"})
@@ -130,9 +130,9 @@ func settleForSomeWithoutDoneRows(t testing.TB, table Table) {
 	a.wantParts("without done rows", row.ID, "b error", "c pending")
 }
 
-// A settlement for some sinks changes the row only under the lane's lease, and only if the row has the
-// settlement's message id and sinks. By rows such a settlement is an error. If other settlements of
-// the batch are fenced or missing, it still changes its row.
+// A settlement for some sinks changes the row only under the lane's lease, and only if the row has
+// the settlement's message id and sinks. When claiming by rows, such a settlement is an error. If
+// other settlements of the batch are fenced or missing, this one still changes its row.
 func settleForSomeRequires(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
@@ -201,7 +201,7 @@ func partsAreSettledSeparately(t testing.TB, table Table) {
 }
 
 // A batch may settle some rows for some of their sinks and other rows as a whole. It may not settle
-// one row for some sinks and then again.
+// the same row once for some sinks and a second time.
 func settlePartsAndWholeRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
@@ -225,8 +225,8 @@ func settlePartsAndWholeRows(t testing.TB, table Table) {
 	}
 }
 
-// All calls that read rows return their sinks. A blocked key is returned once for each topic and
-// sinks.
+// All calls that read rows return their sinks. A blocked key is returned once for each combination of
+// topic and sinks.
 func readsReturnTheSinks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	first, second := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"}), a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})
@@ -329,8 +329,8 @@ func operatorsChangeOnePart(t testing.TB, table Table) {
 	}
 }
 
-// A page of a listing that reaches its limit of bytes ends with all rows of a message, because the
-// next page begins after that message.
+// If a page of a listing reaches its limit of bytes, it still has all rows of its last message,
+// because the next page begins after that message.
 func listPageHasAllParts(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Payload: []byte("some bytes")})
@@ -344,7 +344,7 @@ func listPageHasAllParts(t testing.TB, table Table) {
 	wantIDs(t, "a page of one byte", ids(got), []int64{row.ID, row.ID, row.ID})
 }
 
-// By rows Reclaim moves back only one of a message's rows at a time.
+// When claiming by rows, Reclaim moves back only one of a message's rows at a time.
 func reclaimMovesOnePart(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	row := a.waitingAt(table, false, outbox.Message{Topic: "several", Key: "k"})

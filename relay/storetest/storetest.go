@@ -1,11 +1,12 @@
-// Package storetest is the suite that every [storage.Store] must pass, with every database, dialect and driver.
+// Package storetest is the conformance suite that every [storage.Store] must pass, with every
+// database, dialect and driver.
 //
 // A store's test passes a [Harness]:
 //
 //	func TestStore(t *testing.T) { storetest.Run(t, storetest.Harness{Open: openTable}) }
 //
-// Each check is a function of a [Table], so the suite can also run on stores with deliberate mistakes. mutants_test.go
-// proves that it finds them.
+// Each check is a function that takes a [Table], so the suite can also run on stores with deliberate
+// mistakes. mutants_test.go proves that the suite finds these mistakes.
 package storetest
 
 import (
@@ -15,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Harness defines how the suite gets its tables.
+// Harness defines how the suite opens its tables, and what their database can do.
 type Harness struct {
 	// Open creates an empty table with the schema. The table belongs to one check and is removed
 	// when the check's test ends. Open is required. Checks run in parallel.
@@ -26,22 +27,24 @@ type Harness struct {
 	Within func(t *testing.T, check func(t testing.TB))
 
 	// OneWriter reports that the database allows one writing transaction at a time, so that ids are
-	// committed in order. Checks that keep several writing transactions open, or rows locked, are
-	// skipped then. Without OneWriter the tables must implement [RowLocker].
+	// committed in order. The suite then skips the checks that keep several writing transactions open,
+	// or rows locked. If OneWriter is false, the tables must implement [RowLocker].
 	OneWriter bool
 
-	// Waits reports that the database can't skip locked rows: a claim waits for the transaction
-	// that has locked a free row. The check of skipping is left out then.
+	// Waits reports that the database can't skip locked rows: a claim waits for the transaction that has
+	// locked a free row. The suite then omits the check that a claim skips locked rows.
 	Waits bool
 
-	// ByRows reports that the store claims by rows only. The checks by lanes are skipped then.
+	// ByRows reports that the store claims by rows only. The suite then skips the checks that claim by
+	// lanes.
 	ByRows bool
 }
 
-// Table is a table of messages with the access that producers, relays and operators have.
+// Table is a table of messages. It gives a check the access that producers, relays and operators
+// have.
 type Table interface {
-	// Store returns a new handle. Like a handle of another process, it shares only the table with
-	// the other handles.
+	// Store returns a new handle of the table. Like a handle in another process, it shares only the
+	// table with the other handles.
 	Store(t testing.TB) Store
 
 	// Begin starts a producer's transaction.
@@ -54,10 +57,10 @@ type Store interface {
 	storage.Operator
 }
 
-// Tx is a producer's transaction, on its own connection. Its methods are called by one goroutine,
-// which may not be the test's. So if the database fails, they call Errorf and not Fatalf.
+// Tx is a producer's transaction, on its own connection. One goroutine calls its methods, which may
+// not be the goroutine of the test. So if the database fails, they call Errorf and not Fatalf.
 type Tx interface {
-	// Insert writes a message and returns the id of its row; 0 after an error.
+	// Insert writes a message and returns the id of its row, or 0 after an error.
 	Insert(message outbox.Message) int64
 
 	// InsertAs writes a message with an id that was assigned before, as happens after the id
@@ -67,16 +70,16 @@ type Tx interface {
 	Rollback()
 }
 
-// Filler is implemented by a Tx that can insert many messages with few statements. Without it the
-// checks of many rows insert one by one, which takes most of their time.
+// Filler is implemented by a Tx that can insert many messages with few statements. Without it, the
+// checks that need many rows insert them one by one, which takes most of the checks' time.
 type Filler interface {
 	Fill(messages []outbox.Message)
 }
 
 // RowLocker is implemented by a Table that can lock a single row. A check uses it to stop a
-// settlement in its middle: the settlement has locked its lanes, and waits when it reaches the row.
-// In SQL that is a second connection with SELECT … FOR UPDATE, and a query of the server's waiting
-// sessions.
+// settlement in the middle: the settlement has locked its lanes, and waits when it reaches the row. A
+// table of a SQL database locks the row by SELECT … FOR UPDATE on a second connection, and queries
+// the server's waiting sessions.
 type RowLocker interface {
 	// LockRow locks a pending row against changes, but not against reads. The function waiting
 	// reports whether a session waits for the lock. The function unlock may be called more than

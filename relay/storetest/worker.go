@@ -16,16 +16,16 @@ const (
 	patience = 6 * time.Minute // the limit for waiting on asynchronous results
 	pause    = 3 * time.Millisecond
 
-	// slack is how much too early a timed event may be, because databases store times in milliseconds
-	// and some of them round.
+	// slack is the time by which an event may be too early, because databases store times in
+	// milliseconds, and some databases round them.
 	slack = 5 * time.Millisecond
 
-	plenty      = 10_000  // rows
-	plentyBytes = 1 << 30 // of payload
+	plenty      = 10_000  // a limit of rows that no result reaches
+	plentyBytes = 1 << 30 // a limit of payload bytes that no result reaches
 )
 
-// worker is a relay of a check. Only the test's goroutine may call its methods, because they end the
-// test when the store fails.
+// worker is a relay that a check controls. Only the test's goroutine may call its methods, because
+// they end the test when the store fails.
 type worker struct {
 	testing.TB
 	store  Store
@@ -56,7 +56,7 @@ func (w *worker) do(what string, call func(ctx context.Context) error) {
 	}
 }
 
-// again makes a call, and retries it while the database is busy.
+// again makes a call, retries it while the database is busy, and returns its error.
 func again(t testing.TB, call func(ctx context.Context) error) error {
 	for start := time.Now(); ; time.Sleep(pause) {
 		err := call(t.Context())

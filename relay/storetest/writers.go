@@ -10,7 +10,7 @@ import (
 )
 
 // Many writers commit or roll back concurrently, each after the reader has read other rows. The safe
-// id and LateAfter of each page must be true, and the last page has all committed rows.
+// id and LateAfter of each page must be correct, and the last page must have all committed rows.
 func manyWriters(t testing.TB, table Table) {
 	const writers, each = 6, 12
 	r := newReader(t, table, "reader")

@@ -1,10 +1,11 @@
 // Package tracing traces messages with OpenTelemetry, from the writer to the consumers.
 //
-// The writer stores its context with each message, as the W3C's traceparent and tracestate:
+// The writer stores the context of its span with each message, in the W3C headers traceparent and
+// tracestate:
 //
 //	outbox.Options{Headers: tracing.Headers}
 //
-// and the relay has a [Tracer]:
+// The relay uses a [Tracer]:
 //
 //	relay.Options{Tracer: tracing.New(otel.GetTracerProvider())}
 //
@@ -29,11 +30,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// w3c is the form of a context in the headers of a message.
+// w3c writes a span's context to the headers of a message, and reads it from them.
 var w3c propagation.TraceContext
 
 // Headers returns the context of the span in ctx as headers of a message, or no headers if ctx has no
-// span. It is for outbox.Options.Headers.
+// span. Set outbox.Options.Headers to it.
 func Headers(ctx context.Context) map[string]string {
 	headers := propagation.MapCarrier{}
 	w3c.Inject(ctx, headers)
@@ -49,7 +50,7 @@ func SpanContext(m sinks.Message) trace.SpanContext {
 // mostLinks is the maximum number of links of a span. SDKs have the same limit by default.
 const mostLinks = 128
 
-// Tracer makes the spans of a relay. Several relays may share it.
+// Tracer makes the spans of a relay. Several relays may share one Tracer.
 type Tracer struct{ tracer trace.Tracer }
 
 var _ relay.Tracer = (*Tracer)(nil)
@@ -80,10 +81,10 @@ func (t *Tracer) past(operation string, began time.Time, messages []sinks.Messag
 }
 
 // Send starts a span for the batch and, in the writers' traces, a span for each message whose headers
-// have a context. It writes the context of the message's span to these headers, and the context of
-// the batch's span to the headers of the other messages. The sink gets the context of the batch's span,
-// or of the message's span if the batch has one message. Send doesn't change the headers of a message
-// with a BatchRef, because the destination may have the planned batch already, and must recognize it.
+// have a context. It writes the context of the message's span to these headers, and the context of the
+// batch's span to the headers of the other messages. The sink gets the context of the batch's span, or
+// of the message's span if the batch has one message. Send doesn't change the headers of a message with
+// a BatchRef, because the destination may have received the batch already, and must recognize it.
 func (t *Tracer) Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome)) {
 	ctx, whole := t.tracer.Start(ctx, "send "+sink, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithLinks(links(batch)...), trace.WithAttributes(append(about("send", len(batch)), attribute.String("rowrelay.sink", sink))...))
@@ -125,7 +126,8 @@ func (t *Tracer) Send(ctx context.Context, sink string, batch []sinks.Message) (
 	}
 }
 
-// end records the outcome of a message in its span, and ends the span. An unsent message has not failed.
+// end records the outcome of a message in its span, and ends the span. An unsent message doesn't count
+// as failed.
 func end(span trace.Span, outcome sinks.Outcome) {
 	span.SetAttributes(attribute.String("rowrelay.result", outcome.Result.String()))
 	if outcome.Reason != sinks.ReasonNone {
@@ -144,7 +146,7 @@ func about(operation string, messages int) []attribute.KeyValue {
 	}
 }
 
-// links returns links to the spans of the messages' writers, each once.
+// links returns links to the spans of the messages' writers, without duplicates.
 func links(messages []sinks.Message) (all []trace.Link) {
 	known := map[trace.SpanID]bool{}
 	for _, m := range messages {
