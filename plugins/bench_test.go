@@ -55,8 +55,8 @@ func BenchmarkSend(b *testing.B) {
 
 // BenchmarkOverhead compares a built-in file sink with the same sink as a plug-in.
 // The two alternate, so that other work on the machine affects both. The reported
-// ratio is that of the median throughputs; 1 means that the plug-in costs nothing.
-// The reported µs are the core time per message, of both processes together.
+// ratio compares the median throughputs; 1 means that the plug-in costs nothing.
+// The reported µs are the core time per message of both processes together.
 //
 //	go test ./plugins -run '^$' -bench Overhead/ -benchtime 100x
 func BenchmarkOverhead(b *testing.B) {
@@ -113,7 +113,7 @@ func inTurns(b *testing.B, callers int, inside sinks.Sink, plugin *plugins.Sink)
 	b.ReportMetric(median(0)/median(1), "ratio")
 }
 
-// worked is the core time that this process and another one have used so far.
+// worked returns the core time that this process and another process have used so far.
 func worked(b *testing.B, pid int) time.Duration {
 	var mine syscall.Rusage
 	check(b, syscall.Getrusage(syscall.RUSAGE_SELF, &mine))

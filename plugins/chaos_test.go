@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-var long = flag.Bool("long", false, "let the scenes last as long as the promise is stated for")
+var long = flag.Bool("long", false, "let the scenes last as long as the promise states")
 
 // The plug-in is killed every second under load: no message is lost, each key stays in order, the other
 // sink continues, and nothing is left behind.
@@ -32,7 +32,7 @@ func TestKilledPluginLosesNothing(t *testing.T) {
 	}
 	d, other := newDestination(t), newDestination(t)
 	plugin, steady := toDestination(t, d, "prefix"), toDestination(t, other, "prefix")
-	check(t, plugin.Open(t.Context())) // makes what is made only once
+	check(t, plugin.Open(t.Context())) // opens the files that stay open, before they are counted
 	files := openFiles(t)
 	db := memstore.New()
 	r, stop := relaying(t, db, plugin, steady)
@@ -44,7 +44,7 @@ func TestKilledPluginLosesNothing(t *testing.T) {
 	scene.Go(func() { kills = killing(ctx, plugin, int(lasting/time.Second)/3, enough.Done) })
 	scene.Go(func() { written = writing(ctx, db, r.Wake, 1000, enough.Done) })
 	<-time.After(lasting)
-	enough.Wait() // a slow machine needs longer
+	enough.Wait() // on a slow machine this takes longer
 	cancel()
 	scene.Wait()
 	eventually(t, "everything arrives", func() bool { return d.distinct() == written && other.distinct() == written })
@@ -79,8 +79,8 @@ func relaying(t *testing.T, db *memstore.DB, plugin, steady *plugins.Sink) (r *r
 	}
 }
 
-// killing kills the plug-in every second until the context ends, and calls back when it has done so often
-// enough.
+// killing kills the plug-in every second until the context ends, and returns the number of kills. When the
+// number reaches enough, it calls done.
 func killing(ctx context.Context, plugin *plugins.Sink, enough int, done func()) (kills int) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -98,8 +98,8 @@ func killing(ctx context.Context, plugin *plugins.Sink, enough int, done func())
 	}
 }
 
-// writing writes messages for both sinks until the context ends, and returns how many it wrote for each. It
-// reports when there are enough. The payload is the message's number within the key.
+// writing writes messages for both sinks until the context ends, and returns how many it wrote for each sink.
+// When it has written enough, it calls done. The payload is the message's number within the key.
 func writing(ctx context.Context, db *memstore.DB, wake func(), enough int, done func()) (written int) {
 	const keys = 20
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// deliveryOf returns the delivery of a batch to a plug-in with a limit for the
-// bytes of a request.
+// deliveryOf returns the delivery of a batch to a plug-in that limits the size of a
+// request.
 func deliveryOf(t *testing.T, batch []sinks.Message, requestBytes int) *delivery {
 	t.Helper()
 	sink, err := New(Options{Path: "none"})
@@ -55,7 +55,7 @@ func TestBatchIsSplitIntoRequests(t *testing.T) {
 	batch[4].Payload = bytes.Repeat([]byte("x"), 3000)
 	batch[5].Headers = map[string]string{"a": "b", "\xff": "c"}
 	for _, i := range []int{3, 4, 5} {
-		batch[i].Key = "" // so that it blocks no other
+		batch[i].Key = "" // so that it blocks no other message
 	}
 	d := deliveryOf(t, batch, 2000)
 	requests, places := parts(t, d)
@@ -79,8 +79,8 @@ func TestBatchIsSplitIntoRequests(t *testing.T) {
 	}
 }
 
-// Outcomes belong to the messages that were sent, whatever their places in the
-// batch. Surplus outcomes are ignored; missing ones are unknown.
+// Outcomes belong to the messages that were sent, whatever positions these messages have
+// in the batch. Surplus outcomes are ignored. A missing outcome counts as unknown.
 func TestOutcomesBelongToTheirMessages(t *testing.T) {
 	t.Parallel()
 	outcomes := []sinks.Outcome{sinks.Ok("1"), sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "2"), sinks.Ok(""), sinks.Ok("4")}

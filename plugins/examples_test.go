@@ -41,8 +41,8 @@ func TestFilesink(t *testing.T) {
 	})
 }
 
-// The Python example is copied into an environment of its own with its
-// requirements.
+// The script builds the Python example and its requirements in a new virtual
+// environment.
 func TestPythonsink(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -68,7 +68,7 @@ func TestPythonsink(t *testing.T) {
 	})
 }
 
-// The example with a client library is a module of its own, with its own tests.
+// The example with a client library is a separate module with its own tests.
 func TestNatssink(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -15,8 +15,8 @@ import (
 	goplugin "github.com/hashicorp/go-plugin"
 )
 
-// home is the private directory of one process of a plug-in. It contains the socket and the copy
-// of a program with a checksum.
+// home is the private directory of one process of a plug-in. It contains the socket and, if a
+// checksum is configured, a copy of the program.
 type home struct {
 	path string
 	lock *os.File // held while the relay runs
@@ -26,12 +26,12 @@ const (
 	homePrefix = "rowrelay-plugin-"
 	lockName   = ".lock"
 
-	// longestSocket is the longest part of a socket's path after the directory: the home's name
+	// longestSocket is the maximum length of a socket's path after the directory: the home's name
 	// with up to ten digits, and "/plugin" with up to ten digits, as go-plugin names a socket.
 	longestSocket = len("/"+homePrefix+"4294967295") + len("/plugin4294967295")
 )
 
-// newHome makes a home and removes the homes that killed relays left behind.
+// newHome makes a home. On Linux, it also removes the homes that killed relays left behind.
 func newHome(directory string) (*home, error) {
 	if place := cmp.Or(directory, os.TempDir()); len(place)+longestSocket > socketPathLimit {
 		return nil, config("the path of the directory %s has %d bytes, but a plug-in's Unix socket allows at most %d: set directory to a shorter path",
@@ -50,7 +50,7 @@ func newHome(directory string) (*home, error) {
 }
 
 // variable returns the environment variable that gives the plug-in the directory for its socket.
-// Processes that the plug-in starts inherit it, which shows that they belong to this home.
+// Processes that the plug-in starts inherit the variable, which shows that they belong to this home.
 func (h *home) variable() string { return goplugin.EnvUnixSocketDir + "=" + h.path }
 
 func (h *home) remove() {
@@ -61,8 +61,8 @@ func (h *home) remove() {
 	_ = h.lock.Close()
 }
 
-// checkedCopy copies a program into the home and returns the path of the copy if it has the
-// checksum. A user who can write to the original can't change the copy.
+// checkedCopy copies a program into the home. If the copy has the wanted checksum, checkedCopy
+// returns its path. A user who can write to the original can't change the copy.
 func (h *home) checkedCopy(program, want string) (string, error) {
 	path := filepath.Join(h.path, filepath.Base(program))
 	// While the file is open for writing, no other program may be started: it would inherit the

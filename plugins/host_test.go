@@ -70,8 +70,8 @@ func TestPluginEndsWithAKilledRelay(t *testing.T) {
 	}
 }
 
-// A process that the plug-in has started in a session of its own may outlive a relay that is
-// killed. The next relay kills it.
+// A process that the plug-in has started in its own session may outlive a relay that is
+// killed. The next relay kills that process.
 func TestNextRelayEndsProcessesOfAKilledRelay(t *testing.T) {
 	t.Parallel()
 	shared := directory(t)

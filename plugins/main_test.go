@@ -55,7 +55,7 @@ func greet(line string) func() {
 	return func() { fmt.Println(line); linger() }
 }
 
-// linger waits to be killed, but not for ever if a test fails to do that.
+// linger waits to be killed. If a test fails to kill the process, linger ends after ten minutes.
 func linger() { time.Sleep(10 * time.Minute) }
 
 // options returns options that start one of the fakes.

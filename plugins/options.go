@@ -35,19 +35,20 @@ type Options struct {
 	// the process list.
 	Args []string
 
-	// Config are the settings of the plug-in's sink. Each plug-in defines its own.
+	// Config has the settings of the plug-in's sink. Each plug-in defines its own.
 	Config map[string]string
 
-	// Secrets are settings as in Config. They are passed over the private
-	// socket and removed from everything the plug-in logs or reports.
+	// Secrets are settings as in Config. The relay removes values of at least 4
+	// bytes from everything the plug-in logs or reports.
 	Secrets map[string]settings.Secret
 
-	// Env is the plug-in's environment. It gets no other variables, except the variables of the protocol.
+	// Env is the plug-in's environment. The plug-in gets no other variables, except
+	// the protocol's variables and, with Memory, GOMEMLIMIT.
 	Env map[string]settings.Secret
 
 	// SHA256 is the checksum that the program must have, in hexadecimal digits. The
-	// relay runs a private copy of the program that it checked. Empty allows any
-	// program.
+	// relay runs a private copy of the program, whose checksum it has checked. Empty
+	// allows any program.
 	SHA256 string
 
 	// Directory is where the relay makes a private directory for the plug-in's
@@ -68,19 +69,19 @@ type Options struct {
 	// Defaults to 10 s.
 	StartTimeout time.Duration
 
-	// HealthInterval is the time between health checks, and HealthTimeout the time
-	// after which a plug-in that doesn't answer one is killed. Default to 5 s and
-	// 10 s.
+	// HealthInterval is the time between health checks. HealthTimeout is the time
+	// after which a plug-in that doesn't answer a health check is killed. They default
+	// to 5 s and 10 s.
 	HealthInterval, HealthTimeout time.Duration
 
 	// MaxCrashes is how many times the plug-in may exit in succession without
-	// having delivered anything or run for a minute. It is then not restarted for
-	// CrashPause. Default to 5 and 5 minutes.
+	// having delivered anything or run for a minute. The plug-in is then not restarted
+	// for CrashPause. They default to 5 and 5 minutes.
 	MaxCrashes int
 	CrashPause time.Duration
 
-	// Logger receives what the plug-in logs and prints, and a message when it
-	// starts and ends. Defaults to slog.Default().
+	// Logger receives what the plug-in logs and prints, a line when the plug-in
+	// starts, and a line when it ends. Defaults to slog.Default().
 	Logger *slog.Logger
 }
 
@@ -144,7 +145,7 @@ func (o Options) settings() map[string]string {
 	return settings
 }
 
-// redactor returns a redactor for the secrets. It leaves out very short ones:
+// redactor returns a redactor for the secrets. It leaves out very short secrets:
 // hiding each "1" would protect nothing and make other texts unreadable.
 func (o Options) redactor() settings.Redactor {
 	const shortest = 4
@@ -160,8 +161,8 @@ func (o Options) redactor() settings.Redactor {
 }
 
 // Kind describes the sink for a registry: the kind "plugin", and URLs such as
-// "plugin:./path/to/program?sha256=…&arg=…&config.NAME=…". Plug-ins log to the
-// logger, or to slog.Default() if it is nil.
+// "plugin:./path/to/program?sha256=…&arg=…&config.NAME=…". What plug-ins
+// log goes to the logger, or to slog.Default() if the logger is nil.
 func Kind(logger *slog.Logger) sinks.Kind {
 	return sinks.Kind{
 		Name:    "plugin",
@@ -174,15 +175,15 @@ func Kind(logger *slog.Logger) sinks.Kind {
 			{Name: "args", Type: settings.TypeList, Help: "The program's arguments. Other users of the machine can see them in the process list."},
 			{Name: "config", Type: settings.TypeMap, Help: "Settings of the plug-in's sink, by name; lists and maps as JSON. `rowrelay plugin describe` lists a plug-in's settings."},
 			{Name: "secrets", Type: settings.TypeSecretMap, Help: "Settings as in `config`. Values of at least 4 characters are removed from everything the plug-in logs or reports."},
-			{Name: "env", Type: settings.TypeSecretMap, Check: settings.Check(checkEnv), Help: "The plug-in's environment. It gets no variables of the relay's own environment."},
-			{Name: "sha256", Type: settings.TypeString, Check: settings.Check(checkSHA256), Help: "The SHA-256 checksum that the program must have, in hexadecimal digits. The relay runs a private copy of the program that it checked."},
+			{Name: "env", Type: settings.TypeSecretMap, Check: settings.Check(checkEnv), Help: "The plug-in's environment. The plug-in gets no variables of the relay's own environment."},
+			{Name: "sha256", Type: settings.TypeString, Check: settings.Check(checkSHA256), Help: "The SHA-256 checksum that the program must have, in hexadecimal digits. The relay runs a private copy of the program, whose checksum it has checked."},
 			{Name: "memory", Type: settings.TypeSize, Min: "0", Help: "The maximum memory in use by all processes of the plug-in. A plug-in that exceeds it is killed. 0 is no limit. Linux only."},
 			{Name: "tls", Type: settings.TypeBool, Default: "true", Help: "Whether relay and plug-in authenticate each other and encrypt the connection with certificates made for one run (AutoMTLS). The socket is in a private directory in any case."},
 			{Name: "directory", Type: settings.TypeString, Help: "Where the relay makes a private directory for the socket and for the copy of a checked program. By default the system's temporary directory. Programs must be allowed to run there."},
 			{Name: "start_timeout", Type: settings.TypeDuration, Default: DefaultStartTimeout.String(), Min: "100ms", Max: "10m", Help: "The time limit from starting the plug-in to its first answer."},
 			{Name: "health_interval", Type: settings.TypeDuration, Default: DefaultHealthInterval.String(), Min: "100ms", Max: "10m", Help: "The time between health checks."},
 			{Name: "health_timeout", Type: settings.TypeDuration, Default: DefaultHealthTimeout.String(), Min: "100ms", Max: "10m", Help: "The time after which a plug-in that doesn't answer a health check is killed and restarted."},
-			{Name: "max_crashes", Type: settings.TypeInt, Default: fmt.Sprint(DefaultMaxCrashes), Min: "1", Max: "1000", Help: "After this many exits in succession without having delivered anything or run for a minute, the plug-in is not restarted for `crash_pause`."},
+			{Name: "max_crashes", Type: settings.TypeInt, Default: fmt.Sprint(DefaultMaxCrashes), Min: "1", Max: "1000", Help: "How many times in succession the plug-in may exit without having delivered anything or run for a minute. It is then not restarted for `crash_pause`."},
 			{Name: "crash_pause", Type: settings.TypeDuration, Default: DefaultCrashPause.String(), Min: "100ms", Max: "24h", Help: "How long a plug-in that crashed `max_crashes` times is not restarted."},
 		},
 	}
@@ -198,7 +199,7 @@ func optionsFrom(s settings.Values, logger *slog.Logger) Options {
 	}
 }
 
-// fromURL makes settings of a URL: the path becomes the setting path. In the query,
+// fromURL converts a URL to settings: the path becomes the setting path. In the query,
 // arg may be repeated, and config.NAME, secrets.NAME and env.NAME set single
 // values.
 func fromURL(u *url.URL) (map[string]any, error) {
@@ -225,7 +226,7 @@ func add(settings map[string]any, name string, values []string) error {
 	case name == "arg":
 		settings["args"] = values
 	case settings[name] != nil || len(values) > 1:
-		return fmt.Errorf("the setting %s is there twice", name)
+		return fmt.Errorf("the setting %s is given twice", name)
 	case grouped:
 		texts, _ := settings[group].(map[string]string)
 		if texts == nil {

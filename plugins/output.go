@@ -26,7 +26,7 @@ type output struct {
 	panics bool     // the last kept line begins a panic; the lines after it are only a stack trace
 
 	window   time.Time // start of the current logWindow
-	logged   int       // lines logged in it
+	logged   int       // lines logged in this window
 	unlogged int       // lines over the limit that were not reported yet
 }
 
@@ -104,7 +104,7 @@ func (o *output) admits() bool {
 	return true
 }
 
-// nextWindow starts another window if the current one has ended.
+// nextWindow starts another window if the current one has ended, and reports whether it did.
 func (o *output) nextWindow(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,7 +169,7 @@ func (o *output) Write(text []byte) (int, error) {
 func lines(from io.Reader) func(yield func(string) bool) {
 	reader := bufio.NewReaderSize(from, maxLine)
 	return func(yield func(string) bool) {
-		rest := false // true after the beginning of a longer line was yielded
+		rest := false // true after the beginning of a line over maxLine was yielded
 		for {
 			line, err := reader.ReadSlice('\n')
 			if !rest && len(line) > 0 && !yield(strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")) {
@@ -206,7 +206,7 @@ func levelOf(name any) slog.Level {
 	return level
 }
 
-// attributesOf returns the attributes of a log line, sorted, without its time.
+// attributesOf returns the members of a log line, sorted, except message, level, time and caller.
 func attributesOf(members map[string]any) (attributes []slog.Attr) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		switch strings.TrimPrefix(name, "@") {

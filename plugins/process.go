@@ -38,11 +38,11 @@ type process struct {
 	watching   sync.WaitGroup
 
 	mu     sync.Mutex
-	killed error // why the relay killed it
+	killed error // why the relay killed the process
 }
 
-// start starts the plug-in and waits until it answers. If that fails, start ends what
-// it started.
+// start starts the plug-in and waits until it answers. If that fails, start ends the
+// process and removes its files.
 func start(ctx context.Context, options Options) (*process, error) {
 	p := &process{options: options, started: time.Now()}
 	p.output = &output{logger: options.Logger.With("plugin", options.name()), redact: options.redactor()}
@@ -63,7 +63,7 @@ func start(ctx context.Context, options Options) (*process, error) {
 	return p, nil
 }
 
-// startError is the error of a plug-in that couldn't be started.
+// startError is the error of a failed start of a plug-in.
 type startError struct {
 	error
 	ran bool // a process was running
@@ -71,7 +71,7 @@ type startError struct {
 
 func (e *startError) Unwrap() error { return e.error }
 
-// errSilent is the cause of the context's end when a plug-in takes too long to start.
+// errSilent is the cause of a context that ended because a plug-in took too long to start.
 var errSilent = errors.New("it did not answer in time")
 
 // prepare makes the private directory and finds the program.
@@ -106,7 +106,7 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		TLSConfig:        self.config,
 		SkipHostEnv:      true,
-		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than connect's limit, whose error is clearer
+		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than the limit of connect, which returns a clearer error
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,
@@ -126,9 +126,10 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 	}
 }
 
-// complete sets the program and its environment: go-plugin's variables and the options' variables. The socket is placed directly in the home. In the folder that go-plugin
-// would make there, its path would be 21 bytes longer, too long for the temporary
-// directories of many systems.
+// complete sets the program and its environment, which has go-plugin's variables and
+// the variables of the options. The socket is placed directly in the home. In the folder
+// that go-plugin would make there, the socket's path would be 21 bytes longer, which is
+// too long with the temporary directories of many systems.
 func (p *process) complete(command *exec.Cmd, program string, self *identity) {
 	command.Path, command.Args = program, append([]string{p.options.Path}, p.options.Args...)
 	command.Env = slices.DeleteFunc(command.Env, func(variable string) bool {
@@ -199,7 +200,7 @@ func (p *process) watch() {
 const memoryInterval = 200 * time.Millisecond
 
 // every runs a check periodically until the process has exited. If the check fails,
-// the process is killed.
+// every kills the process.
 func (p *process) every(ctx context.Context, interval time.Duration, check func() error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -245,7 +246,7 @@ func (p *process) checkHealth() error {
 	}
 }
 
-// kill kills the process and its children, and keeps the first cause.
+// kill kills the process and its children, and stores the first cause.
 func (p *process) kill(cause error) {
 	p.mu.Lock()
 	if p.killed == nil {
@@ -280,8 +281,8 @@ func (p *process) exitError() error {
 	return fmt.Errorf("the plug-in %s exited (%s)%s", p.options.name(), p.runner.state, p.output.words())
 }
 
-// end ends the process and removes its files. If politely, it first asks the process
-// to exit. It takes at most a few seconds, whatever the process does.
+// end ends the process and removes its files. If politely is true, end first asks the
+// process to exit. It returns within a few seconds, whatever the process does.
 func (p *process) end(politely bool) {
 	if !politely {
 		p.kill(nil)
@@ -293,7 +294,7 @@ func (p *process) end(politely bool) {
 	p.home.remove()
 }
 
-// politeness is how long a process may take to exit after it was asked to.
+// politeness is how long a process may take to exit after the relay has asked it to.
 const politeness = 2 * time.Second
 
 // hangUp lets go-plugin end the process and kills it if that takes too long.
@@ -310,7 +311,7 @@ func (p *process) hangUp() {
 	}
 }
 
-// explain converts the error of a failed start to one that helps an operator.
+// explain converts the error of a failed start to an error that helps an operator.
 func (p *process) explain(err error) error {
 	var known *sinks.OpenError
 	switch {

@@ -19,13 +19,13 @@ const canLimitMemory = true
 // NUL).
 const socketPathLimit = 107
 
-// isolate gives the plug-in a process group of its own, so that the whole group can be killed,
-// and has the kernel kill the plug-in when the thread that started it ends.
+// isolate gives the plug-in its own process group, so that the whole group can be killed. It also
+// makes the kernel kill the plug-in when the thread that started the plug-in ends.
 func isolate(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// killGroup kills the plug-in and the processes that it started.
+// killGroup kills the plug-in and all other processes of its group.
 func killGroup(pid int) { _ = syscall.Kill(-pid, syscall.SIGKILL) }
 
 // sacrifice makes the kernel kill the plug-in rather than the relay when memory runs out. It
@@ -91,8 +91,8 @@ func sweep(directory string) {
 	}
 }
 
-// killInhabitants kills the processes whose environment names this home. The environment of
-// other users' processes can't be read.
+// killInhabitants kills the processes whose environment names this home, except processes of
+// other users, whose environment can't be read.
 func killInhabitants(of *home) {
 	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range environments {
@@ -104,8 +104,8 @@ func killInhabitants(of *home) {
 	}
 }
 
-// ours reports whether a home belongs to this user and is older than a minute, so that it
-// isn't just being made.
+// ours reports whether a home belongs to this user and is older than a minute. Another relay may
+// still be making a younger home.
 func ours(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || time.Since(info.ModTime()) < time.Minute {

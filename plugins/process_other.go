@@ -13,8 +13,8 @@ const canLimitMemory = false
 // the BSDs, which is the lowest.
 const socketPathLimit = 103
 
-// isolate does nothing: the plug-in notices the end of the relay by the end of its standard
-// input.
+// isolate does nothing: when the relay ends, the plug-in's standard input ends, and then the
+// plug-in exits.
 func isolate(*exec.Cmd) {}
 
 func killGroup(pid int) {

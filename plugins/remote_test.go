@@ -77,7 +77,7 @@ func (a atomic) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome
 	outcomes := sinks.All(len(batch), o)
 	if o.Result == sinks.Reject {
 		outcomes = sinks.All(len(batch), sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, ""))
-		outcomes[0] = o // where the suite expects it
+		outcomes[0] = o // the suite expects the rejection first
 	}
 	return outcomes
 }
@@ -112,7 +112,7 @@ func (r *remote) post(ctx context.Context, batch []sinks.Message) sinks.Outcome 
 }
 
 // letter is a message on its way to the test. gob decodes an empty payload as nil,
-// so Empty marks one.
+// so Empty marks an empty payload.
 type letter struct {
 	Message sinks.Message
 	Empty   bool

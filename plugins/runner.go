@@ -21,7 +21,7 @@ type runner struct {
 	command *exec.Cmd // set before Start
 	output  *output
 
-	stdin           *os.File // when it ends, the plug-in knows that the relay is gone
+	stdin           *os.File // its end shows the plug-in that the relay is gone
 	stdout, stderr  *os.File // the relay's ends of the pipes
 	handshakeReader *io.PipeReader
 	handshakeWriter *io.PipeWriter
@@ -30,7 +30,7 @@ type runner struct {
 	pid    int  // 0 before the start
 	killed bool // may be set before the start
 
-	state  *os.ProcessState // set when exited is closed
+	state  *os.ProcessState // set before exited is closed
 	exited chan struct{}
 	reads  sync.WaitGroup
 }
@@ -59,8 +59,8 @@ func (r *runner) Start(context.Context) error {
 	return nil
 }
 
-// live starts the process and waits for its end, on a locked thread: the kernel
-// kills the process when the thread that started it ends.
+// live starts the process and waits for its end. It locks its thread, because the
+// kernel kills the process when the thread that started the process ends.
 func (r *runner) live(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -94,8 +94,8 @@ func (r *runner) begin() error {
 // Only a process that has left the group can hold the pipes open for longer.
 const drainGrace = 2 * time.Second
 
-// ended cleans up after the process. Its children may still run. The group's number
-// can't be reused while one of them does.
+// ended cleans up after the process has exited. It kills the children that still run:
+// the number of their group can't be reused while one of them runs.
 func (r *runner) ended() {
 	killGroup(r.pid)
 	deadline := time.Now().Add(drainGrace)
@@ -162,8 +162,8 @@ func (r *runner) number() int {
 	return r.pid
 }
 
-// Stdout returns a reader of the first line that the process prints, which
-// go-plugin parses.
+// Stdout returns a reader of the first line that the process prints, the handshake,
+// which go-plugin parses.
 func (r *runner) Stdout() io.ReadCloser { return r.handshakeReader }
 
 // Stderr returns an empty reader: the relay itself reads the standard error.

@@ -54,7 +54,7 @@ func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
 	case "crash":
 		go panic("where nobody recovers")
 		<-ctx.Done()
-	case "stop": // as a debugger does
+	case "stop": // like a debugger
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		<-ctx.Done() // other threads may run a little longer
 	case "eat":
@@ -79,8 +79,8 @@ func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
 	return sinks.Ok(order)
 }
 
-// fork starts a program that the plug-in doesn't end, in a session of its own or
-// not, with the plug-in's standard files.
+// fork starts a program that the plug-in doesn't end. The program has the plug-in's
+// standard files and, if how is "away", its own session.
 func fork(how string) sinks.Outcome {
 	sleep := exec.Command("sleep", "1000")
 	sleep.Stdout, sleep.Stderr = os.Stdout, os.Stderr

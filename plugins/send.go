@@ -31,8 +31,8 @@ type delivery struct {
 	down    bool            // the destination is unavailable
 }
 
-// Send passes a batch to the plug-in, in parts that respect the plug-in's limits.
-// It sends the parts one after the other to keep the order.
+// Send passes a batch to the plug-in, in parts that respect the plug-in's limits. To
+// keep the order, it sends a part only after the answer to the previous one.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	s.mu.Lock()
 	d := &delivery{sink: s, process: s.process, limits: s.promise, batch: batch, outcomes: make([]sinks.Outcome, len(batch))}
@@ -51,13 +51,13 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return d.outcomes
 }
 
-// part is the messages of one request to the plug-in.
+// part has the messages of one request to the plug-in.
 type part struct {
 	messages []int // indexes in the batch
 	wire     []*pluginv1.Message
-	size     int             // of the encoded messages
+	size     int             // total size of the encoded messages, in bytes
 	keys     map[string]bool // set only if the plug-in promises no order
-	payload  int             // bytes
+	payload  int             // total size of the payloads, in bytes
 }
 
 func (p part) ids(batch []sinks.Message) (ids []string) {
@@ -71,9 +71,9 @@ func (p part) ids(batch []sinks.Message) (ids []string) {
 // messages.
 const perRequest = 64
 
-// next returns the next part of the batch: the following messages up to one that
-// exceeds a limit or has to wait for an earlier one. Messages that can't be sent
-// get their outcome here.
+// next returns the next part of the batch. A part ends before a message that would
+// exceed a limit or must wait for an earlier message. Messages that can't be sent get
+// their outcome here.
 func (d *delivery) next(ctx context.Context) (p part) {
 	limits, most := d.limits, d.limits.requestBytes-perRequest
 	for ; d.at < len(d.batch); d.at++ {
@@ -115,8 +115,8 @@ func (d *delivery) next(ctx context.Context) (p part) {
 	return p
 }
 
-// held returns the outcome of the next message if it can't be sent now, whatever its
-// content, or else nil.
+// held returns nil if the next message can be sent now. Otherwise it returns the
+// message's outcome. It doesn't check the content of the message.
 func (d *delivery) held(ctx context.Context) *sinks.Outcome {
 	key := d.batch[d.at].Key
 	switch {
@@ -164,7 +164,7 @@ func (d *delivery) answered(part part, outcomes []*pluginv1.Outcome) {
 	})
 }
 
-// failed returns the outcome of the messages of a part whose request failed.
+// failed returns the outcome of the messages in a part if its request failed with err.
 func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outcome {
 	switch {
 	case d.process.hasEnded(err):
@@ -183,7 +183,7 @@ func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outco
 // note records the outcomes of a part, in order. After a message that was not
 // delivered, later messages of its key are blocked unless they were delivered. If
 // the sink promises all or nothing, a failure applies to all messages of the part,
-// but only the first is charged.
+// but only the first of them can be charged.
 func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 	failed := false
 	for i, index := range p.messages {
@@ -217,8 +217,8 @@ func (d *delivery) set(index int, o sinks.Outcome) {
 	}
 }
 
-// answerGrace is how long a plug-in may take to return the outcomes it already has
-// after its time is up. Known outcomes save messages an attempt.
+// answerGrace is how long a plug-in whose time is up may take to return the outcomes
+// that it already has. A message without an outcome could be charged an attempt.
 const answerGrace = 250 * time.Millisecond
 
 // send calls the plug-in's Send. When the context ends, it sends Cancel, waits
@@ -238,8 +238,8 @@ func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*plu
 	return p.sink.Send(calling, request)
 }
 
-// hasEnded reports, after a failed call, whether the process has exited. The
-// connection may break slightly before the exit is known.
+// hasEnded reports whether the process has exited, after a call failed with err. It
+// may wait, because the connection may break slightly before the exit is known.
 func (p *process) hasEnded(err error) bool {
 	if status.Code(err) != codes.Unavailable {
 		return !p.alive()
@@ -247,8 +247,8 @@ func (p *process) hasEnded(err error) bool {
 	return p.endsSoon()
 }
 
-// endsSoon waits a short time for the process to exit, after other signs of its
-// end.
+// endsSoon reports whether the process exits within a short time. Callers use it after
+// other signs that the process is ending.
 func (p *process) endsSoon() bool {
 	timer := time.NewTimer(drainGrace + time.Second)
 	defer timer.Stop()
@@ -261,8 +261,8 @@ func (p *process) endsSoon() bool {
 }
 
 // suspects are the messages that a plug-in was handling when it died: one of them
-// may have killed it. Each is sent alone until the plug-in has answered for it, so
-// that only the message that kills the plug-in is charged again.
+// may have killed it. Each of these messages is sent alone until the plug-in has
+// answered for it, so that only a message that kills the plug-in is charged again.
 type suspects struct {
 	count atomic.Int64 // read without the lock, because it is usually 0
 	mu    sync.Mutex

@@ -18,9 +18,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Serve runs a plug-in with a sink that has no settings: it answers the relay that
-// started the process, and returns when the relay ends the plug-in. Call it at the end
-// of main.
+// Serve runs a plug-in whose sink has no settings. It answers the calls of the relay
+// that started the process, and returns when the relay ends the plug-in. Call it at the
+// end of main.
 //
 // Until Serve is called, print nothing to the standard output, because the protocol
 // uses it. Afterwards the relay logs what the process prints and what it logs with
@@ -37,9 +37,9 @@ func Serve(sink sinks.Sink) {
 	})
 }
 
-// ServeKind is [Serve] for a sink with settings. The kind describes the settings, and
-// its New makes the sink from the values that the operator has set under "config" and
-// "secrets". Schemes and FromURL are not needed.
+// ServeKind is like [Serve], for a sink with settings. The kind describes the settings,
+// and its New makes the sink from the values that the operator has set under "config"
+// and "secrets". The kind needs no Schemes and no FromURL.
 func ServeKind(kind sinks.Kind) {
 	if os.Getenv(cookie.MagicCookieKey) != cookie.MagicCookieValue {
 		fmt.Fprintf(os.Stderr, "This is a plug-in of rowrelay: only a relay can start it, for example\n\n    rowrelay plugin check %s\n", os.Args[0])
@@ -57,11 +57,11 @@ func ServeKind(kind sinks.Kind) {
 	serve(kind)
 }
 
-// slack is how many bytes of garbage a plug-in collects in addition to Go's default,
-// but at most an eighth of its memory limit. A plug-in's heap is small, and each batch
-// allocates a large part of it again, which would cause frequent collections. The slice
-// of this size is never written, so it takes no physical memory. GOGC and GOMEMLIMIT
-// keep their effect.
+// slack is how many bytes of garbage a plug-in may accumulate beyond Go's default, but
+// at most an eighth of the memory limit. Without slack, collections would be
+// frequent, because a batch needs much memory compared with a plug-in's small heap. The
+// slice of this size is never written, so it takes no physical memory. GOGC and
+// GOMEMLIMIT keep their effect.
 const slack = 32 << 20
 
 func serve(kind sinks.Kind) {
@@ -82,7 +82,7 @@ func serve(kind sinks.Kind) {
 }
 
 // exitWithTheRelay exits the process when the standard input ends. The kernel closes
-// the relay's end also when the relay is killed.
+// the relay's end of the pipe even when the relay is killed.
 func exitWithTheRelay(stdin io.Reader) {
 	_, err := io.Copy(io.Discard, stdin)
 	if err == nil {

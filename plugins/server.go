@@ -63,7 +63,7 @@ func (s *server) Open(ctx context.Context, request *pluginv1.OpenRequest) (*plug
 	return promise(sink), nil
 }
 
-// made returns the sink, and makes it on the first call.
+// made returns the sink. The first call makes it.
 func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	if sink := s.current(); sink != nil {
 		return sink, nil
@@ -72,7 +72,7 @@ func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	for name, text := range texts {
 		raw[name] = text
 		switch field, _ := s.kind.Field(name); field.Type {
-		case settings.TypeList, settings.TypeMap, settings.TypeSecretMap: // their texts are JSON
+		case settings.TypeList, settings.TypeMap, settings.TypeSecretMap: // the values of these types are JSON
 			var value any
 			if json.Unmarshal([]byte(text), &value) == nil {
 				raw[name] = value
@@ -179,8 +179,8 @@ func (s *server) Send(ctx context.Context, request *pluginv1.SendRequest) (*plug
 	return response, nil
 }
 
-// hand passes a batch to the sink. After a panic, the outcome of all its messages
-// is unknown.
+// hand passes a batch to the sink. If the sink panics, the outcome of every message of
+// the batch is unknown.
 func (s *server) hand(ctx context.Context, batch []sinks.Message) (outcomes []sinks.Outcome) {
 	sink := s.current()
 	if sink == nil {
@@ -203,8 +203,8 @@ func (s *server) Cancel(_ context.Context, request *pluginv1.CancelRequest) (*pl
 	return &pluginv1.CancelResponse{}, nil
 }
 
-// limited returns a context with the relay's time limit. The limit counts from now,
-// because a request may have waited on its way.
+// limited returns a context with the relay's time limit. The limit counts from now, not
+// from the time at which the relay sent the request.
 func limited(ctx context.Context, ms int64) (context.Context, context.CancelFunc) {
 	if ms <= 0 {
 		return context.WithCancel(ctx)

@@ -1,11 +1,11 @@
-// Package plugins runs sinks as plug-ins, in processes of their own.
+// Package plugins runs sinks as plug-ins, each in its own process.
 //
 // The author of a plug-in writes a main function that calls [Serve] with a sink, or [ServeKind] with a kind
-// that has settings. README.md explains how, also for other languages. The relay runs the plug-in through
-// the sink that [New] returns; configurations and URLs use it by its [Kind].
+// that has settings. README.md explains this and how to use other languages. The relay runs the plug-in
+// through the sink that [New] returns; [Kind] makes that sink for configuration files and URLs.
 //
-// The relay starts the plug-in and ends it. A failing plug-in affects no other sink: one that dies is
-// restarted, and one that doesn't answer is killed and restarted.
+// The relay starts and ends the plug-in. A failing plug-in affects no other sink: a plug-in that dies is
+// restarted, and a plug-in that doesn't answer is killed and restarted.
 package plugins
 
 import (
@@ -31,9 +31,9 @@ import (
 // Sink is a sink that passes its messages to a plug-in.
 //
 // Open starts the plug-in if it isn't running and opens the plug-in's sink. If the plug-in dies, the sink
-// is unavailable until it is opened again. Messages that the plug-in had not answered for are retried, and
-// charged an attempt, because their outcome is unknown. They are then sent one at a time, so that a message
-// that kills the plug-in is the only one that is charged again.
+// is unavailable until it is opened again. Messages that the plug-in had not answered for are retried and
+// may be charged an attempt, because their outcome is unknown. These messages are then sent one at a time, so
+// that only a message that kills the plug-in is charged again.
 //
 // The sink keeps the order within a key as [sinks.OrderPrefix] requires, even if the plug-in's sink
 // promises no order, and it keeps the limits that the plug-in reports. Its methods may be called
@@ -44,7 +44,7 @@ type Sink struct {
 
 	mu       sync.Mutex
 	process  *process   // the current process, or one that died and was not cleaned up yet; otherwise nil
-	promise  sinkLimits // limits of the plug-in's sink
+	promise  sinkLimits // what the plug-in's sink promised when it was opened
 	crashes  crashes
 	suspects suspects
 	lastSend atomic.Uint64
@@ -62,7 +62,7 @@ func New(options Options) (*Sink, error) {
 }
 
 // Destination returns the plug-in's program and a checksum of its settings, because only the plug-in knows
-// where these lead.
+// the destination that the settings describe.
 func (s *Sink) Destination() string {
 	return fmt.Sprintf("plug-in %s, settings %08x", s.options.Path, crc32.ChecksumIEEE(fmt.Append(nil, s.options.Config)))
 }
@@ -108,8 +108,8 @@ func (p *process) open(ctx context.Context) (sinkLimits, error) {
 type sinkLimits struct {
 	order        sinks.Order
 	messages     int
-	bytes        int // of the payloads in a Send
-	requestBytes int // of an encoded request; never zero
+	bytes        int // total size of the payloads in a Send
+	requestBytes int // size of an encoded request; never zero
 	slots        chan struct{}
 }
 
@@ -161,7 +161,7 @@ func (s *Sink) running(ctx context.Context) (*process, error) {
 	}
 	p, err := start(ctx, s.options)
 	if err != nil {
-		// It counts as a crash only if a program ran and the caller did not give up.
+		// The failure counts as a crash only if a process ran and the caller did not give up.
 		if failed := (*startError)(nil); ctx.Err() == nil && errors.As(err, &failed) && failed.ran {
 			s.crashes.count(time.Now(), err)
 		}
@@ -187,13 +187,13 @@ func (s *Sink) reap(p *process) {
 // nothing.
 const longLife = time.Minute
 
-// crashes limits how often a plug-in is restarted that never delivers anything. Only Open uses it.
+// crashes limits how often a plug-in that delivers nothing is restarted. Only Open and Describe use it.
 type crashes struct {
 	most  int
 	pause time.Duration
 
 	consecutive int
-	until       time.Time // no restart before
+	until       time.Time // no restart before this time
 	last        error
 }
 
@@ -206,7 +206,7 @@ func (c *crashes) count(now time.Time, cause error) {
 	}
 }
 
-// forget resets the count after the plug-in was useful.
+// forget resets the count, because the plug-in delivered something or ran for longLife.
 func (c *crashes) forget() { c.consecutive, c.until, c.last = 0, time.Time{}, nil }
 
 // allow returns an error if the plug-in must not be started yet. After each pause the plug-in gets one try;
@@ -328,8 +328,8 @@ func (s *Sink) Describe(ctx context.Context) (Description, error) {
 // Program returns the path of the plug-in's program as configured.
 func (s *Sink) Program() string { return s.options.Path }
 
-// Checksums returns the SHA-256 checksum of the plug-in's program as it is now, and the configured one,
-// which is empty if none was configured.
+// Checksums returns the SHA-256 checksum of the plug-in's program as it is now, and the configured
+// checksum, which is empty if none is configured.
 func (s *Sink) Checksums() (has, must string, err error) {
 	must = strings.ToLower(s.options.SHA256)
 	path, err := exec.LookPath(s.options.Path)

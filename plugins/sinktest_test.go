@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// In the outage the plug-in is killed and its program is missing.
+// During the outage, the plug-in is killed and its program is missing.
 func TestConformanceProcessGone(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {

@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Each way to fail has an error that explains it, and leaves nothing behind.
+// Each kind of failure has an error that explains it, and leaves nothing behind.
 func TestErrorOfAFailedStart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -65,8 +65,8 @@ func TestErrorOfAFailedStart(t *testing.T) {
 	}
 }
 
-// The system's temporary directory may have a long path, as on macOS with 49 bytes. The
-// path of a socket is limited, and an error explains that if the limit is exceeded.
+// The system's temporary directory may have a long path: on macOS it has 49 bytes. The path
+// of a socket is limited; if it exceeds the limit, an error explains this.
 func TestSocketPathLimit(t *testing.T) {
 	t.Parallel()
 	long := func(length int) string {
@@ -90,7 +90,7 @@ func TestSocketPathLimit(t *testing.T) {
 	}
 }
 
-// The relay runs the copy that it checked, even if the original is replaced.
+// The relay runs the copy whose checksum it has checked, even if the original is replaced.
 func TestChecksum(t *testing.T) {
 	t.Parallel()
 	o := options(t, "scripted")
@@ -176,7 +176,7 @@ func running(t testing.TB, o plugins.Options) *plugins.Sink {
 	return sink
 }
 
-// ask sends an order to a scripted plug-in and returns the receipt.
+// ask sends an instruction to a scripted plug-in and returns the receipt.
 func ask(t testing.TB, sink *plugins.Sink, order string) string {
 	t.Helper()
 	o := sink.Send(t.Context(), orders(order))[0]
@@ -195,7 +195,8 @@ func orders(texts ...string) []sinks.Message {
 	return messages
 }
 
-// With equal limits, a silent plug-in was sometimes reported as killed.
+// go-plugin's time limit is longer than the relay's. With equal limits, a plug-in that didn't
+// answer was sometimes reported as killed.
 func TestGoPluginStartTimeoutIsLonger(t *testing.T) {
 	t.Parallel()
 	if got := plugins.GoPluginLimit(plugins.Options{StartTimeout: time.Second}); got < time.Minute {

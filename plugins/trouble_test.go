@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Each way to fail has its outcome, and the messages of another sink are not affected.
+// Each kind of failure has its own outcome, and the messages of another sink are not affected.
 func TestOutcomesOfAMisbehavingPlugin(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -57,7 +57,7 @@ func TestOutcomesOfAMisbehavingPlugin(t *testing.T) {
 }
 
 // If a message kills the plug-in, the other messages of its batch are charged only
-// once: they are then sent one at a time.
+// once, because after the first crash they are sent one at a time.
 func TestOnlyTheKillingMessageIsCharged(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
@@ -146,7 +146,7 @@ func TestTimeoutDoesNotChargeUnsentMessages(t *testing.T) {
 	}
 }
 
-// The relay doesn't wait for a plug-in that ignores the end of its time.
+// The relay doesn't wait for a plug-in that ignores the time limit.
 func TestStoppedPluginDoesNotBlockTheRelay(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
@@ -167,7 +167,7 @@ func TestStoppedPluginDoesNotBlockTheRelay(t *testing.T) {
 	}
 }
 
-// A killed plug-in has nothing open, so closing it is no error.
+// A killed plug-in has nothing open, so Close returns no error.
 func TestCloseOfAKilledPlugin(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -216,8 +216,8 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// Processes that the plug-in has started end with it. One that has left its process
-// group doesn't block Close.
+// Processes that the plug-in has started end with it. A process that has left the
+// plug-in's process group doesn't block Close.
 func TestChildrenEndWithThePlugin(t *testing.T) {
 	t.Parallel()
 	o := options(t, "scripted")

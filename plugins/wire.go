@@ -20,7 +20,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// cookie shows a plug-in that a relay started it. It is no secret.
+// cookie is an environment variable that shows a plug-in that a relay started it. Its
+// value is no secret.
 var cookie = goplugin.HandshakeConfig{
 	MagicCookieKey:   "ROWRELAY_PLUGIN",
 	MagicCookieValue: "rowrelay-sink",
@@ -37,8 +38,8 @@ const serviceName = "sink"
 const (
 	defaultRequestBytes = 4 << 20 // the default limit of gRPC servers
 	serverRequestBytes  = 288 << 20
-	responseBytes       = 32 << 20 // more than 10,000 outcomes with texts of the maximum length
-	windowBytes         = 4 << 20  // HTTP/2 window; a usual batch is sent without waiting for an update
+	responseBytes       = 32 << 20 // enough for more than 10,000 outcomes with the longest texts
+	windowBytes         = 4 << 20  // HTTP/2 window; it holds a usual batch, so that a sender need not wait for an update
 	bufferBytes         = 256 << 10
 )
 
@@ -91,7 +92,7 @@ func millis(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// fromMillis limits a duration from the plug-in to a day.
+// fromMillis converts a duration from the plug-in, and limits it to a day.
 func fromMillis(ms int64) time.Duration {
 	const day = 24 * time.Hour
 	if ms <= 0 {
@@ -100,9 +101,9 @@ func fromMillis(ms int64) time.Duration {
 	return time.Duration(min(ms, day.Milliseconds())) * time.Millisecond
 }
 
-// messageToWire returns an error if a text field of the protocol would not be
-// UTF-8, because one message like that would make the encoding of the whole request
-// fail.
+// messageToWire converts a message for the plug-in. It returns an error if a text field
+// of the protocol would not be UTF-8, because one such message would make the encoding
+// of the whole request fail.
 func messageToWire(m *sinks.Message) (*pluginv1.Message, error) {
 	if !utf8.ValidString(m.ID) || !utf8.ValidString(m.Topic) {
 		return nil, errors.New("the id or the topic is not UTF-8, which the plug-in protocol can't carry")
@@ -120,7 +121,8 @@ func messageToWire(m *sinks.Message) (*pluginv1.Message, error) {
 	return w, nil
 }
 
-// messageFromWire leaves the payload and the headers nil if the request has none.
+// messageFromWire converts a message from the relay. If the message has no payload or
+// no headers, that field is nil.
 func messageFromWire(w *pluginv1.Message) sinks.Message {
 	m := sinks.Message{
 		Message: outbox.Message{
@@ -152,11 +154,11 @@ var results = map[sinks.Result]pluginv1.Result{
 	sinks.Unavailable: pluginv1.Result_UNAVAILABLE, sinks.Unsent: pluginv1.Result_UNSENT,
 }
 
-// meaning is the meaning of a reason on the wire.
+// meaning is what a reason of the protocol stands for in package sinks.
 type meaning struct {
 	reason sinks.Reason
-	with   sinks.Result // the result that it belongs to
-	later  bool         // it also belongs to postponed messages
+	with   sinks.Result // the result to which the reason belongs
+	later  bool         // postponed messages can have it, too
 }
 
 var reasons = map[pluginv1.Reason]meaning{
@@ -179,9 +181,9 @@ var reasons = map[pluginv1.Reason]meaning{
 	pluginv1.Reason_BLOCKED:            {reason: sinks.ReasonBlocked, with: sinks.Unsent},
 }
 
-// usual are the reasons used for outcomes without a reason, or with one that
-// doesn't belong to the result. Metrics require that each reason belongs to its
-// result.
+// usual has the reason for an outcome that has none, or has one that doesn't belong
+// to its result. Metrics require that the reason of an outcome belongs to the
+// outcome's result.
 var usual = map[sinks.Result]sinks.Reason{
 	sinks.Delivered: sinks.ReasonNone, sinks.Retry: sinks.ReasonUnknown, sinks.Reject: sinks.ReasonRefused,
 	sinks.Unavailable: sinks.ReasonConnection, sinks.Unsent: sinks.ReasonBlocked,
@@ -206,7 +208,7 @@ func outcomeToWire(o sinks.Outcome) *pluginv1.Outcome {
 	}
 }
 
-// outcomeFromWire makes a valid outcome of a plug-in's answer, even if the answer
+// outcomeFromWire converts a plug-in's answer to a valid outcome, even if the answer
 // is invalid.
 func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	if w.GetResult() == pluginv1.Result_DELIVERED {
@@ -222,7 +224,7 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	known, ok := reasons[w.GetReason()]
 	postponed := o.Result == sinks.Unsent && known.later && after > 0
 	o.Reason = usual[o.Result]
-	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // a Retry may also have a reason of Unavailable: one message failed, and the plug-in suspects the destination
+	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // a Retry may have a reason of Unavailable, too: one message failed, and the plug-in suspects the destination
 	if ok && (known.with == o.Result || postponed || unavailable) {
 		o.Reason = known.reason
 	}
@@ -232,14 +234,14 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	return o
 }
 
-// Values that are not in these maps mean no order.
+// A value that is missing in these maps means that no order is promised.
 var (
 	ordersToWire   = map[sinks.Order]pluginv1.Order{sinks.OrderPrefix: pluginv1.Order_ORDER_PREFIX, sinks.OrderAtomic: pluginv1.Order_ORDER_ATOMIC}
 	ordersFromWire = map[pluginv1.Order]sinks.Order{pluginv1.Order_ORDER_PREFIX: sinks.OrderPrefix, pluginv1.Order_ORDER_ATOMIC: sinks.OrderAtomic}
 )
 
-// shorten cuts a text to at most the given bytes and makes it valid UTF-8, which
-// the wire requires.
+// shorten cuts a text to at most the given number of bytes and makes it valid UTF-8,
+// which the protocol requires.
 func shorten(text string, most int) string {
 	if len(text) > most {
 		for most > 0 && !utf8.RuneStart(text[most]) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// varied returns messages whose headers equal those of the message before, differ
-// from them, or have more, fewer or no entries.
+// varied returns messages with varied headers: the same as the previous message's, or
+// different ones, or more, fewer or none.
 func varied() (batch []sinks.Message) {
 	for i := range 60 {
 		headers := map[string]string{}
@@ -40,7 +40,7 @@ func TestMessagesShareNoMemory(t *testing.T) {
 		spoil(&batch[i])
 		for j := range want {
 			got, want := kept[j], want[j]
-			if j <= i { // the sink has changed these itself
+			if j <= i { // the sink has changed these messages itself
 				got.Payload, got.Headers = want.Payload, want.Headers
 			}
 			if !reflect.DeepEqual(got, want) {

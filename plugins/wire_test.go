@@ -40,7 +40,7 @@ func TestOutcomesCrossTheWire(t *testing.T) {
 	}
 }
 
-// The relay makes valid outcomes of invalid ones.
+// The relay converts invalid outcomes to valid ones.
 func TestInvalidOutcomesBecomeValid(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -82,7 +82,7 @@ func TestMessagesCrossTheWire(t *testing.T) {
 	}
 }
 
-// crossed returns the messages as a plug-in receives them.
+// crossed returns the messages of a batch as a plug-in receives them.
 func crossed(t *testing.T, batch []sinks.Message) (got []sinks.Message) {
 	t.Helper()
 	var sent, came pluginv1.SendRequest

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Fan implements the Send of a sink with a function that delivers one message. It
-// calls the function concurrently for several messages of a batch, but for the
-// messages of a key one by one and in order. Its outcomes satisfy [OrderPrefix]:
+// Fan implements Send for a sink that has a function to deliver one message. It
+// delivers messages of different keys concurrently, and messages of the same key one
+// at a time and in order. Its outcomes satisfy [OrderPrefix]:
 //
 //   - After a message that was not delivered, the later messages of its key are
 //     [Unsent].
 //   - After a message whose outcome is [Unavailable], Fan starts no other message of
 //     the batch.
 //   - Fan starts no message after the context has ended, or when too little time is
-//     left: less than each with SendEach, less than the slowest message of this Send
-//     took with Send. So the context does not interrupt messages in a full batch of
-//     slow messages.
+//     left. SendEach needs the time in its argument each. Send needs the time that
+//     the slowest message of the same call took. So the context seldom ends while
+//     a message is being delivered.
 type Fan struct {
 	slots chan struct{}
 }
 
-// NewFan returns a Fan that runs at most limit calls of the function concurrently,
-// over all Sends together. The limit is at least 1. With a limit of 1, messages are
-// delivered in the order of the batch.
+// NewFan returns a Fan that makes at most limit concurrent calls of the function,
+// over all its Sends together. A limit below 1 counts as 1. With a limit of 1,
+// messages are delivered in the order of the batch.
 func NewFan(limit int) *Fan {
 	return &Fan{slots: make(chan struct{}, max(limit, 1))}
 }
@@ -37,8 +37,8 @@ func (f *Fan) Send(ctx context.Context, batch []Message, deliver func(context.Co
 	return f.SendEach(ctx, 0, batch, deliver)
 }
 
-// SendEach is like Send, but gives each call of deliver its own context, which ends after the
-// duration each. See [OneByOne].
+// SendEach is like Send, but limits the time of every call of deliver. The argument each is this
+// limit. See [OneByOne].
 func (f *Fan) SendEach(ctx context.Context, each time.Duration, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
 	r := &fanRun{fan: f, batch: batch, each: each, deliver: deliver, outcomes: make([]Outcome, len(batch))}
 	if cap(f.slots) == 1 {
@@ -53,7 +53,7 @@ func (f *Fan) SendEach(ctx context.Context, each time.Duration, batch []Message,
 type fanRun struct {
 	fan      *Fan
 	batch    []Message
-	each     time.Duration // time limit of a message; 0: no limit of its own
+	each     time.Duration // time limit of each message; 0: only the context limits the time
 	outcomes []Outcome
 	deliver  func(context.Context, Message) Outcome
 
@@ -107,8 +107,8 @@ func (r *fanRun) chain(ctx context.Context, chain []int) {
 	}
 }
 
-// chainsOf returns the batch's indexes grouped by key, in order. A message
-// without a key is a chain of its own.
+// chainsOf returns the indexes of the batch's messages, grouped by key and in order.
+// Each message without a key is its own chain.
 func chainsOf(batch []Message) [][]int {
 	chains, ofKey := make([][]int, 0, len(batch)), map[string]int{}
 	for i := range batch {
@@ -123,7 +123,7 @@ func chainsOf(batch []Message) [][]int {
 	return chains
 }
 
-// one delivers the message at i, or records why it is not started.
+// one delivers the message at index i. If it can't start the message, it records the outcome.
 func (r *fanRun) one(ctx context.Context, i int) {
 	select {
 	case r.fan.slots <- struct{}{}:

@@ -19,14 +19,14 @@ type Kind struct {
 	Summary string           // one sentence for the documentation
 	Fields  []settings.Field // the settings, in the order of the documentation
 
-	// Schemes are the URL schemes of this kind. It may be empty; then FromURL is nil.
+	// Schemes lists the URL schemes of this kind. If it is empty, FromURL is nil.
 	Schemes []string
 
-	// FromURL returns the settings in a sink's URL, unchecked. Its error must not
-	// contain the URL, which may hold a secret.
+	// FromURL returns the settings that a sink's URL contains, without checking them.
+	// Its error must not contain the URL, which may hold a secret.
 	FromURL func(*url.URL) (map[string]any, error)
 
-	// New makes a sink from settings that [Kind.Parse] has checked. It makes no
+	// New makes a sink from settings that [Kind.Parse] has checked. It opens no
 	// connection.
 	New func(settings.Values) (Sink, error)
 }
@@ -41,7 +41,7 @@ func (k Kind) Field(name string) (settings.Field, bool) {
 }
 
 // Parse checks the settings of a configuration and returns their typed values.
-// The error is a [settings.Errors] with every problem.
+// The error is a [settings.Errors] that lists every problem.
 func (k Kind) Parse(raw map[string]any) (settings.Values, error) {
 	return settings.Parse(k.Name, k.Fields, raw)
 }
@@ -53,7 +53,7 @@ type Registry struct {
 }
 
 // NewRegistry returns a Registry of these kinds. The error lists every kind whose
-// name or scheme is already taken, or whose description is not valid.
+// name or scheme is already taken, or whose definition is not valid.
 func NewRegistry(kinds ...Kind) (*Registry, error) {
 	r := &Registry{byName: map[string]Kind{}, byScheme: map[string]Kind{}}
 	var problems []error
@@ -91,9 +91,9 @@ func (r *Registry) Kind(name string) (Kind, bool) {
 	return kind, ok
 }
 
-// Make makes a sink of a kind from the settings of a configuration file: texts,
-// numbers, booleans, lists and maps. It makes no connection. If settings are
-// invalid, the error is a [settings.Errors] with every problem.
+// Make makes a sink of the given kind. The settings are values from a configuration
+// file: texts, numbers, booleans, lists and maps. Make opens no connection. If settings
+// are invalid, the error is a [settings.Errors] that lists every problem.
 func (r *Registry) Make(kind string, settings map[string]any) (Sink, error) {
 	known, ok := r.byName[kind]
 	if !ok {
@@ -110,8 +110,8 @@ func (r *Registry) Make(kind string, settings map[string]any) (Sink, error) {
 	return sink, nil
 }
 
-// FromURL makes a sink from a URL, for example from the command line. The scheme
-// selects the kind. Its errors don't contain the URL, which may hold a secret.
+// FromURL makes a sink from a URL, for example one from the command line. The URL's
+// scheme selects the kind. Errors don't contain the URL, which may hold a secret.
 func (r *Registry) FromURL(rawURL string) (Sink, error) {
 	parsed, err := url.Parse(rawURL)
 	if err != nil {
@@ -132,9 +132,9 @@ func names(kinds map[string]Kind) string {
 	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 }
 
-var kindName = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`) // for schemes, too
+var kindName = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`) // URL schemes must match it, too
 
-// valid returns an error with all mistakes in the Kind itself.
+// valid returns an error that lists all mistakes in the definition of the kind.
 func (k Kind) valid() error {
 	var problems []error
 	for _, name := range append([]string{k.Name}, k.Schemes...) {
@@ -173,7 +173,7 @@ func (k Kind) Describe() string {
 	for _, f := range k.Fields {
 		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", f.Name, f.Type, f.Bounds(), f.Help)
 	}
-	_ = table.Flush() // a strings.Builder takes everything
+	_ = table.Flush() // writing to a strings.Builder never fails
 	return text.String()
 }
 

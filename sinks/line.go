@@ -32,12 +32,12 @@ type line struct {
 // binaryLine is a line whose payload isn't text.
 type binaryLine struct {
 	line
-	Payload *string `json:"payload,omitempty"` // hides line.Payload, whose null would mean a NULL payload
+	Payload *string `json:"payload,omitempty"` // replaces line.Payload in the JSON, where null would mean a NULL payload
 }
 
-// WriteLine appends a message to the buffer as one line of JSON, with a newline.
-// "payload" has the payload as a string if it is UTF-8, and null if it is NULL. Any
-// other payload is in "payload_base64". WriteLine returns an error and writes nothing
+// WriteLine appends a message to the buffer as one line of JSON, with a newline. The
+// member "payload" is a string if the payload is UTF-8, and null if the payload is NULL.
+// Any other payload is in "payload_base64". WriteLine returns an error and writes nothing
 // if the id, the topic, the key or a header is not UTF-8, which JSON requires.
 func WriteLine(buffer *bytes.Buffer, m Message) error {
 	if err := CheckUTF8(m); err != nil {
@@ -62,9 +62,9 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 }
 
 // WriteLines appends the lines of a batch to the buffer. It returns the outcomes
-// that the messages have when the buffer is written: [Delivered]; [Reject] if a
-// message can't be written as a line; [Unsent] if an earlier message of its key was
-// rejected. For each message, ends has the length of the buffer after its line.
+// that the messages have once the buffer has been written: [Reject] if a message can't
+// be written as a line, [Unsent] if an earlier message of its key was rejected, and
+// otherwise [Delivered]. The result ends holds the buffer's length after each message.
 func WriteLines(buffer *bytes.Buffer, batch []Message) (outcomes []Outcome, ends []int) {
 	outcomes, ends = All(len(batch), Ok("")), make([]int, len(batch))
 	rejected := map[string]bool{}

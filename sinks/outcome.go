@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Outcome is the result of sending one message. The zero Outcome is a [Retry] with
-// an unknown result, so that a missing outcome loses no message.
+// Outcome is the result of sending one message. The zero Outcome is a [Retry], so that
+// a sink that forgets to set an outcome loses no message.
 type Outcome struct {
 	Result Result
 
-	// Reason says why, in a word from a small closed set. Metrics use it as a label.
+	// Reason is the cause, a word from a small closed set. Metrics use it as a label.
 	Reason Reason
 
 	// Detail is a text for the operator: an excerpt of an answer, or the text of an
@@ -23,12 +23,12 @@ type Outcome struct {
 	// with the row.
 	Receipt string
 
-	// Destination names one of several destinations behind the sink, for example
-	// the host, if messages choose their own. If one destination refuses everything,
-	// only its messages wait. Unavailable with a Destination means that either this
-	// destination or the whole sink is unavailable: nothing was delivered to another
-	// destination meanwhile. Destination is empty for a sink with a single
-	// destination. It is not stored.
+	// Destination identifies one of several destinations behind the sink, for example
+	// the host if messages choose the host. If one destination refuses everything,
+	// only its messages wait. An Unavailable outcome with a Destination leaves open
+	// whether only this destination or the whole sink is unavailable, because nothing
+	// was delivered to another destination meanwhile. Destination is empty for a sink
+	// with a single destination. It is not stored.
 	Destination string
 
 	// RetryAfter is the pause that the destination asked for. With Unavailable it
@@ -49,9 +49,9 @@ const (
 	// Retry means that the message was not delivered, or that its outcome is
 	// unknown. The relay tries it again after a back-off; its key waits meanwhile. The
 	// relay charges an attempt if the message fails again after another message was
-	// delivered, or if it fails for a long time while nothing else is delivered. With
-	// a reason of Unavailable (connection, throttled, auth, config) the destination is
-	// the cause and not the message. Then the second case charges nothing.
+	// delivered, or if it fails for a long time while nothing else is delivered. If the
+	// reason is connection, throttled, auth or config, the destination is the cause and
+	// not the message; then the second case charges nothing.
 	Retry Result = iota
 
 	// Delivered means that the destination has stored the message.
@@ -60,7 +60,8 @@ const (
 	// Reject means that the destination will never accept this message. With
 	// [ReasonInvalid] the relay parks it immediately. Otherwise the relay parks it when
 	// it is rejected again after another message was delivered, or if it is rejected for
-	// a long time while nothing else is delivered. Its key then continues without it.
+	// a long time while nothing else is delivered. The relay then sends the next message
+	// of its key, unless parked messages hold their keys.
 	Reject
 
 	// Unavailable means that the destination as a whole is unavailable and did not
@@ -70,11 +71,11 @@ const (
 
 	// Unsent means that the sink did not send the message, because of another
 	// message of the batch or because the context ended first. The relay charges no
-	// attempt and sends it again, but not before RetryAfter (see [Postpone]).
+	// attempt and sends the message again, but not before RetryAfter (see [Postpone]).
 	//
-	// If two messages of a key were sent in one piece and the first is a Retry, the
+	// If one request contained two messages of a key and the first is a Retry, the
 	// second is Unsent, because it must be delivered again after the first. If the
-	// outcome of the piece is unknown, the destination may have the second message.
+	// outcome of the request is unknown, the destination may have the second message.
 	Unsent
 )
 
@@ -90,30 +91,30 @@ func (r Result) String() string {
 	return "result(" + strconv.Itoa(int(r)) + ")"
 }
 
-// Reason says why an Outcome is what it is. The set is closed: metrics use it
-// as a label.
+// Reason is the cause of an Outcome. The set of reasons is closed, because metrics
+// use the reason as a label.
 type Reason string
 
-// The reasons. Each comment names the results that have the reason.
+// The reasons. Each comment begins with the results that can have the reason.
 const (
 	ReasonNone         Reason = ""              // delivered
-	ReasonUnknown      Reason = "unknown"       // retry: the answer was lost, it may have been delivered
-	ReasonTimeout      Reason = "timeout"       // retry: no answer in time, it may have been delivered
+	ReasonUnknown      Reason = "unknown"       // retry: the answer was lost; the message may have been delivered
+	ReasonTimeout      Reason = "timeout"       // retry: no answer arrived in time; the message may have been delivered
 	ReasonServerError  Reason = "server_error"  // retry: the destination failed on this message
 	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
 	ReasonPanic        Reason = "panic"         // retry: a function panicked
-	ReasonBusy         Reason = "busy"          // retry: the destination asked for a later attempt; unsent: the destination can't take it yet; unavailable: a deduplicating sink is finding out whether a batch was delivered
-	ReasonTooLarge     Reason = "too_large"     // reject: over the destination's limit
+	ReasonBusy         Reason = "busy"          // retry: the destination asked for a later attempt; unsent: the destination can't take the message yet; unavailable: a deduplicating sink is finding out whether a batch was delivered
+	ReasonTooLarge     Reason = "too_large"     // reject: the message exceeds the destination's size limit
 	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry the message, or the destination refused it as malformed; the message is the cause
 	ReasonRefused      Reason = "refused"       // reject: the destination does not accept the message
-	ReasonUnroutable   Reason = "unroutable"    // reject: the destination has no receiver for it; unsent: no receiver yet, and the relay reports the topic
-	ReasonConnection   Reason = "connection"    // unavailable, unsent: can't be reached, or the connection broke before the send; retry: a gateway reports this
+	ReasonUnroutable   Reason = "unroutable"    // reject: the destination has no receiver for the message; unsent: it has none yet, and the relay reports the topic
+	ReasonConnection   Reason = "connection"    // unavailable, unsent: the destination can't be reached, or the connection broke before the send; retry: a gateway can't reach the destination
 	ReasonThrottled    Reason = "throttled"     // unavailable, unsent: the destination asks for a pause
-	ReasonAuth         Reason = "auth"          // unavailable, unsent, retry: credentials or rights
-	ReasonConfig       Reason = "config"        // unavailable, retry: something that all messages need is missing or set wrong (if only one message needs it: unroutable)
+	ReasonAuth         Reason = "auth"          // unavailable, unsent, retry: the credentials are refused, or have too few permissions
+	ReasonConfig       Reason = "config"        // unavailable, retry: something that all messages need is missing or misconfigured (if only one message needs it, the reason is unroutable)
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or left too little time for it
-	ReasonBlocked      Reason = "blocked"       // unsent: an earlier message of the batch has to be settled first; it may have been delivered if the outcome of that message is unknown
-	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when all attempts are used up, and by a sink that gives up a message after a time
+	ReasonBlocked      Reason = "blocked"       // unsent: an earlier message of the batch must be settled first; if the earlier one's outcome is unknown, this message may have been delivered
+	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when all attempts are used up, and by a sink that gives up on a message after a time
 	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that crashed it
 )
 
@@ -137,10 +138,10 @@ func Blocked() Outcome { return Fail(Unsent, ReasonBlocked, "") }
 
 // Postpone returns the Outcome of a message that was not sent because its own
 // destination, one of several behind the sink, can't take it now: for example, one
-// of many endpoints is down, or has reached its share. The relay tries the message
-// again after this time at the earliest, and its key waits meanwhile. The relay
-// charges no attempt and sends the sink's other messages. The reason is connection,
-// throttled, auth, busy or unroutable; after must be positive.
+// of many endpoints is down or has reached its limit of requests. The relay tries the
+// message again when the given time has passed, and its key waits meanwhile. The
+// relay charges no attempt and sends the sink's other messages. The reason must be
+// connection, throttled, auth, busy or unroutable, and the time must be positive.
 //
 // The relay writes each postponement to the table. So a sink should choose times
 // that are not too short, and randomise them so that messages don't return

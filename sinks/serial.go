@@ -21,10 +21,10 @@ func NewSerial() *Serial { return &Serial{turn: make(chan struct{}, 1)} }
 const grace = 100 * time.Millisecond
 
 // Send runs write for a batch of n messages and returns its outcomes. If the
-// context ends before write has started, the messages are [Unsent]. If it ends
-// while write is running, they are a [Retry] with [ReasonTimeout], because write
-// may still deliver them. Since write may outlive Send, it must not use the batch.
-// Send may be called concurrently.
+// context ends before write has started, all messages are [Unsent]. If the context
+// ends while write is running and write doesn't return soon, all messages are a
+// [Retry] with [ReasonTimeout], because write may still deliver them. Write must not
+// use the batch, because it may run longer than Send. Send may be called concurrently.
 func (s *Serial) Send(ctx context.Context, n int, write func(context.Context) []Outcome) []Outcome {
 	if !s.begin(ctx) {
 		return All(n, Cancelled())

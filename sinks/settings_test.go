@@ -132,7 +132,7 @@ func TestParseRefusesInvalidValues(t *testing.T) {
 		{"limit", "1 TB", "must be a number of bytes, such as 4096, 64KiB or 1MiB"},
 		{"limit", -1, "must be a number of bytes, such as 4096, 64KiB or 1MiB"},
 		{"limit", "1073741825", "must be at most 1GiB"},
-		{"limit", "9999999999999GiB", "is too large a number of bytes"},
+		{"limit", "9999999999999GiB", "is too large a number"},
 		{"topics", "a", "must be a list of texts, not text"},
 		{"topics", []any{"a", 1}, "must be a list of texts: element 2 is a number; write it in quotes"},
 		{"labels", []any{}, "must be a map of texts by name, not a list"},

@@ -1,9 +1,9 @@
 // Package sinks defines the interface between the relay and the destinations of
 // messages: the [Sink] contract, the [Outcome] that a sink returns for every
-// message, and the [Registry] that makes sinks by name.
+// message, and the [Registry] that makes a sink from its settings or its URL.
 //
 // Each sink has its own package below this one. Package sinktest has the
-// conformance suite that all of them pass.
+// conformance suite that all sinks pass.
 package sinks
 
 import (
@@ -22,15 +22,15 @@ import (
 // sink may still be open and working when Open is called. A Sink that needs no
 // connection returns nil from Open.
 //
-// The relay may call Send concurrently, with up to the configured number of
-// workers of this sink. It never calls Open or Close while a Send is running. It
+// The relay may call Send concurrently; the sink's configured number of workers is
+// the maximum. It never calls Open or Close while a Send is running. It
 // calls Close once, at the end, even if Open never succeeded, but not if a Send
 // never returned. Close must release all resources.
 //
 // Send must return soon after its context ends, and must not send anything after
 // that. Messages that it has not started are [Unsent] with [ReasonCancelled]. The
-// context ends before the relay's lease: another relay may deliver the same
-// messages when the lease has expired.
+// context ends before the relay's lease does, because another relay may deliver the
+// same messages once the lease has expired.
 type Sink interface {
 	// Open prepares the sink for Send. An error means that the destination can't
 	// be used now. The relay charges no message an attempt and calls Open again.
@@ -40,15 +40,15 @@ type Sink interface {
 	// Send sends a batch and returns one [Outcome] per message, in the order of
 	// the batch. The batch is never empty, its messages are in the order in which
 	// they were written, and it is valid only until Send returns. If Send returns
-	// too few outcomes, each missing one counts as a [Retry] with an unknown
-	// result.
+	// too few outcomes, each missing one counts as a [Retry] with
+	// [ReasonUnknown].
 	Send(ctx context.Context, batch []Message) []Outcome
 
 	// Close releases the sink's resources. The relay calls no Send after it.
 	Close(ctx context.Context) error
 }
 
-// Message is a message as it was written, with the state that the relay keeps of it.
+// Message is a message as the application wrote it, with the relay's data about it.
 type Message struct {
 	outbox.Message
 
@@ -60,11 +60,11 @@ type Message struct {
 	// first time.
 	Attempt int
 
-	// CreatedAt is the time at which the message was written, by the database's clock.
+	// CreatedAt is the time at which the message was written, on the database's clock.
 	CreatedAt time.Time
 
-	// BatchRef is the message's position in a planned batch, for a [Deduplicating]
-	// sink.
+	// BatchRef is the message's position in a planned batch. Only a [Deduplicating]
+	// sink uses it.
 	BatchRef BatchRef
 }
 
@@ -72,16 +72,16 @@ type Message struct {
 type Order int
 
 const (
-	// OrderNone guarantees nothing: a sink may deliver any message of the batch
-	// and not another. The relay then puts at most one message of a key into a
+	// OrderNone guarantees nothing: a sink may deliver any messages of the batch
+	// and not the others. So the relay puts at most one message of each key into a
 	// batch. OrderNone applies to a sink that doesn't implement [Ordered].
 	OrderNone Order = iota
 
 	// OrderPrefix guarantees that within each key, the delivered messages are a
 	// prefix of the batch. After the first message of a key that is not delivered,
 	// all later messages of that key are [Unsent]. This also holds after a
-	// [Reject]: no message may overtake a rejected one until the relay has stored
-	// that it is parked.
+	// [Reject]: no message of the key may overtake a rejected one until the relay has
+	// written that the rejected one is parked.
 	OrderPrefix
 
 	// OrderAtomic guarantees that a batch is delivered either completely or not at all.
@@ -94,22 +94,22 @@ type Ordered interface {
 }
 
 // Checker is implemented by a Sink whose Open creates missing objects at the destination.
-// Check reports, as Open does, whether the destination can be used, but creates nothing. It
-// accepts that objects are missing which Open would create. The command rowrelay check calls
-// Check instead of Open.
+// Check reports, as Open does, whether the destination can be used, but creates nothing. If an
+// object is missing that Open would create, Check reports no error. The command rowrelay check
+// calls Check instead of Open.
 type Checker interface {
 	Check(ctx context.Context) error
 }
 
 // Destined is implemented by a Sink that can describe itself and its destination in a few words,
-// without secrets: "kafka host:9092, topic orders". For other sinks the relay uses the type. Relays
-// compare these descriptions to find out whether they have the same sinks.
+// without secrets, such as "kafka host:9092, topic orders". The description of any other sink is the
+// name of its Go type. Relays compare the descriptions to find out whether they have the same sinks.
 type Destined interface {
 	Destination() string
 }
 
-// Limits are a sink's limits for the relay. Zero means that the sink sets no limit.
-// The relay's own limits apply in any case.
+// Limits are the limits that a sink sets for the relay. Zero means that the sink sets
+// no limit. The relay's own limits apply in any case.
 type Limits struct {
 	Messages int // maximum number of messages in a batch
 	Bytes    int // maximum total size of the payloads in a batch; a larger message is sent alone
@@ -123,18 +123,18 @@ type Limited interface {
 
 // OneByOne is implemented by a Sink that sends messages one by one, for example to
 // a function. The relay calls SendEach instead of Send, and its time-out applies to
-// each message. SendEach gives each message its own context, which ends after the
-// duration each. When less than that duration is left of ctx, SendEach starts no
+// each message. SendEach gives each message its own context; the argument each is that
+// context's time limit. When ctx leaves less time than this limit, SendEach starts no
 // more messages; the rest are [Unsent]. [Fan.SendEach] helps to implement it.
 type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
 }
 
-// TxSink is a Sink in the relay's process whose writes go to the database of the
-// messages. A relay with a SQL store calls HandleTx instead of Send. The call runs
+// TxSink is a Sink in the relay's process that writes to the database that contains
+// the messages. A relay with a SQL store calls HandleTx instead of Send. The call runs
 // inside a transaction of the relay in which the relay has already marked the
 // message as delivered. If the outcome is [Delivered], the relay commits, so that
-// the writes of the handler and the mark take effect together, exactly once.
+// the writes of the handler take effect together with the mark, exactly once.
 // Otherwise the relay rolls the transaction back and settles the outcome separately.
 //
 // HandleTx must not commit, roll back or keep the transaction. It may be called
@@ -150,13 +150,14 @@ type TxSink interface {
 // Deduplicating is implemented by a Sink whose destination recognises a repeated
 // batch, if it is repeated exactly: the same messages, in the same order, with the
 // same name. Then the destination has no message twice, even if a relay dies after
-// the destination's answer and before it marks the messages as delivered.
+// the destination has answered and before the relay marks the messages as delivered.
 //
 // The relay calls Plan, stores the plan, and then calls Send. If a Send left the
-// outcome of a batch unknown, or its relay died, the relay sends the batch again
-// according to the stored plan, first. If the outcome is still unknown, it tries again later, and meanwhile plans messages of other keys.
+// outcome of a batch unknown, or the relay that sent it died, a relay first sends that
+// batch again according to the stored plan. If the outcome is still unknown, the relay
+// tries again later, and meanwhile plans messages of other keys.
 //
-// The relay calls Plan once at a time, possibly while earlier plans are being sent.
+// The relay makes only one call of Plan at a time, possibly while it sends earlier plans.
 // Sends of different plans may run concurrently and end in any order. So the outcome
 // of one plan must not affect another plan. A sink that can't guarantee this sets
 // [Limits] to one worker.
@@ -164,27 +165,28 @@ type Deduplicating interface {
 	Sink
 
 	// Plan assigns messages to planned batches and sends nothing. If a message gets
-	// no reference, it is not sent now, and its outcome says why. The relay may drop a
-	// reference without sending it. Even then, the sink must not use the reference's
-	// name and identifiers again.
+	// no reference, it is not sent now, and its outcome gives the reason. The relay may
+	// drop a reference without sending its message. Even then, the sink must not use
+	// the reference's name and identifiers again.
 	Plan(ctx context.Context, batch []Message) ([]BatchRef, []Outcome)
 
 	// Send receives messages with references. It sends each planned batch of which
 	// it has all messages, for the first time or again. If it has only a part of a
-	// planned batch, it finds out whether the destination has the batch. If that
-	// takes longer than a Send, the outcome is open, its detail reports the progress,
+	// planned batch, it finds out whether the destination has the batch. If it can't
+	// find out within one Send, the outcome is open, its detail reports the progress,
 	// and the next Send continues.
 	//
 	// [Delivered] means that the destination has the message, from this Send or an
-	// earlier one. An outcome for which [IsOpen] returns true means that this is
-	// unknown: the relay keeps the reference, and the message's key waits. An open
-	// [Retry] affects only this batch, an [Unavailable] the whole sink. Any other
+	// earlier one. An outcome for which [IsOpen] returns true leaves this unknown:
+	// the relay keeps the reference, and the message's key waits. An open [Retry]
+	// affects only this batch, an [Unavailable] affects the whole sink. Any other
 	// outcome guarantees that the destination does not have the message, and will
 	// never have it because of this reference.
 	Send(ctx context.Context, batch []Message) []Outcome
 }
 
-// BatchRef is a message's position in a planned batch. The zero BatchRef means none.
+// BatchRef is a message's position in a planned batch. The zero BatchRef means that the
+// message is in no planned batch.
 type BatchRef struct {
 	Batch string // the batch's name, which every relay can interpret; at most 200 bytes
 	Size  int    // number of messages in the batch
@@ -206,10 +208,10 @@ func IsOpen(o Outcome) bool {
 	return false
 }
 
-// OpenError is an error of Open with a [Reason] that metrics and logs show. All
-// other errors of Open count as [ReasonConnection].
+// OpenError is an error that Open returns to set the [Reason] that metrics and logs
+// show. All other errors of Open count as [ReasonConnection].
 type OpenError struct {
-	Reason Reason // a reason of Unavailable: connection, throttled, auth or config
+	Reason Reason // connection, throttled, auth or config
 	Detail string // for the operator, without secrets
 }
 

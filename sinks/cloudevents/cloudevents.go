@@ -1,8 +1,8 @@
 // Package cloudevents converts messages to CloudEvents 1.0, in binary or structured
-// mode, for sinks whose protocol has a binding.
+// mode, for sinks whose protocol has a CloudEvents binding.
 //
-// A message's own headers named ce-NAME (or ce_NAME), in any case, set attributes.
-// The other attributes come from the message and from the [Options].
+// A message's own headers named ce-NAME (or ce_NAME), in upper or lower case, set
+// attributes. The other attributes come from the message and from the [Options].
 package cloudevents
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Mode is where an event's attributes are placed.
+// Mode determines where an event's attributes are placed.
 type Mode string
 
 // The modes. In binary mode the payload is unchanged and the attributes are
@@ -36,17 +36,17 @@ const (
 type Options struct {
 	Mode Mode // defaults to Off
 
-	// Source is the source of events without a ce-source header, a URI reference.
-	// Required unless the mode is Off.
+	// Source is a URI reference, the source of events whose message has no ce-source
+	// header. Required unless the mode is Off.
 	Source string
 
-	// Type is the type of events without a ce-type header. Defaults to the
-	// message's topic.
+	// Type is the type of events whose message has no ce-type header. Defaults to
+	// the message's topic.
 	Type string
 }
 
-// Encoder converts messages to events. Its methods may be called concurrently, also
-// on a nil Encoder, which returns messages unchanged.
+// Encoder converts messages to events. A nil Encoder returns messages unchanged. The
+// methods may be called concurrently.
 type Encoder struct {
 	options Options
 	binding Binding
@@ -72,7 +72,7 @@ func New(binding Binding, options Options) (*Encoder, error) {
 
 // Message returns the message to send: with the attributes in its headers, or with
 // the whole event as its payload. An error means that the message's headers are
-// invalid, so it would fail again on each attempt.
+// invalid, so every further attempt would fail too.
 func (e *Encoder) Message(m sinks.Message) (sinks.Message, error) {
 	if e == nil {
 		return m, nil
@@ -91,7 +91,7 @@ func (e *Encoder) Message(m sinks.Message) (sinks.Message, error) {
 	return m, nil
 }
 
-// event is an event independent of mode and protocol.
+// event is a CloudEvent before the mode and the protocol determine its form.
 type event struct {
 	attributes  map[string]string // without datacontenttype
 	contentType string
@@ -126,8 +126,8 @@ func (e *Encoder) event(m sinks.Message) (event, error) {
 	return made, nil
 }
 
-// take stores one header of the message as an attribute, the content type or
-// another header.
+// take stores one header of the message: as an attribute, as the content type, or as
+// an ordinary header.
 func (e *event) take(name, value string) error {
 	lower := strings.ToLower(name)
 	attribute, found := strings.CutPrefix(lower, "ce-")
@@ -149,8 +149,8 @@ func (e *event) take(name, value string) error {
 }
 
 // checkAttribute checks a message's attribute against the specification
-// (CloudEvents 1.0.2, sections 2 and 3). Its errors complete the sentence "the
-// header …".
+// (CloudEvents 1.0.2, sections 2 and 3). The text of an error completes the sentence
+// "the header …".
 func checkAttribute(name, value string) error {
 	switch {
 	case name == "" || strings.ContainsFunc(name, notNameRune):
@@ -162,7 +162,7 @@ func checkAttribute(name, value string) error {
 	case !utf8.ValidString(value) || strings.ContainsFunc(value, forbidden):
 		return errors.New("has characters that CloudEvents doesn't allow")
 	}
-	switch name { // attributes with a fixed form
+	switch name { // attributes whose values have a fixed format
 	case "specversion":
 		if value != "1.0" {
 			return errors.New("must be 1.0")
@@ -182,7 +182,7 @@ func checkAttribute(name, value string) error {
 
 func notNameRune(r rune) bool { return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9') }
 
-// forbidden reports control characters and noncharacters.
+// forbidden reports whether a character is a control character or a noncharacter.
 func forbidden(r rune) bool {
 	return unicode.IsControl(r) || r&0xfffe == 0xfffe || r >= 0xfdd0 && r <= 0xfdef
 }
@@ -193,8 +193,8 @@ type Binding struct {
 	escape              func(string) string
 }
 
-// The bindings. AMQP follows the binding for AMQP 1.0. Its application properties
-// are the headers of AMQP 0-9-1.
+// The bindings. AMQP follows the binding for AMQP 1.0, whose application properties
+// correspond to the headers of AMQP 0-9-1.
 var (
 	HTTP  = Binding{"ce-", "Content-Type", percentEncode}
 	Kafka = Binding{"ce_", "content-type", plain}
@@ -212,8 +212,8 @@ func (b Binding) put(headers map[string]string, made event) {
 
 func plain(text string) string { return text }
 
-// percentEncode encodes a header value as the HTTP binding requires (section
-// 3.1.3.2): all bytes except printable ASCII, and blank, quote and percent.
+// percentEncode encodes a header value as the HTTP binding requires (section 3.1.3.2):
+// it encodes spaces, double quotes, percent signs and all bytes above or below printable ASCII.
 func percentEncode(text string) string {
 	var encoded strings.Builder
 	for i := range len(text) {
@@ -228,9 +228,9 @@ func percentEncode(text string) string {
 
 const structuredType = "application/cloudevents+json; charset=UTF-8"
 
-// json returns the event in JSON event format (section 3). Data that is JSON by its
-// type and its content is embedded; text of a text type is a string; all other data
-// is base64.
+// json returns the event in JSON event format (section 3). Data whose type and content
+// are JSON is embedded as JSON. Text with a text type becomes a string. All other data
+// is encoded in base64.
 func (e event) json() []byte {
 	members := make(map[string]any, len(e.attributes)+2)
 	for name, value := range e.attributes {
@@ -264,17 +264,17 @@ func isJSON(kind string) bool {
 	return strings.HasSuffix(kind, "/json") || strings.HasSuffix(kind, "+json")
 }
 
-// Fields returns the settings for CloudEvents, for the kind of a sink.
+// Fields returns the CloudEvents settings, which a sink adds to the fields of its kind.
 func Fields() []settings.Field {
 	return []settings.Field{
 		{Name: "cloudevents", Type: settings.TypeString, Default: string(Off), Choices: []string{string(Off), string(Binary), string(Structured)},
 			Help: "Whether messages go out as CloudEvents 1.0, and in which mode. Headers named ce-NAME set attributes."},
-		{Name: "cloudevents_source", Type: settings.TypeString, Help: "The source of events without a ce-source header, a URI reference. Needed for CloudEvents."},
-		{Name: "cloudevents_type", Type: settings.TypeString, Help: "The type of events without a ce-type header. By default it is the message's topic."},
+		{Name: "cloudevents_source", Type: settings.TypeString, Help: "A URI reference, the source of events whose message has no ce-source header. Required for CloudEvents."},
+		{Name: "cloudevents_type", Type: settings.TypeString, Help: "The type of events whose message has no ce-type header. By default the message's topic."},
 	}
 }
 
-// FromSettings returns the options for the settings of [Fields].
+// FromSettings converts the values of the settings of [Fields] to options.
 func FromSettings(s settings.Values) Options {
 	return Options{Mode: Mode(s.Text("cloudevents")), Source: s.Text("cloudevents_source"), Type: s.Text("cloudevents_type")}
 }

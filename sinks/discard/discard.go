@@ -1,6 +1,5 @@
-// Package discard is a sink that accepts every message and discards it: for
-// measuring a relay, for trying out routes, and for topics without consumers. The
-// messages count as delivered.
+// Package discard is a sink that discards every message and reports it as delivered.
+// Use it to measure a relay, to try out routes, and for topics without consumers.
 package discard
 
 import (
@@ -19,7 +18,7 @@ var (
 	_ sinks.Ordered = Sink{}
 )
 
-// New returns a sink that discards.
+// New returns a sink that discards all messages.
 func New() Sink { return Sink{} }
 
 // Open does nothing.
@@ -28,7 +27,7 @@ func (Sink) Open(context.Context) error { return nil }
 // Destination returns "discard".
 func (Sink) Destination() string { return "discard" }
 
-// Send returns that all messages are delivered, unless the context has ended.
+// Send reports all messages as delivered, unless the context has ended.
 func (Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if ctx.Err() != nil {
 		return sinks.All(len(batch), sinks.Cancelled())
@@ -42,11 +41,11 @@ func (Sink) Close(context.Context) error { return nil }
 // Order returns [sinks.OrderAtomic].
 func (Sink) Order() sinks.Order { return sinks.OrderAtomic }
 
-// Kind describes the sink for a registry: the kind "discard", URL "discard:".
+// Kind describes the sink for a registry: the kind "discard" and the URL "discard:".
 func Kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "discard",
-		Summary: "Takes every message and keeps none.",
+		Summary: "Accepts every message and discards it.",
 		Schemes: []string{"discard"},
 		FromURL: settings.NothingFromURL,
 		New:     func(settings.Values) (sinks.Sink, error) { return New(), nil },

@@ -28,8 +28,8 @@ type Options struct {
 	// folder must exist.
 	Path string
 
-	// Mode are the permissions of a file that the sink creates, whatever the process's umask
-	// is. Defaults to [DefaultMode].
+	// Mode has the permissions of a file that the sink creates, regardless of the process's
+	// umask. Defaults to [DefaultMode].
 	Mode os.FileMode
 
 	// NoSync treats messages as delivered once the operating system has them, without
@@ -67,8 +67,8 @@ func New(options Options) (*Sink, error) {
 // Destination returns "file " and the path.
 func (s *Sink) Destination() string { return "file " + s.options.Path }
 
-// Open opens the file or creates it. If a crash has left a last line without an end, Open
-// ends it, so that the next line stays readable.
+// Open opens the file or creates it. If a crash has left the last line without a newline,
+// Open adds one, so that the next line stays readable.
 func (s *Sink) Open(ctx context.Context) error {
 	return s.serial.Do(ctx, func() error { return s.reopen(ctx) })
 }
@@ -98,12 +98,12 @@ func (s *Sink) Close(ctx context.Context) error {
 	return s.serial.Do(ctx, s.drop)
 }
 
-// Order returns [sinks.OrderPrefix]: a batch is written whole, except messages that can't be
-// JSON, or not at all.
+// Order returns [sinks.OrderPrefix]: a batch is either written completely, except for messages
+// that can't be JSON, or not at all.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send appends the batch's lines with a single write and waits until they are on the disk.
-// If that fails, it truncates the file to its former size and returns that the sink is
+// If that fails, Send truncates the file to its former size and reports that the sink is
 // unavailable. A message that can't be JSON is rejected.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	var lines bytes.Buffer
@@ -119,7 +119,7 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	})
 }
 
-// write appends the text. If it fails, it returns the outcome of the messages.
+// write appends the text. It returns nil or, if it fails, the outcome of the messages.
 func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
 	if len(text) == 0 {
 		return nil
@@ -142,16 +142,16 @@ func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
 	if err == nil {
 		return nil
 	}
-	// Remove what was written. If that fails too, drop the file, so that opening it again
-	// repairs it.
+	// Remove what was written. If that fails too, close the file: the next write reopens it and
+	// repairs its last line.
 	if cut := s.file.Truncate(size); cut != nil {
 		return fail(sinks.Retry, sinks.ReasonUnknown, errors.Join(err, cut, s.drop()))
 	}
 	return fail(sinks.Unavailable, sinks.ReasonConnection, err)
 }
 
-// notReady returns the outcome when nothing was written. If the context has ended, that may
-// be the only cause.
+// notReady returns the outcome of a batch of which nothing was written. If the context has
+// ended, the messages are unsent, because the end of the context may have caused the error.
 func notReady(ctx context.Context, err error) *sinks.Outcome {
 	if ctx.Err() != nil {
 		return fail(sinks.Unsent, sinks.ReasonCancelled, err)
@@ -182,7 +182,7 @@ func Kind() sinks.Kind {
 }
 
 func fromSettings(s settings.Values) (sinks.Sink, error) {
-	mode, _ := parseMode(s.Text("mode")) // checked before
+	mode, _ := parseMode(s.Text("mode")) // Parse has checked it
 	return New(Options{Path: s.Text("path"), Mode: mode, NoSync: !s.Bool("sync")})
 }
 
@@ -195,7 +195,7 @@ func parseMode(text string) (fs.FileMode, error) {
 	return mode, nil
 }
 
-// fromURL makes settings of a URL: the path becomes the setting path, and the query has the other settings.
+// fromURL converts a URL to settings: the path becomes the setting path, and the query has the other settings.
 func fromURL(u *url.URL) (map[string]any, error) {
 	path, err := settings.PathFromURL(u)
 	if err != nil {

@@ -84,7 +84,7 @@ func TestInvalidURLs(t *testing.T) {
 		"file:out?mode=04600":    "setting mode: must be octal digits",
 		"file:out?fsync=true":    "setting fsync: is not known; this kind has mode, path, sync",
 		"file:out?path=in":       "path can't be in the query",
-		"file:out?sync=1&sync=0": "the setting sync is there twice",
+		"file:out?sync=1&sync=0": "the setting sync is given twice",
 		"file:out?sync=%zz":      "must be settings like",
 	} {
 		if _, err := registry(t).FromURL(rawURL); err == nil || !strings.Contains(err.Error(), want) {

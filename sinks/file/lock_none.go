@@ -4,7 +4,7 @@ package file
 
 import "context"
 
-// Lock does nothing on this system: only one process may append to the file.
+// Lock does nothing on this system, so only one process may append to the file.
 func (f *osFile) Lock(context.Context) error { return nil }
 
 // Unlock does nothing.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// handle is an open file. Tests use a handle that fails like one on a full disk.
+// handle is an open file. Tests replace it by a handle that fails as on a full disk.
 type handle interface {
 	Write(text []byte) (int, error)
 	Sync() error
@@ -21,7 +21,7 @@ type handle interface {
 	Lock(ctx context.Context) error
 	Unlock() error
 
-	// Current reports whether the path still leads to this file.
+	// Current reports whether the path still refers to this file.
 	Current() bool
 
 	// Torn reports whether the last line has no newline.
@@ -30,8 +30,8 @@ type handle interface {
 	Close() error
 }
 
-// follow reopens the file if the path now leads to another file, as after a
-// rotation, or to none.
+// follow reopens the file if the path now refers to another file, as after a
+// rotation, or to no file.
 func (s *Sink) follow(ctx context.Context) error {
 	if s.file != nil && s.file.Current() {
 		return nil
@@ -40,7 +40,7 @@ func (s *Sink) follow(ctx context.Context) error {
 }
 
 func (s *Sink) reopen(ctx context.Context) error {
-	_ = s.drop() // the process buffers nothing
+	_ = s.drop() // an error of Close loses nothing, because nothing is buffered
 	opened, err := s.openFile(s.options)
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (s *Sink) unlock() {
 	}
 }
 
-// repair ends a last line that a crash or a full disk left without a newline.
+// repair adds a newline to the last line if a crash or a full disk left it without one.
 func (s *Sink) repair(ctx context.Context) error {
 	if err := s.file.Lock(ctx); err != nil {
 		return err

@@ -63,8 +63,8 @@ func (a *arrays) prepare() (left []int) {
 	return left
 }
 
-// group puts messages that can share an array into groups. A key's messages are in
-// one group at most; its other messages are left for the next call.
+// group puts messages that can share an array into groups. A call puts messages of a key
+// into one group only; the other messages of the key are left for the next call.
 func (a *arrays) group(messages []int) (groups [][]int, left []int) {
 	at, of, waits := map[string]int{}, map[string]string{}, map[string]bool{}
 	for _, i := range messages {
@@ -147,8 +147,8 @@ func (a *arrays) settle(i int, o sinks.Outcome) {
 	}
 }
 
-// request sends an array and returns its outcome and the status of the answer, or 0
-// without an answer.
+// request sends an array and returns its outcome and the status of the answer. The
+// status is 0 if there is no answer.
 func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, status int) {
 	select {
 	case a.sink.slots <- struct{}{}:
@@ -175,7 +175,9 @@ func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, sta
 // headerCount is the header with the number of messages in an array.
 const headerCount = "Rowrelay-Count"
 
-// element is a message in an array without CloudEvents. The field names are as in [sinks.WriteLine]. The payload is JSON or else base64; a NULL payload is omitted.
+// element is a message in an array without CloudEvents. The field names are as in
+// [sinks.WriteLine]. The payload is embedded as JSON if it is JSON, and otherwise
+// encoded in base64; a NULL payload is omitted.
 type element struct {
 	MessageID     string            `json:"message_id"`
 	Topic         string            `json:"topic"`
@@ -193,7 +195,8 @@ type piece struct {
 	with string // pieces with equal values can share an array
 }
 
-// pieceOf prepares a message. A message that was tried before is alone in its array, because either the message or its former array may be at fault.
+// pieceOf prepares a message. A message that was tried before is alone in its array,
+// because either the message or its former array may be the cause of the failure.
 func (s *Sink) pieceOf(i int, m *sinks.Message) (p piece, err error) {
 	if p.url, err = s.target.of(m); err != nil {
 		return p, fmt.Errorf("the url %w", err)
@@ -231,7 +234,7 @@ func (s *Sink) element(m sinks.Message) ([]byte, error) {
 	return bytes.TrimSuffix(buffer.Bytes(), []byte("\n")), err
 }
 
-// arrayOf makes one request of several pieces.
+// arrayOf combines several pieces into one request.
 func (s *Sink) arrayOf(pieces []piece, ids []string) call {
 	bodies := make([][]byte, len(pieces))
 	for i, p := range pieces {
@@ -259,8 +262,8 @@ func (s *Sink) arrayOf(pieces []piece, ids []string) call {
 	return c
 }
 
-// arrayID is the message's id if the array has one message. Otherwise it depends
-// only on the ids and their order.
+// arrayID returns the id of an array. If the array has one message, that is the message's
+// id. Otherwise it is a hash of the messages' ids in their order.
 func arrayID(ids []string) string {
 	if len(ids) == 1 {
 		return ids[0]

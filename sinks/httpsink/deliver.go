@@ -24,7 +24,7 @@ type call struct {
 	body   []byte
 	status *int   // receives the status of the answer, if not nil
 	of     string // the id of the message, or of the array
-	again  bool   // it was tried before
+	again  bool   // the message, or one of the array, was tried before
 }
 
 // deliver sends one message.
@@ -54,7 +54,7 @@ func (s *Sink) orGiveUp(m sinks.Message, o sinks.Outcome) sinks.Outcome {
 	return sinks.Fail(sinks.Reject, sinks.ReasonExhausted, fmt.Sprintf("endpoint unavailable and message older than %v: %s", s.giveUp, o.Detail))
 }
 
-// make waits for the endpoint's turn, makes the request and returns its outcome.
+// make waits for a turn at the endpoint, makes the request and returns its outcome.
 func (s *Sink) make(ctx context.Context, r *round, c call) sinks.Outcome {
 	token, err := s.authorize(ctx, c.header)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	}
 	ended := token != "" || s.login && !slices.Contains(s.rejects, http.StatusUnauthorized)
 	if response.StatusCode == http.StatusUnauthorized && ended {
-		if token != "" { // it may have been revoked
+		if token != "" { // the token may have been revoked
 			s.tokens.forget(token)
 		}
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
@@ -106,7 +106,7 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	return o
 }
 
-// redact removes the URL of this request from a text.
+// redact removes the path and query of this request's URL from a text.
 func (c call) redact(text string) string {
 	if text == "" {
 		return ""
@@ -146,15 +146,15 @@ func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail strin
 	return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail)
 }
 
-// mostRead and readTime limit how much of an answer's body is read and for how long. If the body is longer, its
-// connection is closed.
+// mostRead and readTime limit how many bytes of an answer's body are read, and for how long. If a body exceeds one of
+// these limits, its connection is closed.
 const (
 	mostRead = 64 << 10
 	readTime = time.Second
 )
 
-// read reads the body to its end, so that the connection can be reused, and returns its beginning unless the request
-// succeeded.
+// read reads the body to its end, so that the connection can be reused. It returns the beginning of the body unless the
+// request succeeded.
 func read(response *http.Response, cancel func()) string {
 	timer := time.AfterFunc(readTime, cancel)
 	defer timer.Stop()
@@ -163,7 +163,7 @@ func read(response *http.Response, cancel func()) string {
 		return "" // another protocol follows, and may never end
 	}
 	body := io.LimitReader(response.Body, mostRead)
-	var shown int64 // more than an excerpt, because secrets are removed from it later
+	var shown int64 // longer than an excerpt, because secrets are removed before the text is cut
 	if !isSuccess(response.StatusCode) {
 		shown = 8 << 10
 	}
@@ -174,7 +174,7 @@ func read(response *http.Response, cancel func()) string {
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }
 
-// answered returns the outcome of an answer, as in the table of README.md. With again, the endpoint may still be
+// answered returns the outcome of an answer, as in the table of README.md. If again is true, the endpoint may still be
 // processing an earlier request for the same message.
 func (s *Sink) answered(response *http.Response, body string, again bool) sinks.Outcome {
 	status := response.StatusCode
@@ -209,7 +209,7 @@ func (s *Sink) answered(response *http.Response, body string, again bool) sinks.
 		if s.endpoints != nil { // the message chose the address
 			return sinks.Fail(sinks.Reject, sinks.ReasonRefused, s.redirect(response))
 		}
-		// More often the configured URL is wrong (a missing slash, http for https) than the message.
+		// The cause is usually the configured URL (a missing slash, http for https) and not the message.
 		return waiting(sinks.Retry, sinks.ReasonRefused, s.redirect(response), wait)
 	}
 	return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
@@ -219,7 +219,7 @@ func waiting(result sinks.Result, reason sinks.Reason, detail string, wait time.
 	return sinks.Outcome{Result: result, Reason: reason, Detail: detail, RetryAfter: wait}
 }
 
-// describe uses the standard text of a status, not the text that the server sent.
+// describe returns a status and an excerpt of the body. It uses the standard text of the status, not the server's.
 func (s *Sink) describe(status int, body string) string {
 	text := strings.TrimSpace(fmt.Sprint(status, " ", http.StatusText(status)))
 	if excerpt := s.sanitize(body); excerpt != "" {
@@ -228,8 +228,8 @@ func (s *Sink) describe(status int, body string) string {
 	return text
 }
 
-// redirect describes a redirect. It shows only the host of its location, because the rest may contain a secret. The
-// text doesn't begin with the status, because the log omits the text after a status at the beginning.
+// redirect describes a redirect. It shows only the host of the new location, because the rest may contain a secret.
+// The text doesn't begin with the status: if it did, the log would omit what follows the status.
 func (s *Sink) redirect(response *http.Response) string {
 	text := "redirected: " + s.describe(response.StatusCode, "") + "; redirects are not followed"
 	if location, err := response.Location(); err == nil && location.Host != "" {
@@ -258,7 +258,7 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), longestRetryAfter)
 }
 
-// excerptLength limits the length of a foreign text in an outcome.
+// excerptLength is the maximum length of a foreign text, such as an answer, in an outcome.
 const excerptLength = 200
 
 // sanitize makes a foreign text safe for an operator's terminal: one short line without secrets.

@@ -13,24 +13,24 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// endpoints isolates the endpoints that messages choose from each other: each has its own limit of concurrent requests, its
-// rate and its circuit breaker. A request (call) waits for its endpoint's turn (enter, try), is made, and its outcome opens
-// or closes the endpoint (leave, learn). A message that can't be sent soon is postponed, so that the messages of other
-// endpoints continue. Its methods may be called concurrently.
+// endpoints is the set of endpoints that messages have chosen. Each endpoint has its own limit of concurrent requests, its own
+// rate and its own circuit breaker. A request (call) first waits for a turn at its endpoint (enter, try). Afterwards its
+// outcome opens or closes the endpoint (leave, learn). A message that can't be sent soon is postponed, so that the messages of
+// other endpoints continue. The methods may be called concurrently.
 type endpoints struct {
 	share   int           // concurrent requests to one endpoint
-	apart   time.Duration // between the starts of two requests to one endpoint; 0: no limit
+	apart   time.Duration // minimum time between the starts of two requests to one endpoint; 0: no limit
 	longest time.Duration // the longest pause of a closed endpoint
 	slots   chan struct{} // limits the concurrent requests of all endpoints; a request holds its slot for at most patience
 
 	mu     sync.Mutex
 	known  map[string]*endpoint
 	slow   *round // the only Send that may currently wait for slow endpoints
-	slowly int    // the number of its requests to slow endpoints
+	slowly int    // the number of that Send's current turns at slow endpoints
 }
 
 // round is one Send. Only one round at a time waits for slow endpoints. A mixed round has messages of slow and of other
-// endpoints. It doesn't wait, because the next messages of the other endpoints' keys are sent only after it has ended.
+// endpoints. It doesn't wait for slow ones, because the keys of its other messages continue only when the round has ended.
 type round struct {
 	began time.Time
 	mixed bool
@@ -39,19 +39,19 @@ type round struct {
 // endpoint is the state of a scheme, host and port that messages have chosen. Its methods must be called with endpoints.mu
 // held.
 type endpoint struct {
-	inFlight int           // turns that are taken
+	inFlight int           // turns taken and not yet given back
 	begun    int           // requests in progress
-	left     chan struct{} // closed when one of them ends; nil: nobody waits for it
-	moved    time.Time     // time of its last answer, or of the first request after it was idle
+	left     chan struct{} // closed when a turn is given back; nil: no message waits for that
+	moved    time.Time     // when an answer last arrived, or a request last started or got a turn at the idle endpoint
 	took     time.Duration // how long its last answer took
-	answers  bool          // it has accepted a message since it was last slow
+	answers  bool          // it has accepted a message (reset when a slow endpoint is tested again)
 	next     time.Time     // earliest start of the next request, by the rate
 
 	failures int           // consecutive failures
-	refused  string        // the id of the message that was refused last
-	refuses  bool          // it was closed because it refused different messages
+	refused  string        // the id of the message that it refused last
+	refuses  bool          // it was closed because it refused several different messages
 	closings int           // consecutive closings
-	until    time.Time     // closed until then; after that one request tests it
+	until    time.Time     // the endpoint is closed until then; after that one request tests it
 	why      sinks.Outcome // the outcome that closed it
 
 	back  time.Time // when the last of the postponed messages returns
@@ -59,14 +59,14 @@ type endpoint struct {
 }
 
 const (
-	// patience is the answer time above which an endpoint counts as slow, and the longest wait of a message for its turn.
+	// patience is the answer time above which an endpoint counts as slow, and the longest single wait of a message for a turn.
 	patience = time.Second
 
-	// slowFor is the minimum time after its last request for which an endpoint counts as slow. The time is ten times the
-	// duration of that request if that is longer, so that a hanging endpoint delays Sends for at most a tenth of the time.
+	// slowFor is how long an endpoint counts as slow after its last request. If ten times the duration of that request is
+	// longer, the endpoint counts as slow for that time. So a hanging endpoint delays Sends for at most a tenth of the time.
 	slowFor = time.Minute
 
-	// mostFailures consecutive failures close an endpoint.
+	// mostFailures is the number of consecutive failures after which an endpoint is closed.
 	mostFailures = 5
 
 	// firstPause is the first pause of a closed endpoint. Each further pause is twice as long.
@@ -76,11 +76,11 @@ const (
 	// write to the table.
 	backlogRate = 100
 
-	// longestTurn limits how long a message waits for its turn.
+	// longestTurn is the longest time for which a message is postponed, unless its endpoint is closed for longer.
 	longestTurn = 5 * time.Minute
 )
 
-// newEndpoints returns nil if all messages go to one endpoint. If that endpoint fails, the sink is unavailable.
+// newEndpoints returns nil if all messages go to one endpoint. In that case, the sink is unavailable when the endpoint is.
 func newEndpoints(options Options, t target) *endpoints {
 	if !t.chosen {
 		return nil
@@ -95,7 +95,7 @@ func newEndpoints(options Options, t target) *endpoints {
 	return e
 }
 
-// call waits for the endpoint's turn and makes a request, or returns the outcome of a message whose turn comes later.
+// call waits for a turn at the endpoint and makes the request. If the message is postponed instead, call returns that outcome.
 func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message string, request func() sinks.Outcome) sinks.Outcome {
 	if all == nil {
 		return request()
@@ -114,9 +114,10 @@ func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message s
 	return all.leave(turn, request())
 }
 
-// slot waits until the limit of concurrent requests allows another. A request that takes longer than patience gives its
-// slot to another, and a request to a slow endpoint needs none, so that hanging endpoints can't hold all slots. try limits
-// the requests without a slot: one to an endpoint that has not answered yet, and requests of one Send to slow endpoints.
+// slot waits until the limit of concurrent requests allows another one. A request that takes longer than patience gives up
+// its slot, and a request to a slow endpoint needs no slot, so that hanging endpoints can't hold all slots. The method try
+// limits the requests without a slot: an endpoint gets only one request at a time until it has accepted a message, and only
+// one Send at a time makes requests to slow endpoints.
 func (all *endpoints) slot(ctx context.Context, t *turn) (giveBack func(), ok bool) {
 	if t.slow {
 		return func() {}, true
@@ -141,7 +142,7 @@ type turn struct {
 	message string // the message's id
 }
 
-// enter waits for a turn, at most patience at a time. If the message must be postponed, it returns the outcome.
+// enter waits for a turn, at most patience at a time. If the message must be postponed, enter returns its outcome.
 func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, sinks.Outcome) {
 	for {
 		t, notNow, again := all.try(r, name)
@@ -154,7 +155,7 @@ func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, 
 	}
 }
 
-// try returns a turn, an outcome, or a pause to wait for before the next try.
+// try returns a turn, the outcome of a postponed message, or a pause before the next try.
 func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -193,12 +194,12 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 	return &turn{all: all, to: e, slow: e.slow()}, sinks.Outcome{}, nil
 }
 
-// maySlowly reports whether this Send may wait for a slow endpoint.
+// maySlowly reports whether this Send may make a request to a slow endpoint now.
 func (all *endpoints) maySlowly(r *round, now time.Time) bool {
 	return !r.mixed && (all.slow == nil || all.slow == r) && now.Sub(r.began) <= patience
 }
 
-// pause ends when a request to the endpoint ends, or after a time.
+// pause ends when a turn at the endpoint is given back, or after the duration most.
 type pause struct {
 	left <-chan struct{}
 	most time.Duration
@@ -225,7 +226,7 @@ func (t *turn) begin() {
 	t.to.begun++
 }
 
-// leave returns the turn and converts the request's outcome to the outcome of the message.
+// leave gives the turn back and converts the request's outcome to the outcome of the message.
 func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -252,8 +253,8 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 }
 
 // learn updates the endpoint with an outcome and returns the outcome of the message. If the outcome is Unavailable, the
-// message is postponed and charged no attempt. A refusal counts as a failure of the endpoint unless it refuses the same
-// message repeatedly.
+// message is postponed and charged no attempt. A rejection counts as a failure of the endpoint, unless it only repeats the
+// last rejection of the same message.
 func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest time.Duration) sinks.Outcome {
 	switch o.Result {
 	case sinks.Delivered:
@@ -269,7 +270,7 @@ func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest
 			return o // no request was made
 		}
 		if e.closings > 0 && !e.refuses {
-			e.open() // it answered
+			e.open() // the endpoint works, because it answered
 		}
 		if again := e.refused == message; !again || e.refuses {
 			e.refused = message
@@ -300,7 +301,7 @@ func (e *endpoint) open() {
 	e.failures, e.closings, e.until, e.refused, e.refuses = 0, 0, time.Time{}, "", false
 }
 
-// closed returns the outcome of a message while the endpoint is closed or is being tested.
+// closed reports whether the endpoint is closed or being tested, and returns the outcome of a message in that case.
 func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	wait := e.until.Sub(now)
 	if e.closings == 0 || wait <= 0 && e.inFlight == 0 {
@@ -309,7 +310,8 @@ func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	return sinks.Postpone(e.why.Reason, e.why.Detail, e.inTurn(now, max(wait, firstPause), backlogRate, time.Second)), true
 }
 
-// busy postpones a message whose turn has not come. Messages return in groups of the given size, one group per duration.
+// busy postpones a message that can't get a turn yet. Such messages return in groups: the argument together is the
+// size of a group, and lasts is the time between two groups.
 func (e *endpoint) busy(now time.Time, together int, lasts time.Duration) sinks.Outcome {
 	return sinks.Postpone(sinks.ReasonBusy, "the endpoint is at its limit of requests or answers slowly: the message is sent later",
 		e.inTurn(now, patience, together, lasts))
@@ -328,7 +330,7 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 
 func (e *endpoint) slow() bool { return e.took > patience }
 
-// stuck reports whether requests are in progress and none was answered for longer than patience.
+// stuck reports whether requests are in progress, and none has started or was answered for longer than patience.
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
 // asked is the endpoint of a message, and whether the message is overdue.
@@ -337,7 +339,7 @@ type asked struct {
 	overdue bool
 }
 
-// mixed reports whether some of these endpoints are slow and others are not, and no message of the slow ones is overdue.
+// mixed reports whether some of the batch's endpoints are slow and others are not, and no message of a slow one is overdue.
 func (all *endpoints) mixed(batch []asked) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -378,7 +380,7 @@ func (all *endpoints) of(name string) *endpoint {
 	return e
 }
 
-// forget removes idle endpoints, first those that are not closed.
+// forget removes all idle endpoints that are not closed and, if too many endpoints are left, other idle ones.
 func (all *endpoints) forget(now time.Time) {
 	for name, e := range all.known {
 		if e.inFlight == 0 && !e.until.After(now) {

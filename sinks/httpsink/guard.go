@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// inside are the addresses that are not public on the Internet, or that lead to
-// services of the machine or of its cloud provider (IANA's special-purpose
-// registries, RFC 6890). An IPv6 address that embeds an IPv4 address is judged by
-// the IPv4 address if packets go there.
+// inside lists the networks whose addresses are not public on the Internet, or belong
+// to services of the machine or of its cloud provider (IANA's special-purpose
+// registries, RFC 6890). If packets to an IPv6 address go to an IPv4 address that it
+// embeds, the guard judges the IPv4 address instead.
 var inside = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this host
 	netip.MustParsePrefix("10.0.0.0/8"),       // private
-	netip.MustParsePrefix("100.64.0.0/10"),    // shared, also providers' metadata
+	netip.MustParsePrefix("100.64.0.0/10"),    // shared address space; also metadata services
 	netip.MustParsePrefix("127.0.0.0/8"),      // loopback
-	netip.MustParsePrefix("169.254.0.0/16"),   // link-local, also metadata
+	netip.MustParsePrefix("169.254.0.0/16"),   // link-local; also metadata services
 	netip.MustParsePrefix("172.16.0.0/12"),    // private
 	netip.MustParsePrefix("192.0.0.0/24"),     // protocol assignments
 	netip.MustParsePrefix("192.0.2.0/24"),     // documentation
@@ -40,9 +40,9 @@ var inside = []netip.Prefix{
 	netip.MustParsePrefix("8000::/1"),         // unique local, link-local, multicast, unallocated
 }
 
-// nat64 is the prefix whose addresses lead to the IPv4 address in their last 32
-// bits (RFC 6052). In a network with only IPv6, all IPv4 destinations have such
-// addresses.
+// nat64 is the prefix of IPv6 addresses that stand for the IPv4 address in their
+// last 32 bits (RFC 6052). In a network with only IPv6, all IPv4 destinations have
+// such addresses.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // insideError is returned for an address that the sink must not connect to.
@@ -52,9 +52,9 @@ func (e insideError) Error() string {
 	return fmt.Sprintf("the address %s is not public, and this sink connects only to public addresses", e.address)
 }
 
-// guard allows connections to public addresses and to the allowed networks only. It
-// judges the address that is connected to, after the name was resolved. A DNS
-// server can't evade it with changing answers.
+// guard allows only connections to public addresses and to the allowed networks. It
+// judges each address after the name was resolved, just before connecting. So a DNS
+// server can't evade the guard with changing answers.
 type guard struct{ allowed []netip.Prefix }
 
 // judge returns an insideError for an address that the sink must not connect to.
@@ -78,11 +78,11 @@ func (g guard) judge(address string) error {
 	return nil
 }
 
-// errMixed is returned for a name that has public and private addresses if no
-// public one can be reached.
+// errMixed is returned if a host has both public and other addresses, and none of the
+// public ones can be reached.
 var errMixed = errors.New("the host's public addresses can't be reached, and its other addresses are not public")
 
-// dial is DialContext of the dialer, with the guard before each connection.
+// dial returns the dialer's DialContext, which first lets the guard judge each address.
 func (g guard) dial(plain net.Dialer) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		guarded := plain

@@ -22,19 +22,19 @@ const (
 	headerPayload = "Rowrelay-Payload"
 )
 
-// reserved are headers that belong to the connection or to this sink.
+// reserved lists the headers that belong to the connection or to this sink.
 var reserved = []string{
 	"Connection", "Content-Length", "Expect", "Host", "Http2-Settings", headerID, "Keep-Alive",
 	"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer",
 	"Transfer-Encoding", "Upgrade", headerSignedID, headerTimestamp, headerSignature,
 }
 
-// overwritable are headers of the settings that a message may overwrite.
+// overwritable lists the headers that a message may overwrite if the settings have them.
 var overwritable = []string{"Content-Type", "User-Agent"}
 
-// header makes the header of a request. The templates are filled from written, the
-// message as its producer wrote it; m is the message to send. The error names a
-// header that HTTP can't carry.
+// header makes the header of a request. The argument written is the message as its
+// producer wrote it, and fills the templates. The argument m is the message to send,
+// which may be a CloudEvent. The error names a header that can't be sent.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	theirs := make(http.Header, len(m.Headers))
 	for name, value := range m.Headers {
@@ -75,10 +75,10 @@ func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	return header, nil
 }
 
-// hideIdempotency writes the header names that Go's client recognises in lower
-// case. HTTP ignores case, but the client then doesn't recognise them. If it did,
-// it would repeat a request that got no answer, and that attempt would not be
-// counted.
+// hideIdempotency puts the names of two headers in lower case, so that Go's client
+// doesn't recognise them; HTTP ignores the case of names. If the client recognised
+// them, it would itself repeat a request that got no answer, and nothing would count
+// that attempt.
 func hideIdempotency(header http.Header) {
 	for _, name := range []string{headerID, "X-" + headerID} {
 		if values, there := header[name]; there {
@@ -105,8 +105,8 @@ func checkHeaders[T ~string](headers map[string]T) error {
 	return nil
 }
 
-// checkHeader checks one header. Its errors complete the sentence "the header …"
-// and don't contain the value.
+// checkHeader checks one header. The text of an error completes the sentence "the
+// header …" and doesn't contain the value.
 func checkHeader(before http.Header, name, value string) error {
 	canonical := http.CanonicalHeaderKey(name)
 	_, twice := before[canonical]
@@ -127,8 +127,8 @@ func notToken(r rune) bool {
 	return !letterOrDigit && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
 }
 
-// checkValue allows bytes above ASCII: HTTP carries them, although it doesn't
-// define their meaning.
+// checkValue checks the value of a header. It allows bytes above ASCII: HTTP carries
+// them, although it doesn't define their meaning.
 func checkValue(value string) error {
 	control := func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 	switch {
@@ -140,8 +140,8 @@ func checkValue(value string) error {
 	return nil
 }
 
-// percentEncode writes all bytes except visible ASCII, and the percent sign, as
-// %XX. Functions such as url.PathUnescape decode it.
+// percentEncode writes the percent sign, and each byte that is not visible ASCII, as
+// %XX. Functions such as url.PathUnescape decode the result.
 func percentEncode(text string) string {
 	plain := func(b byte) bool { return b > ' ' && b < 0x7f && b != '%' }
 	var encoded strings.Builder
@@ -156,7 +156,7 @@ func percentEncode(text string) string {
 }
 
 // parseHeaders parses the templates of message headers. The keys of the result are
-// canonical header names. Its errors complete the sentence "the message headers …".
+// canonical header names. An error completes the sentence "the message headers …".
 func parseHeaders(templates map[string]string) (map[string]settings.Template, error) {
 	parsed := map[string]settings.Template{}
 	for _, name := range slices.Sorted(maps.Keys(templates)) {
@@ -169,7 +169,7 @@ func parseHeaders(templates map[string]string) (map[string]settings.Template, er
 	return parsed, checkHeaders(templates)
 }
 
-// checkMade checks the message headers, and that none is also in Headers.
+// checkMade checks MessageHeaders, and that none of them is also in Headers.
 func (o Options) checkMade() error {
 	made, err := parseHeaders(o.MessageHeaders)
 	for name := range o.Headers {
@@ -180,7 +180,7 @@ func (o Options) checkMade() error {
 	return err
 }
 
-// fill adds the message headers, filled from m.
+// fill adds the headers of Options.MessageHeaders, with values from m.
 func (s *Sink) fill(header http.Header, m *sinks.Message) error {
 	for name, template := range s.made {
 		value, err := template.Fill(&m.Message, settings.NotEmpty)

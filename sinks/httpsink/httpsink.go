@@ -32,8 +32,8 @@ const (
 type Options struct {
 	// URL is the http or https URL that requests go to. It must not contain a user name, a password or a
 	// fragment. The sink hides its path and query in errors. The URL may contain the placeholders {topic},
-	// {key}, {id} and {header:NAME}, which each message fills; values are escaped for the part of the URL
-	// they are in. A placeholder at the beginning stands for a URL, with or without a path. If messages
+	// {key}, {id} and {header:NAME}, which each message fills. Each value is escaped as its part of the URL
+	// requires. A placeholder at the beginning stands for a URL, with or without a path. If messages
 	// choose the scheme, the host or the port, the sink always behaves as with BlockPrivateAddresses.
 	URL string
 
@@ -43,8 +43,8 @@ type Options struct {
 	// Headers are added to each request. A message can overwrite only Content-Type and User-Agent.
 	Headers map[string]settings.Secret
 
-	// MessageHeaders are headers whose values are templates that each message fills, with the placeholders
-	// of URL.
+	// MessageHeaders are headers whose values are templates. They may contain the same placeholders as URL,
+	// which each message fills.
 	MessageHeaders map[string]string
 
 	// ContentType is the Content-Type of messages that have no such header. Defaults to application/json
@@ -64,34 +64,34 @@ type Options struct {
 	Timeout time.Duration
 
 	// Concurrency limits the concurrent requests. Of each key, only one message is sent at a time. The
-	// sink keeps the same number of idle connections. Defaults to [DefaultConcurrency].
+	// sink keeps at most this number of idle connections. Defaults to [DefaultConcurrency].
 	Concurrency int
 
 	// EndpointConcurrency, EndpointRate and EndpointPause apply when messages choose the scheme, host or
 	// port (the endpoint). They limit the concurrent requests to one endpoint, the requests to it per
-	// second, and how long the sink sends nothing to an endpoint that fails. Default to
+	// second, and how long the sink sends nothing to an endpoint that fails. They default to
 	// [DefaultEndpointConcurrency], no limit, and [DefaultEndpointPause].
 	EndpointConcurrency int
 	EndpointRate        int
 	EndpointPause       time.Duration
 
 	// EndpointMaxAge is the age at which a message is parked if its endpoint is unavailable. Defaults to
-	// 0: never.
+	// 0, which means never.
 	EndpointMaxAge time.Duration
 
-	// RejectStatuses are the statuses among 401, 403 and 404 for which a message is parked. Use it for an
-	// endpoint that answers 404, say, for a customer that was deleted. Defaults to none: a message that
-	// gets such an answer is retried.
+	// RejectStatuses are the statuses among 401, 403 and 404 for which a message is parked. For example,
+	// add 404 if the endpoint answers 404 for a customer that was deleted. Defaults to none: a message
+	// that gets such an answer is retried.
 	RejectStatuses []int
 
 	// SigningSecret signs requests according to Standard Webhooks 1.0. It is a shared secret (whsec_…) or
-	// an ed25519 private key (whsk_…). Several of them, separated by blanks, each add a signature, for
-	// rotation.
+	// an ed25519 private key (whsk_…). During a rotation it may contain several, separated by blanks; each
+	// of them adds a signature.
 	SigningSecret settings.Secret
 
-	// Array sends the messages of a batch that go to one URL as one JSON array of at most ArrayMax
-	// messages (by default [DefaultArrayMax]). README.md describes the elements, which also contain the
-	// messages' headers.
+	// Array groups the messages of a batch that have the same URL into JSON arrays of at most ArrayMax
+	// messages (by default [DefaultArrayMax]). Each array is one request. README.md describes the elements,
+	// which also contain the messages' headers.
 	Array    bool
 	ArrayMax int
 
@@ -116,8 +116,8 @@ type Options struct {
 type Sink struct {
 	target      target
 	method      string
-	static      http.Header                  // on every request
-	made        map[string]settings.Template // filled by each message
+	static      http.Header                  // headers of every request
+	made        map[string]settings.Template // headers that each message fills
 	contentType string
 	events      *cloudevents.Encoder
 	signatures  []signature
@@ -207,7 +207,7 @@ func newTransport(options Options, outsideOnly bool) *http.Transport {
 	}
 	if outsideOnly {
 		allowed, _ := parseNetworks(options.AllowedNetworks)
-		transport.Proxy = nil // a proxy would resolve the name and connect instead of the guard
+		transport.Proxy = nil // the guard can't judge the addresses to which a proxy connects
 		transport.DialContext = counted(guard{allowed}.dial(plain))
 	}
 	return transport
@@ -230,8 +230,8 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// Reach connects to the endpoint, with TLS if the URL is https, and sends no request. It reports whether
-// it tried to connect: it doesn't if messages choose the host or a proxy is used.
+// Reach connects to the endpoint, with TLS if the URL is https, and sends no request. The result tried is
+// false if Reach did not try to connect, because messages choose the host or a proxy is used.
 func (s *Sink) Reach(ctx context.Context) (tried bool, err error) {
 	to := s.target.host
 	if to == nil {
@@ -287,8 +287,8 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 // endpoints. Without it, a message that is always in such batches would never be sent.
 const overdue = 10 * time.Second
 
-// isMixed reports whether the batch has messages both of slow endpoints and of others, and none of the
-// former is overdue.
+// isMixed reports whether the batch has messages both of slow and of other endpoints, and no message of a
+// slow endpoint is overdue.
 func (s *Sink) isMixed(batch []sinks.Message) bool {
 	if s.endpoints == nil {
 		return false

@@ -31,8 +31,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// atOnce is the number of messages that all Sends together handle concurrently. If messages choose their endpoints, it is
-// large, because messages that wait for a slow endpoint must not block messages of other endpoints.
+// atOnce is the number of messages that all Sends together handle concurrently. If messages choose their endpoints, the
+// number is large, because messages that wait for a slow endpoint must not block messages of other endpoints.
 func (o Options) atOnce(t target) int {
 	if t.chosen {
 		return 1 << 16
@@ -40,7 +40,7 @@ func (o Options) atOnce(t target) int {
 	return o.Concurrency
 }
 
-// check returns everything that is wrong with the options.
+// check returns an error that lists everything that is wrong with the options.
 func (o Options) check() error {
 	problems := []error{o.checkURL(), validRejectStatuses(o.RejectStatuses)}
 	if o.Method != http.MethodPost && o.Method != http.MethodPut {
@@ -68,7 +68,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// checkURL also refuses to send credentials to a host that a message could choose freely.
+// checkURL checks the URL. It refuses a template with which messages could send the credentials to any host.
 func (o Options) checkURL() error {
 	target, err := parseTarget(o.URL)
 	if err == nil && !target.anchored && o.logins() > 0 {
@@ -109,7 +109,7 @@ func (o Options) logins() int {
 
 var errMalformed = errors.New("is malformed: it must be like https://host/path")
 
-// parseURL parses and checks a URL. Its errors complete the sentence "the url …" and don't contain the URL.
+// parseURL parses and checks a URL. An error completes the sentence "the url …" and doesn't contain the URL.
 func parseURL(text string) (*url.URL, error) {
 	target, err := url.Parse(text)
 	switch {
@@ -161,7 +161,7 @@ func (o Options) secrets() []settings.Secret {
 	return secrets
 }
 
-// secretsOf returns the path and query of a URL, whole and in parts.
+// secretsOf returns the parts of a URL that may be secret: the path, the query, and each value in the query.
 func secretsOf(u *url.URL) []settings.Secret {
 	secrets := []settings.Secret{settings.Secret(u.RawQuery), worthHiding(u.Path), worthHiding(u.EscapedPath())}
 	for _, values := range u.Query() {
@@ -172,7 +172,7 @@ func secretsOf(u *url.URL) []settings.Secret {
 	return secrets
 }
 
-// worthHiding returns "" for texts that are too short to be a secret and would match everywhere.
+// worthHiding returns a text as a secret, or "" if the text is so short that it would match everywhere.
 func worthHiding(text string) settings.Secret {
 	if len(text) < 6 {
 		return ""
@@ -193,7 +193,7 @@ func Kind() sinks.Kind {
 			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "The URL that requests go to. Errors hide its path and query. It may contain the placeholders {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
 			{Name: "headers", Type: settings.TypeSecretMap, Check: settings.Check(checkHeaders[settings.Secret]), Help: "Headers added to each request. A message can overwrite only Content-Type and User-Agent."},
-			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers whose values are templates with the placeholders {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers whose values are templates. They may contain the placeholders {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "content_type", Type: settings.TypeString, Check: checkText, Help: "The Content-Type of messages that have no such header. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
 			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A bearer token to authenticate with."},
 			{Name: "oauth2_token_url", Type: settings.TypeString, Help: "The URL that issues bearer tokens for OAuth 2.0 client credentials."},
@@ -202,7 +202,7 @@ func Kind() sinks.Kind {
 			{Name: "oauth2_scopes", Type: settings.TypeList, Help: "The OAuth 2.0 scopes to request."},
 			{Name: "username", Type: settings.TypeString, Help: "The user name for HTTP basic authentication."},
 			{Name: "password", Type: settings.TypeSecret, Help: "The password for HTTP basic authentication."},
-			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests according to Standard Webhooks 1.0, with a shared secret (whsec_…) or an ed25519 private key (whsk_…). Several secrets, separated by blanks, each add a signature, for rotation."},
+			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests according to Standard Webhooks 1.0, with a shared secret (whsec_…) or an ed25519 private key (whsk_…). For a rotation, set several secrets, separated by blanks; each adds a signature."},
 			{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "The time limit of one request. Keep it below the sink's timeout for a batch."},
 			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "The maximum number of concurrent requests. Of each key, only one message is sent at a time."},
 			{Name: "array", Type: settings.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
@@ -211,15 +211,15 @@ func Kind() sinks.Kind {
 			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "If messages choose the endpoint: the maximum number of requests per second to one endpoint. 0 is no limit."},
 			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "If messages choose the endpoint: the longest pause before an endpoint that fails is tried again."},
 			{Name: "endpoint_max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "If messages choose the endpoint: the age at which a message is parked if its endpoint is unavailable. 0s is never."},
-			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "The statuses among 401, 403 and 404 for which a message is parked. For the others it is retried."},
+			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "The statuses among 401, 403 and 404 for which a message is parked. For the others, the message is retried."},
 			{Name: "block_private_addresses", Type: settings.TypeBool, Default: "false", Help: "Connect to public addresses only, not to private, loopback or link-local addresses or a cloud provider's metadata service, whatever a name resolves to. No proxy is used then. Always on if messages choose the scheme, host or port of the url."},
 			{Name: "allowed_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Exceptions to block_private_addresses, such as 10.1.0.0/16."},
 		}, settings.TLSFields(), cloudevents.Fields()),
 	}
 }
 
-// accusing are the statuses that may mean either that the endpoint refuses all messages, because the credentials
-// or the address are wrong, or that it refuses this message.
+// accusing lists the statuses that have two possible meanings: the endpoint refuses all messages, because the
+// credentials or the address are wrong, or it refuses only this message.
 var accusing = []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}
 
 func checkRejectStatuses(texts []string) error { return validRejectStatuses(statusesOf(texts)) }
@@ -233,7 +233,7 @@ func validRejectStatuses(statuses []int) error {
 	return nil
 }
 
-// statusesOf converts texts to statuses. A text that is no number becomes 0, which no check accepts.
+// statusesOf converts texts to statuses. A text that is not a number becomes 0, which no check accepts.
 func statusesOf(texts []string) (statuses []int) {
 	for _, text := range texts {
 		status, _ := strconv.Atoi(text)
@@ -288,8 +288,8 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 	})
 }
 
-// fromURL makes settings of a sink URL. The query is sent to the endpoint. So a query parameter with the name of
-// a setting is refused: the user most likely meant it for the sink.
+// fromURL converts a sink's URL to settings. The query of the URL is sent to the endpoint. So a query parameter with
+// the name of a setting is refused, because the user most likely meant it for the sink.
 func fromURL(u *url.URL) (map[string]any, error) {
 	query, _ := url.ParseQuery(u.RawQuery) // a query that can't be parsed is sent to the endpoint unchanged
 	for _, f := range Kind().Fields {

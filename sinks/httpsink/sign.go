@@ -23,8 +23,8 @@ const (
 	headerSignature = "Webhook-Signature"
 )
 
-// The prefixes of secrets, and the minimum and maximum bytes of a shared secret
-// (Standard Webhooks 1.0, "Signature scheme").
+// The prefixes of secrets, and the minimum and maximum length of a shared secret in
+// bytes (Standard Webhooks 1.0, "Signature scheme").
 const (
 	sharedPrefix  = "whsec_"
 	privatePrefix = "whsk_"
@@ -32,11 +32,11 @@ const (
 	mostShared    = 64
 )
 
-// signature signs content and returns the signature with its version.
+// signature signs content and returns the signature, prefixed with its version.
 type signature func(content []byte) string
 
-// parseSecrets parses signing secrets separated by blanks. Its errors complete the
-// sentence "the signing secret …" and don't contain the secret.
+// parseSecrets parses signing secrets separated by blanks. The text of an error
+// completes the sentence "the signing secret …" and doesn't contain the secret.
 func parseSecrets(text settings.Secret) (signatures []signature, err error) {
 	for _, secret := range strings.Fields(text.Reveal()) {
 		made, err := parseSecret(secret)
@@ -72,7 +72,7 @@ func parseSecret(secret string) (signature, error) {
 	}, nil
 }
 
-// byPrivateKey accepts an ed25519 private key or its seed.
+// byPrivateKey returns the signature function of an ed25519 private key or its seed.
 func byPrivateKey(encoded string) (signature, error) {
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	switch {
@@ -88,9 +88,9 @@ func byPrivateKey(encoded string) (signature, error) {
 	}, nil
 }
 
-// sign signs a request with every secret, so that a receiver that knows one of them
-// accepts it. The timestamp is the time of this attempt, because receivers refuse
-// old timestamps.
+// sign signs a request with every secret, so that a receiver that knows one of the
+// secrets accepts the request. The timestamp is the time of this attempt, because
+// receivers refuse old timestamps.
 func (s *Sink) sign(header http.Header, id string, body []byte) {
 	if len(s.signatures) == 0 {
 		return

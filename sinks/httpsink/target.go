@@ -38,8 +38,8 @@ const (
 // gap replaces each placeholder while the template is parsed as a URL.
 const gap = "\x00"
 
-// parseTarget parses a URL or a template for one. Its errors complete the sentence
-// "the url …" and don't contain the URL.
+// parseTarget parses a URL or a template for one. The text of an error completes the
+// sentence "the url …" and doesn't contain the URL.
 func parseTarget(text string) (target, error) {
 	if strings.Contains(text, gap) {
 		return target{}, errMalformed
@@ -62,8 +62,8 @@ func parseTarget(text string) (target, error) {
 	return t, err
 }
 
-// findParts determines which part of the URL each placeholder is in. In pattern,
-// placeholders are gaps.
+// findParts determines which part of the URL each placeholder is in. The argument
+// pattern is the template with a gap in the place of each placeholder.
 func (t *target) findParts(pattern string) error {
 	if strings.HasPrefix(pattern, gap) && !strings.HasPrefix(pattern, gap+"://") {
 		return t.findPartsBehindBase(pattern)
@@ -83,8 +83,8 @@ func (t *target) findParts(pattern string) error {
 	return nil
 }
 
-// findPartsBehindBase is findParts for a template that begins with a placeholder for
-// a URL.
+// findPartsBehindBase does the work of findParts for a template that begins with a
+// placeholder for a URL.
 func (t *target) findPartsBehindBase(pattern string) error {
 	authority, path, query := cut(pattern)
 	if authority != gap {
@@ -103,8 +103,8 @@ func (t *target) add(where part, piece string) {
 	}
 }
 
-// cut splits a URL without its scheme. A fragment stays in the last piece; parseURL
-// refuses it later.
+// cut splits a URL from which the scheme was removed. A fragment stays in the last
+// part; parseURL refuses it later.
 func cut(rest string) (authority, path, query string) {
 	if at := strings.IndexByte(rest, '?'); at >= 0 {
 		rest, query = rest[:at], rest[at:]
@@ -125,7 +125,7 @@ func (t *target) example() string {
 	return text
 }
 
-// of returns the URL for a message. Its errors complete the sentence "the url …".
+// of returns the URL for a message. An error completes the sentence "the url …".
 func (t *target) of(m *sinks.Message) (*url.URL, error) {
 	if t.fixed != nil {
 		return t.fixed, nil
@@ -157,8 +157,8 @@ func (t *target) secrets() (secrets []settings.Secret) {
 	return secrets
 }
 
-// escape escapes a value for its placeholder, or returns why it is not allowed
-// there. Its errors complete the sentence "the value …".
+// escape escapes a value for its placeholder. It returns an error if the value is not
+// allowed there. The text of an error completes the sentence "the value …".
 func (t *target) escape(place int, value string) (string, error) {
 	if value == "" {
 		return settings.NotEmpty(place, value)
@@ -252,7 +252,7 @@ func checkAddress(host string, bracketed bool) error {
 func checkSegments(u *url.URL) error {
 	for segment := range strings.SplitSeq(u.EscapedPath(), "/") {
 		if plain, err := url.PathUnescape(segment); err != nil || plain == "." || plain == ".." {
-			return errors.New("has a segment of one or two dots in its path, which leads to another path")
+			return errors.New("has a segment of one or two dots in its path, which refers to another path")
 		}
 	}
 	return nil

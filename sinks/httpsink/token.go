@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// OAuth2 configures where a sink gets its bearer tokens: by OAuth 2.0's client
-// credentials (RFC 6749, section 4.4). The zero value disables it.
+// OAuth2 configures how a sink gets its bearer tokens: with the client credentials of
+// OAuth 2.0 (RFC 6749, section 4.4). The zero value disables OAuth 2.0.
 type OAuth2 struct {
 	TokenURL     string // http or https
 	ClientID     string
@@ -44,13 +44,13 @@ func (o OAuth2) check() error {
 type tokens struct {
 	options OAuth2
 	client  *http.Transport
-	turn    chan struct{} // a mutex that a context can interrupt; holds one value while unlocked
+	turn    chan struct{} // used as a mutex, so that a context can end the wait; holds one value while unlocked
 	token   string
 	until   time.Time
 }
 
-// earlier is how long before its expiry a token is replaced, and lasting is the
-// lifetime of a token whose answer has no expires_in.
+// earlier is how long before its expiry a token is replaced. lasting is the assumed
+// lifetime of a token if the answer that contains the token has no expires_in.
 const (
 	earlier = 30 * time.Second
 	lasting = 5 * time.Minute
@@ -90,8 +90,8 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// forget makes the next get request a new token, unless the token was already
-// replaced.
+// forget marks a token as expired, so that the next call of get replaces it. It does
+// nothing if the token was already replaced.
 func (t *tokens) forget(token string) {
 	<-t.turn
 	if t.token == token {
@@ -121,11 +121,11 @@ func (t *tokens) ask(ctx context.Context) (token string, lasts time.Duration, er
 }
 
 // readToken reads an answer of the token endpoint (RFC 6749, sections 5.1 and 5.2).
-// Of an error response, its error contains only the error code.
+// If the endpoint refuses the request, the error contains only the status and the error code.
 func readToken(response *http.Response) (token string, lasts time.Duration, err error) {
 	var answer struct {
 		Token   string          `json:"access_token"`
-		Expires json.RawMessage `json:"expires_in"` // seconds: a number, or a text with one
+		Expires json.RawMessage `json:"expires_in"` // in seconds, as a number or as a string
 		Error   any             `json:"error"`
 	}
 	err = json.NewDecoder(io.LimitReader(response.Body, mostRead)).Decode(&answer)

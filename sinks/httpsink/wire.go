@@ -12,17 +12,17 @@ import (
 	"syscall"
 )
 
-// countingConn counts the bytes written to a connection. Go's client reports that it "wrote" a request
-// when the request is in its buffer.
+// countingConn counts the bytes written to a connection. Go's client reports a request as written when the
+// request is only in the client's buffer.
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
 	begun   atomic.Int64 // bytes written before the request in progress
 }
 
-// Write hides that the endpoint reset the connection in the middle of a request. If it returned that
-// error, the client would drop an answer that has already arrived, such as 413 or 429. Reading then
-// returns the answer, or the error.
+// Write returns no error if the endpoint resets the connection in the middle of a request. After an error,
+// the client would drop an answer that has already arrived, such as 413 or 429. Without an error, the client
+// reads the answer, or gets the error when it reads.
 func (c *countingConn) Write(text []byte) (int, error) {
 	n, err := c.Conn.Write(text)
 	written := c.written.Add(int64(n))
@@ -41,17 +41,17 @@ func counted(dial func(context.Context, string, string) (net.Conn, error)) func(
 			return nil, err
 		}
 		counting := &countingConn{Conn: conn}
-		counting.begun.Store(math.MaxInt64) // a handshake is not part of a request
+		counting.begun.Store(math.MaxInt64) // until the first request, Write hides no error
 		return counting, nil
 	}
 }
 
-// wire tracks how much of a request was written. The client calls it from its own goroutines.
+// wire tracks how much of a request was written. Go's client calls its methods from other goroutines.
 type wire struct {
 	conn   atomic.Pointer[countingConn]
 	before atomic.Int64 // bytes written to the connection before this request
-	shared atomic.Bool  // the connection is HTTP/2 and carries other requests
-	began  atomic.Bool  // the request's header was written; on HTTP/1, to a buffer
+	shared atomic.Bool  // the connection is HTTP/2 and may carry other requests, too
+	began  atomic.Bool  // the request's header was written; on HTTP/1 only to a buffer
 }
 
 func (w *wire) traced(ctx context.Context) context.Context {
@@ -61,8 +61,8 @@ func (w *wire) traced(ctx context.Context) context.Context {
 	})
 }
 
-// gotConn is called again when the client retries on another connection, because nothing of the request
-// was written to the first one.
+// gotConn is called for each connection on which the client tries the request. If the client could write
+// nothing of the request to one connection, it may try another.
 func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	conn := info.Conn
 	if secured, ok := conn.(*tls.Conn); ok {
@@ -88,14 +88,14 @@ func (w *wire) mayHaveArrived() bool {
 	return conn.written.Load() > w.before.Load()
 }
 
-// unanswered holds the ids of messages and arrays whose last request got no answer. Such a request may
-// be charged no attempt, so the attempt number doesn't show that the next request is a repetition.
+// unanswered holds the ids of messages and arrays whose last request got no answer. Such a request is not
+// always charged an attempt, so the attempt number doesn't show whether the next request is a repetition.
 type unanswered struct {
 	mu  sync.Mutex
 	ids map[string]struct{}
 }
 
-// mostUnanswered limits how many ids are kept in memory.
+// mostUnanswered is the maximum number of ids in memory. When it is reached, all of them are dropped.
 const mostUnanswered = 10_000
 
 func (u *unanswered) add(id string) {

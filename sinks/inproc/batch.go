@@ -9,15 +9,15 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// BatchHandler handles several messages together. If it returns nil, all of them are
-// delivered; [Errors] has one error for each message; any other error applies to all
-// of them. The handler must not change the messages, nor keep them after it has
-// returned.
+// BatchHandler handles several messages together. If it returns nil, all messages are
+// delivered. If it returns [Errors], each message has its own error. Any other error
+// applies to all messages. The handler must not change the messages, nor keep them
+// after it has returned.
 type BatchHandler func(ctx context.Context, batch []sinks.Message) error
 
-// Errors is returned by a [BatchHandler] for separate outcomes: one error for each
-// message, in the order of the batch, nil if the message was handled. A message
-// without an element is retried.
+// Errors is the error that a [BatchHandler] returns to give each message its own
+// outcome. Its elements are in the order of the batch; an element is nil if its message
+// was handled. A message without an element is retried.
 type Errors []error
 
 // Error returns the number of failed messages and the first error.
@@ -41,8 +41,8 @@ type BatchOptions struct {
 
 	// Order is what the handler promises about the messages of a batch. Defaults to
 	// sinks.OrderNone: then no two messages of a batch have the same key. Use
-	// sinks.OrderAtomic for a handler that handles all messages or none. It makes
-	// the batches of a busy key larger.
+	// sinks.OrderAtomic for a handler that handles all messages or none. Then a batch
+	// can contain many messages of a busy key.
 	Order sinks.Order
 }
 

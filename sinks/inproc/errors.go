@@ -20,9 +20,10 @@ type verdict struct {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// Permanent marks an error that every further attempt would return too. The message is
-// parked and its key continues. The message is parked immediately, unless
-// relay.SinkOptions.JudgeAloneAfter is set, or messages of many keys fail, so that the relay assumes a problem of all messages. Permanent(nil) is nil.
+// Permanent marks an error that every further attempt would return too. The relay parks
+// the message, and its key continues unless parked messages hold their keys. The relay waits
+// before it parks the message if relay.SinkOptions.JudgeAloneAfter is set, or if messages of
+// many keys fail, because then the message is probably not the cause. Permanent(nil) is nil.
 func Permanent(err error) error { return judged(sinks.Reject, sinks.ReasonRefused, err) }
 
 // Unavailable marks an error whose cause is not the message but something else that the
@@ -86,7 +87,7 @@ func outcomeOf(ctx context.Context, err error) sinks.Outcome {
 	return outcome
 }
 
-// panicked is the error for a panic.
+// panicked is the error to which recovered converts a panic.
 type panicked struct {
 	text string
 	with error // the panic's value, if it is an error

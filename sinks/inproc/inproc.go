@@ -1,24 +1,24 @@
-// Package inproc has sinks that call functions of the application, for handlers in the process of
-// the relay.
+// Package inproc has sinks that call functions of the application in the relay's process. These
+// functions are called handlers.
 //
 //   - [Func] and [New] call a [Handler] for each message. [Mux] selects a
 //     handler by topic, [JSON] decodes the payload for it, and [Wrap] adds
 //     [Middleware].
 //   - [Batch] calls a function for a batch of messages.
 //   - [Tx] calls a handler in the transaction that marks the message as
-//     delivered, so that its writes to the same database happen exactly
-//     once.
+//     delivered, so that the handler's writes to the same database take
+//     effect exactly once.
 //
 // The error that a handler returns determines the outcome:
 //
 //	nil                        delivered
-//	any error                  retry after a back-off, which charges an attempt
+//	any error                  retry after a back-off; a repeated failure charges an attempt
 //	RetryAfter(err, d)         retry after d at the earliest
 //	Permanent(err)             park the message
 //	Unavailable(err)           pause the sink; the message is charged no attempt
 //
-// A panic is a retry; the message's row keeps its place in the code. The text of an error is stored
-// with the message as its last error, so it must not contain secrets.
+// A panic counts as a retry, and the message's last error shows where in the code it happened. The
+// text of an error is stored as the message's last error, so it must not contain secrets.
 //
 // Handlers must return soon after their context ends: nothing can stop a handler from outside, and
 // the relay waits for it. A message may be handled twice, with the same id; the relay's
@@ -42,11 +42,11 @@ type Handler func(ctx context.Context, m sinks.Message) error
 // Options configure a [Sink]. The zero value is valid.
 type Options struct {
 	// Concurrency is the maximum number of messages that are handled concurrently. Messages of one
-	// key are always handled one after the other. Defaults to 1: then the handler needs no locks.
+	// key are never handled concurrently. Defaults to 1; then the handler needs no locks.
 	Concurrency int
 
 	// Batch is the maximum number of messages in a batch. The outcomes of a batch are stored
-	// together, so after a crash up to Batch messages of each of the relay's workers may be handled
+	// together, so after a crash up to Batch messages of each of the sink's workers may be handled
 	// again. Defaults to [DefaultBatch].
 	Batch int
 }
@@ -66,7 +66,7 @@ var (
 	_ sinks.OneByOne = (*Sink)(nil)
 )
 
-// Func returns a sink that calls a handler for one message after the other. If the handler is nil,
+// Func returns a sink that calls a handler for one message at a time. If the handler is nil,
 // Func returns nil, which relay.New refuses.
 func Func(handler Handler) *Sink { return New(handler, Options{}) }
 
@@ -101,7 +101,8 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return s.SendEach(ctx, 0, batch)
 }
 
-// SendEach is like Send, but each call of the handler has the time limit each.
+// SendEach is like Send, but limits the time of every call of the handler. The argument each is
+// this limit.
 func (s *Sink) SendEach(ctx context.Context, each time.Duration, batch []sinks.Message) []sinks.Outcome {
 	return s.fan.SendEach(ctx, each, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome {
 		return outcomeOf(ctx, recovered(func() error { return s.handler(ctx, m) }))

@@ -13,7 +13,7 @@ import (
 
 // JSON returns a handler that decodes the payload into a T and calls handle with
 // it. A message whose payload is not JSON, or doesn't fit T, is parked, because
-// another attempt would not change that. Members that T doesn't have are ignored.
+// another attempt would fail too. Members that T doesn't have are ignored.
 // If handle is nil, JSON returns nil.
 func JSON[T any](handle func(ctx context.Context, body T, m sinks.Message) error) Handler {
 	if handle == nil {
@@ -50,7 +50,7 @@ func decode[T any](payload []byte) (T, error) {
 	return body, nil
 }
 
-// misfit describes the error in a payload without showing any of the payload.
+// misfit describes why a payload can't be decoded, without showing any of the payload.
 func misfit(payload []byte, err error) string {
 	if payload == nil {
 		return "it is NULL"
@@ -59,7 +59,7 @@ func misfit(payload []byte, err error) string {
 		return fmt.Sprintf("it is not valid JSON at byte %d", syntax.Offset)
 	}
 	if misfit, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		kind, _, _ := strings.Cut(misfit.Value, " ") // the rest is the value
+		kind, _, _ := strings.Cut(misfit.Value, " ") // the part after the space is the value
 		return fmt.Sprintf("a JSON %s at byte %d doesn't fit %s of type %s", kind, misfit.Offset, placeOf(misfit), misfit.Type)
 	}
 	return "one of its values is not accepted"

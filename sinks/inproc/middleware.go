@@ -4,7 +4,7 @@ import "slices"
 
 // Middleware wraps a handler with code that runs for every message, such as logging,
 // metrics, tracing or values in the context. It returns the handler's error or another
-// one. A panic may pass through it and becomes a retry.
+// error. It need not recover from panics: a panic counts as a retry.
 type Middleware func(next Handler) Handler
 
 // Wrap returns the handler wrapped in the middleware. The first middleware is the

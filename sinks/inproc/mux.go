@@ -15,12 +15,12 @@ import (
 //
 //	sink := inproc.Func(mux.Serve)
 //
-// A message of a topic without a handler waits, uncharged, until a process has a
-// handler for it. Its key waits too, and the relay reports the topic like one
-// without a route. So a rolling deployment parks nothing. The message is sent again
-// after about a quarter of the time it has waited, between a second and a minute.
+// A message whose topic has no handler waits, uncharged, until a process has a
+// handler for the topic. The message's key waits too, and the relay reports the topic
+// as if it had no route. So a rolling deployment parks nothing. The wait before the next
+// attempt is about a quarter of the message's age, between about a second and a minute.
 //
-// Its methods may be called concurrently.
+// A Mux's methods may be called concurrently.
 type Mux struct {
 	// ParkUnknownTopics parks messages of topics without a handler immediately, as
 	// unroutable. Set it before Serve is called.
@@ -48,8 +48,8 @@ func (m *Mux) Handle(topic string, handler Handler) {
 	m.handlers[topic] = handler
 }
 
-// Serve calls the handler of the message's topic. Without one, the message waits or
-// is parked, see [Mux].
+// Serve calls the handler of the message's topic. If the topic has no handler, the
+// message waits or is parked; see [Mux].
 func (m *Mux) Serve(ctx context.Context, message sinks.Message) error {
 	m.mu.RLock()
 	handler, there := m.handlers[message.Topic]
@@ -61,7 +61,7 @@ func (m *Mux) Serve(ctx context.Context, message sinks.Message) error {
 		return judged(sinks.Reject, sinks.ReasonUnroutable, noHandler(message))
 	}
 	wait := min(max(time.Since(message.CreatedAt)/4, time.Second), time.Minute)
-	wait -= time.Duration(rand.Int64N(int64(wait / 4))) // so that not all return at the same moment
+	wait -= time.Duration(rand.Int64N(int64(wait / 4))) // so that not all messages return at the same moment
 	return RetryAfter(judged(sinks.Unsent, sinks.ReasonUnroutable, noHandler(message)), wait)
 }
 

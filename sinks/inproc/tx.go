@@ -7,9 +7,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// TxHandler handles one message in the relay's transaction. What it writes with tx
-// is committed together with the mark that the message is delivered, so it happens
-// exactly once. Effects elsewhere, such as a request or a mail, may still happen
+// TxHandler handles one message in the relay's transaction. The transaction contains the
+// handler's writes with tx and the mark that the message is delivered, so the writes take
+// effect exactly once. Effects elsewhere, such as a request or a mail, may still happen
 // more than once. The handler must not commit or roll back, and must use only tx for
 // the writes that belong to the message.
 type TxHandler func(ctx context.Context, tx *sql.Tx, m sinks.Message) error
@@ -38,7 +38,7 @@ func (s *TxSink) Open(context.Context) error { return nil }
 // Close does nothing.
 func (s *TxSink) Close(context.Context) error { return nil }
 
-// HandleTx calls the handler. A panic is a retry.
+// HandleTx calls the handler. A panic counts as a retry.
 func (s *TxSink) HandleTx(ctx context.Context, tx *sql.Tx, m sinks.Message) sinks.Outcome {
 	if ctx.Err() != nil {
 		return sinks.Cancelled()
@@ -46,7 +46,7 @@ func (s *TxSink) HandleTx(ctx context.Context, tx *sql.Tx, m sinks.Message) sink
 	return outcomeOf(ctx, recovered(func() error { return s.handler(ctx, tx, m) }))
 }
 
-// Send returns that the sink is unavailable: the handler needs the relay's
+// Send reports that the sink is unavailable, because the handler needs the relay's
 // transaction.
 func (s *TxSink) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConfig,

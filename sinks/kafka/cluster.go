@@ -27,13 +27,13 @@ const metadataAge = time.Minute
 type cluster struct {
 	client *kafkago.Client
 	seeds  []string
-	turn   chan struct{} // semaphore: one fetch at a time, whose result the others use
+	turn   chan struct{} // semaphore: one fetch at a time; callers that waited use its result
 
 	mu      sync.Mutex
 	topics  map[string]*topic
 	known   []string             // the brokers in the latest metadata
 	id      string               // the cluster id
-	resting map[string]time.Time // by broker: the end of the pause that it asked for
+	resting map[string]time.Time // by broker: the end of the pause that the broker asked for
 
 	troubles  map[topicPartition]*trouble
 	delivered time.Time // the last delivery to any partition
@@ -57,7 +57,7 @@ type topic struct {
 
 	partitions []int // all partition numbers, for partitionOfKey
 
-	turns *atomic.Uint32 // chooses the partition of messages without a key
+	turns *atomic.Uint32 // the cluster's counter, with which the method next rotates through the partitions
 }
 
 // next returns a partition for messages without a key. It rotates through the
@@ -72,10 +72,10 @@ func (t *topic) next() int {
 	return first
 }
 
-// topics returns the topics of these names. With CreateTopics it creates missing topics.
+// topics returns the topics with these names. With CreateTopics it creates missing topics.
 // With ParkUnknownTopics it fetches a missing topic once more before its messages are
-// parked, because a broker that has just started may not know the topic yet. A topic
-// that can't be written to is not fetched again for a while.
+// parked, because a broker that has just started may not know the topic yet. If messages
+// choose their topics, a topic that can't be written to is fetched again only after a pause.
 func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, error) {
 	topics, err := s.cluster.fetch(ctx, names)
 	if err != nil {
@@ -104,8 +104,8 @@ func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, e
 	return topics, nil
 }
 
-// createTopics creates the missing topics, waits until they can be written to, and returns the
-// topics of these names. If a topic can't be created, its err field says why.
+// createTopics creates the missing topics, waits until they can be written to, and returns all
+// topics with the given names. If a topic can't be created, its err field says why.
 func (s *Sink) createTopics(ctx context.Context, names, missing []string) (map[string]*topic, error) {
 	refused := s.create(ctx, missing)
 	for until := time.Now().Add(s.options.LeaderTimeout); ; { // brokers learn of new topics with a delay
@@ -128,7 +128,7 @@ func (s *Sink) createTopics(ctx context.Context, names, missing []string) (map[s
 	}
 }
 
-// create returns the errors of topics that were not created.
+// create asks a broker to create topics, and returns an error for each topic that it can't create.
 func (s *Sink) create(ctx context.Context, names []string) map[string]error {
 	request := &kafkago.CreateTopicsRequest{Addr: kafkago.TCP(s.cluster.candidates()[0])}
 	for _, name := range names {
@@ -152,8 +152,8 @@ func (s *Sink) create(ctx context.Context, names []string) map[string]error {
 	return refused
 }
 
-// starting reports whether a topic does not exist or has no leader yet. It ignores topics that
-// can't be created.
+// starting reports whether any of the topics does not exist or has no leader yet. It ignores topics
+// that can't be created.
 func starting(topics map[string]*topic, refused map[string]error) bool {
 	for name, t := range topics {
 		if refused[name] == nil && t.again.IsZero() && (errors.Is(t.err, kafkago.UnknownTopicOrPartition) || errors.Is(t.err, kafkago.LeaderNotAvailable)) {
@@ -163,9 +163,9 @@ func starting(topics map[string]*topic, refused map[string]error) bool {
 	return false
 }
 
-// fetch returns topics by name. It requests metadata of topics that are not
-// cached, are too old or have an error. Without names it sends a request for no
-// topic, to find out whether a broker can be reached.
+// fetch returns topics by name. It requests the metadata of a topic that is not
+// cached, is too old, or had an error and is not in a pause. If names is empty, it sends
+// a request without topics, to find out whether a broker can be reached.
 func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic, error) {
 	found, missing := c.remembered(names)
 	if len(missing) == 0 && len(names) > 0 {
@@ -228,7 +228,7 @@ func (c *cluster) candidates() []string {
 	return known
 }
 
-// learn caches the metadata of the topics of these names, and returns these topics.
+// learn caches the metadata of the topics with these names, and returns these topics.
 func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +278,7 @@ func addressOf(broker kafkago.Broker) string {
 }
 
 // outdated drops a topic from the cache because its metadata turned out to be wrong, so that the
-// next fetch requests it. It keeps a topic that was fetched again since, or that has an error.
+// next fetch requests it. It keeps a topic that was fetched again meanwhile, or that has an error.
 func (c *cluster) outdated(t *topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -320,8 +320,8 @@ func (c *cluster) name() string {
 	return cmp.Or(strings.Join(strings.Fields(c.id), ""), "-")
 }
 
-// pause waits before the next try: not at all for tries 0, then longer each time
-// up to 250 ms. It reports whether enough time is left for another try.
+// pause waits before another try: not at all if tries is 0, and longer for a greater
+// number, up to 250 ms. It reports whether the other try can begin before until.
 func pause(ctx context.Context, until time.Time, tries int) bool {
 	const longest = 250 * time.Millisecond
 	wait := min(longest, 10*time.Millisecond<<min(tries, 5))
@@ -331,7 +331,8 @@ func pause(ctx context.Context, until time.Time, tries int) bool {
 	return sleep(ctx, until, wait)
 }
 
-// sleep waits and reports whether the time passed before until and before ctx ended.
+// sleep waits for the duration wait and returns true. It returns false immediately if the
+// duration would end after until, and it returns false if ctx ends first.
 func sleep(ctx context.Context, until time.Time, wait time.Duration) bool {
 	if time.Until(until) < wait {
 		return false

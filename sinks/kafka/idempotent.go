@@ -91,7 +91,7 @@ func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sin
 	return batchRefs, r.outcomes
 }
 
-// plan sets the references of the messages of a partition's batch.
+// plan sets the references of the messages in a partition's next batch.
 func (s *IdempotentSink) plan(state *producerState, l *partitionQueue, batchRefs []sinks.BatchRef) {
 	n := len(l.chunk)
 	base, end := s.identity.reserve(state, l.topicPartition, n)
@@ -124,7 +124,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 			continue
 		}
 		switch t, _ := s.cluster.troubleOf(by.at); {
-		case by.kind == unsure: // even if nothing else was delivered: these batches go first, so nothing else could be
+		case by.kind == unsure: // even if nothing else was delivered: these batches are sent first, so nothing else could have been delivered
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, outcomes[i].Detail)
 		case by.kind == notTaken && s.cluster.others(t):
 			outcomes[i] = sinks.Postpone(outcomes[i].Reason, outcomes[i].Detail, waitOf(&batch[i], max(firstPause, time.Until(t.until))))
@@ -133,7 +133,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 	return outcomes
 }
 
-// troubled is the scope of the failure because of which a planned batch was not delivered.
+// troubled is the scope of a failure that prevented the delivery of a planned batch.
 type troubled struct {
 	kind int
 	at   topicPartition
@@ -165,8 +165,8 @@ func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []p
 	}
 }
 
-// sendPlanned sends a batch that is complete. If messages of the batch are missing, it finds out
-// whether an earlier Send has written the batch. It also returns the scope of a failure.
+// sendPlanned sends a batch if none of its messages is missing. Otherwise it finds out whether an
+// earlier Send has written the batch. If the batch fails, it also returns the scope of the failure.
 func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) ([]sinks.Outcome, int) {
 	n := len(messages)
 	if e.err != nil {
@@ -202,9 +202,9 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 	return sinks.All(n, sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, o.Detail)), unsure
 }
 
-// gone reports whether the partition of a batch no longer exists, and so does not have the batch. The
-// brokers must report this for LeaderTimeout, because a broker that has just started may not know the
-// partition yet.
+// gone reports whether the partition of a batch no longer exists and so can't have the batch. It
+// returns true only after the brokers have reported this for LeaderTimeout, because a broker that has
+// just started may not know the partition yet.
 func (s *IdempotentSink) gone(ctx context.Context, id batchID) bool {
 	for until := time.Now().Add(s.options.LeaderTimeout); ; {
 		topics, err := s.cluster.ask(ctx, []string{id.to.topic})
@@ -221,8 +221,8 @@ func (s *IdempotentSink) gone(ctx context.Context, id batchID) bool {
 	}
 }
 
-// recordsOf makes the records of a batch. The result is not complete if a record
-// can't be made, because a row is missing or the sink's settings have changed.
+// recordsOf makes the records of a batch. The result complete is false if a row is
+// missing, or if a record can't be made because the sink's settings have changed.
 func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (records []record, complete bool) {
 	if len(messages) != messages[0].BatchRef.Size {
 		return nil, false
@@ -239,7 +239,7 @@ func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (reco
 	return r.records, true
 }
 
-// judge returns the outcomes of a batch by the broker's answer.
+// judge returns the outcomes of a batch, and the scope of a failure, according to the broker's answer.
 func (s *IdempotentSink) judge(ctx context.Context, id batchID, messages []sinks.Message, v verdict) ([]sinks.Outcome, int) {
 	n := len(messages)
 	switch {
@@ -265,11 +265,11 @@ func (s *IdempotentSink) turnedDown(id batchID, n int, v verdict) []sinks.Outcom
 	return outcomes
 }
 
-// plannedBatch is a record batch that was planned.
+// plannedBatch is a planned record batch, with those of its messages that Send has received.
 type plannedBatch struct {
 	id      batchID
 	err     error // from parsing the batch's name
-	members []int // its messages, in order
+	members []int // positions of its messages in Send's batch, in the planned order
 }
 
 // batchesOf groups messages by planned batch, and the batches by partition. The
@@ -300,15 +300,15 @@ func batchesOf(batch []sinks.Message) map[topicPartition][]plannedBatch {
 	return lines
 }
 
-// batchID is the parsed name of a planned batch. It has all that another relay needs
+// batchID is the parsed name of a planned batch. It has all data that another relay needs
 // to send the batch again, or to find out whether it was written.
 type batchID struct {
 	cluster  string // cluster id: a producer id is valid only in its cluster
 	producer int64
 	base     int32 // sequence of the first record
 	to       topicPartition
-	end      int64     // end offset of the log at the time of the plan: the batch is not before it
-	at       time.Time // time of the plan, by the clock of the relay that made it
+	end      int64     // end offset of the log that was known at the time of the plan: the batch can't be below it
+	at       time.Time // time of the plan, on the clock of the relay that made the plan
 }
 
 const batchIDFormat = "k1 %s %d %d %d %d %d %s"

@@ -3,9 +3,9 @@
 // of each error.
 //
 // The sink uses the protocol and the Client of github.com/segmentio/kafka-go, but
-// manages connections and metadata itself. So it knows whether a request was
-// written to the connection, nothing writes after a Send has returned, and the
-// sink finds a moved leader immediately.
+// manages connections and metadata itself. Therefore the sink knows whether a request
+// was written to the connection, finds a moved leader immediately, and writes nothing
+// after a Send has returned.
 package kafka
 
 import (
@@ -25,7 +25,7 @@ import (
 )
 
 // Sink writes messages to Kafka. Its methods may be called concurrently. No
-// goroutine that it starts outlives a Send.
+// goroutine outlives the Send that started it.
 type Sink struct {
 	options  Options
 	topic    settings.Template
@@ -71,17 +71,18 @@ func New(options Options) (*Sink, error) {
 	}, nil
 }
 
-// Destination returns the brokers, and the topic as the settings have it.
+// Destination returns the brokers and the configured topic, including its placeholders.
 func (s *Sink) Destination() string {
 	return "kafka " + strings.Join(s.options.Brokers, ",") + ", topic " + s.options.Topic
 }
 
-// Open requests metadata of the topic from a broker, or of no topic if the topic
-// depends on the message. So the sink finds an unreachable cluster, a wrong login
+// Open requests the topic's metadata from a broker. If the topic depends on the message,
+// the request contains no topic. So the sink finds an unreachable cluster, a wrong login
 // or a missing topic before it sends anything.
 func (s *Sink) Open(ctx context.Context) error { return s.open(ctx, s.topics) }
 
-// Check does what Open does, but creates no topic. A topic that Open would create may be missing.
+// Check does what Open does, but creates no topic. It accepts that a topic is missing if Open would
+// create it.
 func (s *Sink) Check(ctx context.Context) error {
 	return s.open(ctx, func(ctx context.Context, names []string) (map[string]*topic, error) {
 		topics, err := s.cluster.fetch(ctx, names)

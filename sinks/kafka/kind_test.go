@@ -71,7 +71,7 @@ func TestInvalidURLs(t *testing.T) {
 		"kafka://h?password=s3cret":             "password can't be in the query",
 		"kafka://h?nothing=s3cret":              "setting nothing: is not known",
 		"kafka://h?compression=zip":             "setting compression: must be one of",
-		"kafka://h?concurrency=1&concurrency=2": "the setting concurrency is there twice",
+		"kafka://h?concurrency=1&concurrency=2": "the setting concurrency is given twice",
 		"kafka://u:s3cret@h?sasl=gssapi":        "setting sasl: must be one of",
 		"kafka://u@h":                           "needs a user name and a password",
 		"kafka://h?sasl=plain":                  "needs a user name and a password",

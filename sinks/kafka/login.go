@@ -91,8 +91,8 @@ func (c *conn) logIn(ctx context.Context, how sasl.Mechanism) error {
 }
 
 // authenticate sends one message of the login and returns the broker's answer. If
-// the broker limits the session's lifetime, the connection retires at 80 % of it,
-// before the broker closes the connection.
+// the broker limits the session's lifetime, the sink stops using the connection after
+// 80 % of that time, before the broker closes it.
 func (c *conn) authenticate(text []byte) ([]byte, error) {
 	answer, err := c.protocol.RoundTrip(&saslauthenticate.Request{AuthBytes: text})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// answered returns the verdict of a broker's answer to a batch of n records, and
-// whether another broker may write the batch.
+// answered converts a broker's answer to a batch of n records into a verdict, and
+// reports whether another broker may write the batch.
 func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) {
 	if answer.Error == nil {
 		return verdict{outcome: sinks.Ok(""), offset: answer.BaseOffset}, false
@@ -63,8 +63,8 @@ func tooLarge(size, most int) sinks.Outcome {
 	return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("%d bytes exceed max_message_bytes, %d", size, most))
 }
 
-// noAnswer returns the outcome of a request without an answer. Late means that the
-// request ran out of time.
+// noAnswer returns the outcome of a request without an answer. The argument late
+// means that the request ran out of time.
 func (s *Sink) noAnswer(ctx context.Context, err error, late bool) sinks.Outcome {
 	switch {
 	case mayHaveArrived(err) && late:
@@ -117,8 +117,8 @@ func (s *Sink) openError(trouble sinks.Outcome) error {
 // sanitize returns the text of an error without secrets, printable, and at most 300 bytes long.
 func (s *Sink) sanitize(err error) string { return s.redactor.Present(err.Error(), 300) }
 
-// meaning says what a broker's error code means for a record batch. README.md has
-// the table of errors.
+// meaning is what a broker's error code means for a record batch. A table in
+// README.md lists the errors and their outcomes.
 type meaning struct {
 	result  sinks.Result
 	reason  sinks.Reason
@@ -183,7 +183,7 @@ var meanings = map[kafkago.Error]meaning{
 	kafkago.ThrottlingQuotaExceeded: {result: sinks.Unavailable, reason: sinks.ReasonThrottled},
 }
 
-// meant returns the meaning of a broker's error. For an unknown error that is failed.
+// meant returns the meaning of a broker's error. An unknown error has the meaning named failed.
 func meant(err error) meaning {
 	code := kafkago.Unknown
 	if !errors.As(err, &code) {

@@ -16,9 +16,9 @@ import (
 type verdict struct {
 	outcome  sinks.Outcome         // of all records, unless again is set
 	offset   int64                 // of the first record, if the batch was delivered
-	rejected map[int]sinks.Outcome // the refused records, by their position in the batch
-	again    bool                  // the broker wrote no record; send those again that are not rejected
-	smaller  bool                  // send them again in smaller batches
+	rejected map[int]sinks.Outcome // the outcomes of refused records, by their position in the batch
+	again    bool                  // the broker wrote no record; the records that are not in rejected must be sent again
+	smaller  bool                  // the records must be sent again in smaller batches
 	local    bool                  // only the partition failed, and no record was written
 	ofTopic  bool                  // only the topic failed, and no record was written
 }
@@ -26,9 +26,9 @@ type verdict struct {
 // buffers is a pool of buffers for encoded record batches.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// produce sends records to a partition's leader. While it is certain that the batch was
-// not written and another broker may write it, produce tries again until the given time.
-// If the partition has failed in earlier Sends, it tries again only once, immediately.
+// produce sends records to a partition's leader. If the batch was certainly not written
+// and another broker may write it, produce tries again, until the given time. If the
+// partition has failed in earlier Sends, produce tries again only once, immediately.
 func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, records []record, from producer) verdict {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)
@@ -59,8 +59,8 @@ func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, 
 	}
 }
 
-// attempt sends a record batch once. It returns moved if the batch was not written
-// and another broker may write it.
+// attempt sends a record batch once. The result moved is true if the batch was not
+// written and another broker may write it.
 func (s *Sink) attempt(ctx context.Context, until time.Time, to topicPartition, encoded []byte, n int) (v verdict, moved bool) {
 	topics, err := s.topics(ctx, []string{to.topic})
 	if err != nil {
@@ -98,15 +98,15 @@ func (s *Sink) attempt(ctx context.Context, until time.Time, to topicPartition, 
 	return s.answered(answer, n)
 }
 
-// leaderOf returns the address of a partition's leader, or the outcome that
-// messages have because there is none.
+// leaderOf returns the address of a partition's leader. If the partition has no
+// leader, it returns the outcome for the partition's messages instead.
 func (s *Sink) leaderOf(t *topic, partition int) (string, *sinks.Outcome) {
 	var trouble sinks.Outcome
 	switch {
 	case t.err != nil:
 		trouble = s.topicTrouble(t)
 	case partition >= len(t.leaders): // the topic was deleted and created again
-		trouble = sinks.Postpone(sinks.ReasonBusy, "the topic "+t.name+" has fewer partitions now: another partition is chosen", firstPause)
+		trouble = sinks.Postpone(sinks.ReasonBusy, "the topic "+t.name+" has fewer partitions now: another partition will be chosen", firstPause)
 	case t.leaders[partition] == "":
 		trouble = sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "a partition of the topic "+t.name+" has no leader")
 	default:

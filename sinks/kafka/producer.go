@@ -12,13 +12,13 @@ import (
 )
 
 // identity manages the producers of this process. A producer has one plan at a time,
-// so that the outcome of a plan doesn't affect another plan. It is used again only
-// when the brokers have written all batches of its plan. A sequence belongs to one
-// planned batch forever.
+// so that the outcome of a plan doesn't affect another plan. It gets another plan only
+// when the brokers have written all batches of its current plan. A sequence is never
+// used for a second batch.
 type identity struct {
 	mu   sync.Mutex
 	free []*producerState         // producers whose planned batches are all written
-	busy map[int64]*producerState // by producer id: producers with batches that may not be written
+	busy map[int64]*producerState // by producer id: producers with batches that are perhaps not written yet
 	ends map[topicPartition]logEnd
 	most map[topicPartition]int // maximum number of records in a batch, after the broker refused a larger one
 }
@@ -38,8 +38,8 @@ const endAge = time.Minute
 type producerState struct {
 	producer int64
 	next     map[topicPartition]int32 // the sequence of the next record
-	open     map[topicPartition]bool  // the last batch may not be written
-	unsent   map[topicPartition]bool  // the last batch was not sent yet
+	open     map[topicPartition]bool  // the last batch is perhaps not written yet
+	unsent   map[topicPartition]bool  // the last batch has not been sent yet
 }
 
 func newIdentity() *identity {
@@ -50,13 +50,14 @@ func newState(producer int64) *producerState {
 	return &producerState{producer: producer, next: map[topicPartition]int32{}, open: map[topicPartition]bool{}, unsent: map[topicPartition]bool{}}
 }
 
-// forgotten is the maximum number of busy producers. The outcome of most of their
-// plans will never be known here, and dropping a producer only costs a new id.
+// forgotten is the maximum number of busy producers. When it is reached, the next plan
+// drops all of them: this process will probably never learn the outcomes of most of their
+// plans, and dropping a producer only costs a new id.
 const forgotten = 64
 
 // begin takes a free producer for a new plan. It returns nil if no producer is
-// free, or if the sequences that are left in a partition don't suffice for the
-// maximum number of records.
+// free, or if the producer has too few sequences left in a partition to write the
+// given number of records.
 func (i *identity) begin(places []topicPartition, most int) *producerState {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -73,8 +74,8 @@ func (i *identity) begin(places []topicPartition, most int) *producerState {
 	return l
 }
 
-// reserve assigns sequences to n records of a partition. They are never assigned
-// again. It returns the first sequence and the known end offset of the log.
+// reserve assigns sequences to n records of a partition, and returns the first
+// sequence and the known end offset of the log. It never assigns a sequence twice.
 func (i *identity) reserve(l *producerState, p topicPartition, n int) (base int32, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -97,7 +98,8 @@ func (i *identity) planned(l *producerState) {
 	i.busy[l.producer] = l
 }
 
-// taken records that the broker has written a batch, up to the offset end.
+// taken records that the broker has written a batch of n records. The argument end is
+// the offset after the last record, or 0 if the offset is unknown.
 func (i *identity) taken(id batchID, n int, end int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -160,8 +162,8 @@ func (i *identity) learnEnd(p topicPartition, end int64) {
 	i.ends[p] = logEnd{max(i.ends[p].offset, end), time.Now()}
 }
 
-// learnEnds requests the end offsets of these partitions where they are unknown or too old. It returns the
-// errors by partition. After a leader that can't be reached, it requests no further offsets.
+// learnEnds requests the end offsets of the partitions whose known end offset is missing or too old. It
+// returns the errors by partition. If a leader can't be reached, it requests no further offsets.
 func (s *IdempotentSink) learnEnds(ctx context.Context, places []topicPartition) map[topicPartition]error {
 	failed, unreachable := map[topicPartition]error{}, error(nil)
 	for _, p := range s.identity.unknownEnds(places) {
@@ -184,7 +186,7 @@ func (s *IdempotentSink) learnEnds(ctx context.Context, places []topicPartition)
 	return failed
 }
 
-// newState returns the state of a free or a new producer that can write up to most records to each partition.
+// newState returns the state of a free or a new producer that can write the given number of records to each partition.
 func (s *IdempotentSink) newState(ctx context.Context, places []topicPartition, most int) (*producerState, error) {
 	if l := s.identity.begin(places, most); l != nil {
 		return l, nil
@@ -196,8 +198,8 @@ func (s *IdempotentSink) newState(ctx context.Context, places []topicPartition, 
 	return newState(id), nil
 }
 
-// newID requests a new producer id. It tries again while a broker that has just
-// started can't assign one.
+// newID requests a new producer id. It tries again if the broker can't assign one yet
+// because it has just started.
 func (s *IdempotentSink) newID(ctx context.Context) (id int64, err error) {
 	until := time.Now().Add(s.options.LeaderTimeout)
 	for tries := 0; ; tries++ {

@@ -15,11 +15,11 @@ import (
 //   - address makes a record of each message and puts it into the queue of its partition.
 //   - work sends record batches with carry. Each queue has one record batch in flight at a
 //     time; several queues send concurrently.
-//   - take settles messages by the broker's answer, or puts them back into their queue.
+//   - take settles messages according to the broker's answer, or puts them back into their queue.
 //
-// Invariant: a record is sent only when the previous message of its key is delivered, or is in
-// the same record batch. Only the goroutine of Send changes the state of messages; the
-// goroutines of carry just send.
+// Invariant: a record is sent only if the previous message of its key has been delivered, or is in
+// the same record batch. Only the goroutine that called Send changes the state of messages; the
+// other goroutines run the method carry, which just sends.
 type run struct {
 	sink     *Sink
 	batch    []sinks.Message
@@ -27,7 +27,7 @@ type run struct {
 	settled  []bool
 	before   []int // by message: the previous message of its key, or -1
 	records  []record
-	chunks   int   // how many record batches next has made
+	chunks   int   // the number of record batches that the method next has made
 	inChunk  []int // by message: the number of the last record batch that had it
 	queues   map[topicPartition]*partitionQueue
 	order    []*partitionQueue
@@ -78,7 +78,7 @@ func (r *run) address(ctx context.Context) bool {
 	for i := range r.batch {
 		var err error
 		if m := &r.batch[i]; i > 0 && m.Topic == names[i-1] && m.Topic != "" && r.sink.options.Topic == DefaultTopic {
-			names[i] = m.Topic // the common case: topicOf has checked it for the previous message
+			names[i] = m.Topic // the common case: topicOf has checked this name for the previous message
 		} else {
 			names[i], err = r.sink.topicOf(m)
 		}
@@ -159,7 +159,7 @@ func (r *run) work(ctx context.Context) {
 			if !slices.ContainsFunc(r.order, func(l *partitionQueue) bool { return len(l.waiting) > 0 }) {
 				return
 			}
-			continue // a message that ready settled may have unblocked messages in earlier queues
+			continue // the method ready may have settled a message for which messages in earlier queues waited
 		}
 		if under == 0 && len(ready) == 1 { // the common case needs no goroutine
 			r.take(r.carry(ctx, ready[0], r.slowest))
@@ -191,8 +191,8 @@ func (r *run) ready() []*partitionQueue {
 	return ready
 }
 
-// next removes the messages of one record batch from a queue. It skips messages
-// whose previous message of the same key is not settled and not in this batch.
+// next removes the messages of one record batch from a queue. It leaves a message in the
+// queue if the previous message of its key is neither settled nor in this record batch.
 func (r *run) next(l *partitionQueue) []int {
 	chunk, left := make([]int, 0, len(l.waiting)), []int(nil)
 	r.chunks++
@@ -217,8 +217,8 @@ func (r *run) next(l *partitionQueue) []int {
 	return chunk
 }
 
-// mustWait reports whether the previous message of the same key is not settled
-// and not in the record batch that next is making.
+// mustWait reports whether the previous message of the same key is neither settled
+// nor in the record batch that next is making.
 func (r *run) mustWait(i int) bool {
 	at := r.before[i]
 	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
@@ -262,8 +262,8 @@ func (r *run) recordsOf(chunk []int) []record {
 	return records
 }
 
-// take settles the messages of an answer, and puts those back that have to be
-// sent again.
+// take settles the messages of an answer. It puts messages that have to be sent again
+// back into their queue.
 func (r *run) take(a answer) {
 	l := a.queue
 	l.busy = false
@@ -310,7 +310,8 @@ func (r *run) settle(i int, o sinks.Outcome) {
 	r.outcomes[i], r.settled[i] = o, true
 }
 
-// trouble settles a message with the failure of its partition. apart decides the final outcome.
+// trouble settles a message with the failure of its partition. The method apart decides the final
+// outcome later.
 func (r *run) trouble(i int, at topicPartition, why sinks.Outcome) {
 	r.settle(i, why)
 	if r.outcomes[i].Result == sinks.Unavailable {

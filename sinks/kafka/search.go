@@ -15,11 +15,11 @@ import (
 )
 
 // A search looks for planned batches in a partition's log. It starts at the end
-// offset that the log had when the batches were planned. It reads no records, because
-// the header of each record batch has the producer and its sequence. Searching a long
-// log takes several Sends; each continues where the previous one stopped.
+// offset that was known when the batches were planned. It reads only the header of each
+// record batch, which has the producer and the first sequence. Searching a long log
+// takes several Sends; each continues where the previous one stopped.
 
-// searches holds the searches of all partitions.
+// searches holds the current search of each partition.
 type searches struct {
 	mu sync.Mutex
 	of map[topicPartition]*search
@@ -28,7 +28,7 @@ type searches struct {
 // search is the progress of a search. Only the holder of the partition's gate changes it.
 type search struct {
 	from, next, end int64                     // offsets: start of the search, next read, end of the log
-	found           map[batchKey]*atomic.Bool // has each batch that the search looks for; the map is immutable
+	found           map[batchKey]*atomic.Bool // by batch that the search looks for: whether it was found; the set of keys never changes
 	steps           int
 }
 
@@ -53,12 +53,12 @@ func (s *searching) Error() string {
 
 func newSearches() *searches { return &searches{of: map[topicPartition]*search{}} }
 
-// mostSought is the number of batches from which on a new search no longer takes
-// over the batches of the search that it replaces.
+// mostSought limits the size of a search. If the previous search of the partition looks
+// for mostSought batches or more, a new search does not include these batches.
 const mostSought = 1000
 
 // want returns a search that looks for all these batches of one partition in a single pass. If the
-// partition's current search lacks one of them, want replaces it.
+// partition's current search does not look for all of them, want replaces that search.
 func (s *searches) want(ids ...batchID) *search {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,7 @@ const (
 	laterStep = 25 * time.Second
 )
 
-// step starts a step of the search and returns when it has to end.
+// step starts a step of the search, and returns the time at which the step has to end.
 func (k *search) step(ctx context.Context) (until time.Time) {
 	length := firstStep
 	if k.steps++; k.steps > 1 {
@@ -128,7 +128,8 @@ func (k *search) step(ctx context.Context) (until time.Time) {
 	return time.Now().Add(length)
 }
 
-// read continues the search by up to fetchBytes, but at least one record batch.
+// read continues the search with the next fetchBytes of the log, or with the next record batch if
+// that is larger.
 func (s *IdempotentSink) read(ctx context.Context, leader string, p topicPartition, known *search) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.RequestTimeout)
 	defer cancel()
@@ -172,7 +173,7 @@ func fetchRequest(p topicPartition, offset int64) []byte {
 	return append(body, 0, 0, 1, 1, 0)                     // no tagged fields, twice; nothing to forget, no rack, no tagged fields
 }
 
-// readFetched parses the answer for one topic and partition while it arrives.
+// readFetched parses the answer for one topic and partition while the answer arrives.
 func readFetched(r *stream, known *search) error {
 	r.skip(4) // throttle time
 	code := kafkago.Error(r.int16())

@@ -19,8 +19,8 @@ import (
 // that has forgotten a producer would write its batch a second time.
 const memory = time.Hour
 
-// remembered reports whether a broker that has the batch certainly still knows its
-// producer. Brokers count from the latest timestamp in the producer's last batch.
+// remembered reports whether a broker that has the batch certainly still knows the
+// batch's producer. Brokers count from the latest timestamp in the producer's last batch.
 func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	if s.options.CreatedTime {
 		newest := slices.MaxFunc(messages, func(a, b sinks.Message) int { return a.CreatedAt.Compare(b.CreatedAt) })
@@ -31,18 +31,19 @@ func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	return time.Since(id.at) <= memory
 }
 
-// deliveryStatus says whether a planned batch was written.
+// deliveryStatus is what the sink has found out about a planned batch.
 type deliveryStatus int
 
 const (
-	absent  deliveryStatus = iota // not in the log, and it will not be
+	absent  deliveryStatus = iota // not in the log, and it will not appear there
 	newest                        // in the log, as its producer's last batch; perhaps only the leader has it
 	present                       // in the log and acknowledged: its producer wrote another batch after it
 )
 
-// lookFor returns the outcomes of a batch that can't be sent again unchanged: rows
-// are missing, because they were settled or the batch was never sent, or the batch
-// is so old that the broker may no longer recognise it.
+// lookFor returns the outcomes of a batch that can't be sent again, for one of these
+// reasons: rows are missing, because they were settled or the batch was never sent; the
+// broker may no longer recognise the batch, because it is too old; or the broker has
+// just refused the batch, but may have written it for an earlier Send.
 func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sinks.Message) ([]sinks.Outcome, int) {
 	return s.outcomesByStatus(ctx, id, messages, sinks.Blocked(), wasThere(id))
 }
@@ -56,12 +57,12 @@ func (s *IdempotentSink) explain(ctx context.Context, id batchID, messages []sin
 	return s.outcomesByStatus(ctx, id, messages, failure, again)
 }
 
-// wasThere returns the outcome of a message that an earlier Send has written, at an
-// offset that is unknown.
+// wasThere returns the outcome of a message that an earlier Send has written. Its offset
+// is unknown.
 func wasThere(id batchID) sinks.Outcome { return sinks.Ok(strconv.Itoa(id.to.partition) + "/?") }
 
-// outcomesByStatus finds out whether a batch was written, and returns the outcomes
-// of its messages and the scope of the failure, if it can't find out.
+// outcomesByStatus finds out whether a batch was written, and returns the outcomes of
+// its messages. If it can't find out, it also returns the scope of the failure.
 func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messages []sinks.Message, ifAbsent, ifNewest sinks.Outcome) ([]sinks.Outcome, int) {
 	n, began := len(messages), time.Now()
 	found, err := s.statusOf(ctx, id, messages)
@@ -88,8 +89,8 @@ func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messa
 
 // statusOf asks the partition's leader for the last sequence of the batch's
 // producer, which has written all sequences up to that one. If the leader doesn't
-// know the producer, the batch was never written, or so long ago that only a search
-// of the log can tell.
+// know the producer, the batch was either never written, or written so long ago that
+// only a search of the log can find it.
 func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []sinks.Message) (deliveryStatus, error) {
 	if id.cluster != s.cluster.name() {
 		return absent, nil
@@ -147,8 +148,8 @@ const (
 	describeProducersVersion = 0
 )
 
-// lastSequence asks a partition's leader for the last sequence of a producer, and
-// whether the leader knows the producer.
+// lastSequence asks a partition's leader whether it knows a producer, and for the
+// producer's last sequence.
 func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p topicPartition, producer int64) (last int32, known bool, err error) {
 	err = s.brokers.stream(ctx, leader, describeProducers, describeProducersVersion, producersRequest(p), func(r *stream) error {
 		last, known, err = readProducers(r, producer)

@@ -16,13 +16,13 @@ import (
 )
 
 // The failure of a topic or partition holds up only the messages of that topic or partition:
-// they are postponed. The sink is unavailable if all messages go to one topic, or if nothing was
-// delivered to any partition between two failures of a partition.
+// they are postponed. But the sink is unavailable if the failing topic is the only one, or if
+// nothing was delivered to another partition between two failures of a partition.
 
 // trouble is the state of a failing partition: it has no leader, or its leader writes nothing.
 type trouble struct {
-	since time.Time // start of the Send of the failure before the last one; after one failure, equal to began
-	began time.Time // start of the Send of the last failure
+	since time.Time // start of the Send that had the last failure but one; equal to began if only one occurred
+	began time.Time // start of the Send that had the last failure
 	at    time.Time // time of the last failure
 	until time.Time // nothing is sent to the partition before this time
 	tries int       // consecutive failures
@@ -35,7 +35,7 @@ const (
 	longestWait  = time.Minute // of a postponed message
 )
 
-// pauseAfter returns the pause of a topic or partition after consecutive failures.
+// pauseAfter returns the pause of a topic or partition after this number of consecutive failures.
 func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
@@ -62,7 +62,8 @@ func (c *cluster) works(p topicPartition) {
 	delete(c.troubles, p)
 }
 
-// troubleOf returns the trouble of a partition. Resting means that its pause is not over.
+// troubleOf returns the trouble of a partition. The result resting is true until the partition's
+// pause ends.
 func (c *cluster) troubleOf(p topicPartition) (t trouble, resting bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,8 +80,8 @@ func (c *cluster) others(t trouble) bool {
 	return c.delivered.After(t.since)
 }
 
-// suspend sets the pause of the topics that can't be written to, so that not every Send fetches
-// them again. It returns the topics with the end of their pause.
+// suspend starts a pause for each topic that can't be written to, so that not every Send fetches
+// the topic again. It returns all the topics. For a topic in a pause, the field again has its end.
 func (c *cluster) suspend(topics map[string]*topic) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,18 +129,18 @@ func (s *Sink) ofTopic(reason sinks.Reason, detail string) sinks.Outcome {
 
 func isPostponed(o sinks.Outcome) bool { return o.Result == sinks.Unsent && o.RetryAfter > 0 }
 
-// waitOf returns how long to postpone a message: a quarter of its age up to longestWait, but at
-// least this time, plus up to 25 % at random so that messages don't return simultaneously.
+// waitOf returns how long to postpone a message: a quarter of its age, but at most longestWait, and
+// at least the given time. It adds up to 25 % at random, so that messages don't return simultaneously.
 func waitOf(m *sinks.Message, least time.Duration) time.Duration {
 	wait := max(least, min(time.Since(m.CreatedAt)/4, longestWait))
 	return wait + rand.N(wait/4+1)
 }
 
-// apart decides the outcomes of the messages of failing partitions, when all other messages are
-// settled. If another partition has taken a delivery meanwhile, the messages are postponed.
-// Otherwise the sink is unavailable, with the partition as the destination. If the partition has
-// failed before and another partition is healthy, only the first such message is unavailable.
-// The others are postponed, to make room for messages of other partitions.
+// apart decides the outcomes of messages whose partition failed, after all other messages are
+// settled. If something was delivered to another partition since the partition's previous failure,
+// the messages are postponed. Otherwise they are unavailable, with the partition as the destination.
+// But if the partition has failed before and another partition is healthy, only the first such
+// message is unavailable, and the others are postponed to make room for other partitions' messages.
 func (r *run) apart(ctx context.Context) {
 	tripped, sound := false, sync.OnceValue(func() bool { return r.sink.cluster.anySound(ctx, r.sink.fixed()) })
 	for _, i := range slices.Sorted(maps.Keys(r.troubled)) {
@@ -158,8 +159,8 @@ func (r *run) apart(ctx context.Context) {
 }
 
 // anySound reports whether any partition of these topics is healthy: it has a leader, all its
-// replicas are in sync, and the sink has not failed to write to it. Without names it looks at all
-// topics. In an outage of the whole cluster no partition is healthy.
+// replicas are in sync, and the sink has not failed to write to it. If names is nil, anySound checks
+// the partitions of all topics. In an outage of the whole cluster no partition is healthy.
 func (c *cluster) anySound(ctx context.Context, names []string) bool {
 	answer, err := c.client.Metadata(ctx, &kafkago.MetadataRequest{Addr: kafkago.TCP(c.candidates()[0]), Topics: names})
 	if err != nil {

@@ -31,7 +31,7 @@ type wire struct {
 	tls      *tls.Config    // nil: no TLS
 	login    sasl.Mechanism // nil: no login
 	clientID string
-	timeout  time.Duration // for connecting, with TLS and login
+	timeout  time.Duration // for connecting, including the TLS handshake and the login
 
 	mu   sync.Mutex
 	idle map[string][]*conn // by address, the most recently used last
@@ -79,9 +79,9 @@ func (w *wire) RoundTrip(ctx context.Context, to net.Addr, request kafkago.Reque
 	return response, nil
 }
 
-// stream sends a request in the protocol's compact format. It calls read, which
-// parses the body of the answer while it arrives. Its errors are wireErrors, or
-// the error of read.
+// stream sends a request in the protocol's compact format. It calls read to parse the
+// body of the answer while the answer arrives. It returns a wireError, or the error
+// that read returned.
 func (w *wire) stream(ctx context.Context, address string, key, version int16, body []byte, read func(*stream) error) error {
 	c, err := w.take(ctx, address)
 	if err != nil {
@@ -169,8 +169,8 @@ func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, 
 	return c, c.logIn(ctx, w.login)
 }
 
-// giveBack returns a connection to the pool, and closes those that were idle for
-// longer than longestIdle.
+// giveBack returns a connection to the pool, and closes the connections to the same
+// address that were idle for longer than longestIdle.
 func (w *wire) giveBack(address string, c *conn) {
 	c.usedAt = time.Now()
 	w.mu.Lock()
@@ -230,7 +230,7 @@ func newConn(raw, link net.Conn, clientID string) *conn {
 	return &conn{raw: raw, link: counting, protocol: protocol.NewConn(counting, clientID)}
 }
 
-// agree requests the API versions that the broker supports and selects one of each.
+// agree requests the API versions that the broker supports, and selects one version of each API.
 func (c *conn) agree() error {
 	answer, err := c.protocol.RoundTrip(new(apiversions.Request))
 	if err != nil {
@@ -286,12 +286,12 @@ func (c *conn) ask(clientID string, key, version int16, body []byte) (*stream, e
 	return answer, answer.err
 }
 
-// close closes the TCP connection without TLS's closing alert, which could block.
+// close closes the TCP connection without TLS's closing alert, because sending that could block.
 func (c *conn) close() { _ = c.raw.Close() }
 
 // Brokers, firewalls and load balancers close connections that are idle for
-// minutes. So the pool closes a connection after longestIdle. After suspiciousIdle
-// it checks whether the connection is still open.
+// minutes. So the pool closes a connection that was idle for longestIdle. If a connection
+// was idle for suspiciousIdle, the pool checks that it is still open before using it.
 const (
 	longestIdle    = time.Minute
 	suspiciousIdle = time.Second
@@ -371,7 +371,7 @@ func (r *stream) tags() {
 	}
 }
 
-// failure returns the error of reading or, if there is none, the broker's error code.
+// failure returns the error that occurred while reading or, if none occurred, the broker's error code.
 func (r *stream) failure(code kafkago.Error) error {
 	if r.err == nil && code != 0 {
 		return code

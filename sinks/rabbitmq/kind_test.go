@@ -56,13 +56,13 @@ func TestInvalidURLs(t *testing.T) {
 		"amqp://u:s3cret@h/#x":                     "with %23 for a #",
 		"amqp://u:s3cret@h:0/":                     "setting hosts: has \"h:0\"",
 		"amqp://u:s3cret@one,/":                    "setting hosts: has \"\"",
-		"amqp://u:s3cret@h/?exchange=a&exchange=b": "the setting exchange is there twice",
+		"amqp://u:s3cret@h/?exchange=a&exchange=b": "the setting exchange is given twice",
 		"amqp://h/?password=s3cret":                "password can't be in the query",
 		"amqp://h/?no=x":                           "setting no: is not known",
 		"amqp://h/?exchange=%zz":                   "must be settings like",
 		"amqp://h/?connections=17":                 "setting connections: must be at most 16",
 		"amqp://h/?exchange={topic":                "setting exchange: has an unknown placeholder",
-		"amqp://h/?ca_file=x":                      "are for TLS",
+		"amqp://h/?ca_file=x":                      "need TLS",
 	} {
 		if _, err := registry(t).FromURL(rawURL); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("FromURL(%q): %v, want %s", rawURL, err, want)

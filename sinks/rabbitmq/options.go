@@ -103,7 +103,7 @@ func (o Options) addresses() []string {
 	}
 	list := make([]string, len(o.Hosts))
 	for i, host := range o.Hosts {
-		list[i], _ = address(host, port) // checkHosts has checked it
+		list[i], _ = address(host, port) // checkHosts has checked the host
 	}
 	return list
 }
@@ -122,7 +122,7 @@ func checkShort(text string) error {
 
 // Kind returns the description of the sink for a registry. Its name is "rabbitmq",
 // and its URLs look like amqp://user:password@host:5672,other/vhost?exchange=orders.
-// The query may have all settings that don't stand elsewhere in the URL.
+// The query may contain every setting that has no other place in the URL.
 func Kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "rabbitmq",
@@ -162,7 +162,7 @@ func fields() []settings.Field {
 
 func fromSettings(s settings.Values) (sinks.Sink, error) {
 	if !s.Bool("tls") && s.Text("ca_file")+s.Text("cert_file")+s.Text("key_file") != "" {
-		return nil, errors.New("ca_file, cert_file and key_file are for TLS: set tls, or write amqps in the URL")
+		return nil, errors.New("ca_file, cert_file and key_file need TLS: set tls, or write amqps in the URL")
 	}
 	config, err := s.TLS()
 	if err != nil {

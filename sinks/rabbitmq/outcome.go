@@ -33,7 +33,7 @@ func reasonOf(err error) sinks.Reason {
 }
 
 // reasonOfAnswer returns the reason for the error with which the broker closed a
-// connection or a channel, outside of a publication.
+// connection or a channel. It is not used for errors that a message has caused.
 func reasonOfAnswer(answer *amqp.Error) sinks.Reason {
 	switch answer.Code {
 	case amqp.AccessRefused:
@@ -43,7 +43,7 @@ func reasonOfAnswer(answer *amqp.Error) sinks.Reason {
 	case amqp.NotFound, amqp.PreconditionFailed, amqp.ResourceLocked, amqp.CommandInvalid:
 		return sinks.ReasonConfig
 	}
-	if strings.Contains(answer.Reason, "tls: ") { // the library reports it as a frame that could not be read
+	if strings.Contains(answer.Reason, "tls: ") { // the library reports a TLS error as a frame that could not be read
 		return sinks.ReasonConfig
 	}
 	return sinks.ReasonConnection
@@ -90,7 +90,7 @@ func (s *Sink) refused(answer *amqp.Error) sinks.Outcome {
 }
 
 // isException reports whether the broker closed a channel because of a message, and
-// not because the connection was lost or the broker stops.
+// not because the connection was lost or the broker is stopping.
 func isException(answer *amqp.Error) bool {
 	return answer != nil && answer.Server && answer.Code != amqp.ConnectionForced
 }

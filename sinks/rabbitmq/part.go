@@ -17,7 +17,7 @@ import (
 type batch struct {
 	messages []sinks.Message
 	outcomes []sinks.Outcome
-	full     []*destination // by message: its destination, if it was nacked or held back
+	full     []*destination // by message: the destination, if the message was nacked or held back
 	began    time.Time
 	next     []int // by message: the next message of its key; 0 if none
 }
@@ -78,13 +78,13 @@ type batchPart struct {
 
 	session *session
 	channel *channel
-	release func() bool // stops cutting the connection when the context ends
+	release func() bool // cancels the callback that cuts the connection when the context ends
 
 	alone      int             // how many of the next messages to publish one at a time
-	unresolved map[int]bool    // messages that may have arrived and are published again
+	unresolved map[int]bool    // messages that may have arrived and will be published again
 	idle       int             // number of channels that closed without a message in flight
 	heard      bool            // a message was confirmed
-	trouble    *sinks.Outcome  // if not nil, publish nothing more; the outcome of the rest
+	trouble    *sinks.Outcome  // if not nil, nothing more is published, and the remaining messages get this outcome
 	blocked    <-chan struct{} // closed when the session gets blocked
 	grace      *time.Timer     // started when the session got blocked
 }
@@ -117,8 +117,8 @@ func (p *batchPart) run() {
 	}
 }
 
-// attach gets a channel. When the context ends, it resets the connection, because
-// nothing else interrupts a write or the wait for an answer.
+// attach gets a channel. Until detach, the end of the context resets the connection,
+// because nothing else interrupts a write or the wait for an answer.
 func (p *batchPart) attach() bool {
 	if p.channel != nil {
 		return true
@@ -162,8 +162,8 @@ func (p *batchPart) fill() {
 	}
 }
 
-// hasRoom reports whether the next message may be published: the window has room,
-// and no message with the same id is in flight. Returned messages are matched by id.
+// hasRoom reports whether the next message may be published: the window has room, and
+// no message with the same id is in flight. (Returned messages are recognised by id.)
 func (p *batchPart) hasRoom() bool {
 	most := p.sink.options.Window
 	if p.alone > 0 {
@@ -193,7 +193,7 @@ func (p *batchPart) publish(i int) {
 		p.ids[p.messages[i].ID] = true
 		p.flight.push(inFlight{i, to, confirmation})
 	case errors.Is(err, amqp.ErrClosed):
-		p.ready.putBack([]int{i}) // it was not completely sent, so the broker does not have it
+		p.ready.putBack([]int{i}) // the message was not sent completely, so the broker does not have it
 		p.lost()
 	default:
 		p.settle(i, unknown(p.sink.sanitize(err.Error())))
@@ -219,12 +219,12 @@ func (p *batchPart) await() {
 	}
 }
 
-// blockedGrace is how long to wait for confirmations after the broker has blocked
-// the connection. It still confirms the messages that it had read before.
+// blockedGrace is how long to wait for confirmations after the broker has blocked the
+// connection. The broker still confirms the messages that it had read before the block.
 const blockedGrace = time.Second
 
-// confirmed waits for a confirmation or the end of the channel, both of which close
-// Done. On a blocked connection it returns false after blockedGrace.
+// confirmed waits for the confirmation of a message or the end of the channel, and
+// returns true. On a blocked connection it returns false after blockedGrace.
 func (p *batchPart) confirmed(f inFlight) bool {
 	if isKnown(f) {
 		return true
@@ -272,7 +272,8 @@ func (p *batchPart) judge(f inFlight) {
 	p.sink.full.confirmed(f.destination)
 }
 
-// isFull settles a message whose destination nacks. apart decides the final outcome.
+// isFull settles a message that was nacked, or held back because its destination nacks
+// messages. The method apart decides the final outcome later.
 func (p *batchPart) isFull(i int, to destination) {
 	p.full[i] = &to
 	p.settle(i, sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, fullDetail))
@@ -295,9 +296,9 @@ func (p *batchPart) giveUp() {
 	p.stop(sinks.Fail(sinks.Unavailable, why.Reason, why.Detail))
 }
 
-// lost handles a closed channel. Confirmations that arrived before are valid. The
-// outcome of all other messages in flight is unknown, because the broker drops
-// outstanding confirmations when a channel closes.
+// lost handles a closed channel. Confirmations that arrived before the channel closed
+// are valid. The outcome of all other messages in flight is unknown, because the broker
+// drops outstanding confirmations when a channel closes.
 func (p *batchPart) lost() {
 	why, text := p.channel.end(), p.sink.sanitize("the connection to the broker is lost: "+p.channel.why().Error())
 	suspects := p.unconfirmed()
@@ -333,10 +334,10 @@ func (p *batchPart) unconfirmed() []inFlight {
 	return rest
 }
 
-// isolate has the suspects published again, one at a time, to find the message
-// because of which the broker closed the channel. Bisecting would need fewer steps,
-// but messages before the cause would arrive again in each step. This way they
-// arrive only twice.
+// isolate queues the suspects to be published again, one at a time, to find the message
+// that made the broker close the channel. Bisecting would need fewer steps, but messages
+// before the cause would arrive again in each step. With single messages they arrive only
+// twice.
 func (p *batchPart) isolate(suspects []inFlight) {
 	if p.unresolved == nil {
 		p.unresolved = map[int]bool{}
@@ -389,7 +390,7 @@ func (b *batch) behind(i int, o sinks.Outcome) {
 	}
 }
 
-// stop makes the part publish nothing more. Messages in flight are still settled.
+// stop ends the publishing of this part. Messages in flight are still settled.
 func (p *batchPart) stop(why sinks.Outcome) bool {
 	if p.trouble == nil {
 		p.trouble = &why
@@ -397,13 +398,13 @@ func (p *batchPart) stop(why sinks.Outcome) bool {
 	return false
 }
 
-// stopFor makes the part publish nothing more because the broker is unavailable.
+// stopFor ends the publishing of this part because the broker is unavailable.
 func (p *batchPart) stopFor(err error) bool {
 	u := p.sink.unavailable(err)
 	return p.stop(sinks.Fail(sinks.Unavailable, u.Reason, u.Detail))
 }
 
-// detach returns the channel to the session, if it is still open.
+// detach gives up the channel. If the channel is still open, it goes back to the session.
 func (p *batchPart) detach() {
 	if p.release != nil {
 		p.release()
@@ -417,8 +418,8 @@ func (p *batchPart) detach() {
 	p.channel, p.release = nil, nil
 }
 
-// leave settles the messages that were not published. The outcome of a message that
-// was published once, and should have been published again, is unknown.
+// leave settles the messages that were not published. If a message was published once
+// and should have been published again, its outcome is unknown.
 func (p *batchPart) leave() {
 	if p.trouble == nil {
 		return

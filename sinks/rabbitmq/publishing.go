@@ -28,9 +28,9 @@ type publishing struct {
 	header               int // upper bound of the size of the frame with the properties, in bytes
 }
 
-// prepare converts a message to a publishing. It returns an error for everything
-// that the client library would only detect while writing, when the connection has
-// to be closed, and for headers because of which the broker would close the channel.
+// prepare converts a message to a publishing. It returns an error for every problem that
+// the client library would detect only while writing, because then the connection would
+// have to be closed, and for headers that would make the broker close the channel.
 func (s *Sink) prepare(m sinks.Message) (publishing, error) {
 	event, err := s.events.Message(m)
 	if err != nil {
@@ -122,8 +122,8 @@ func putOwn(table amqp.Table, m sinks.Message) {
 	}
 }
 
-// lists are the headers that RabbitMQ interprets as lists of routing keys. If they
-// have another type, it closes the channel. The headers of messages are texts.
+// lists are the headers that RabbitMQ interprets as lists of routing keys. RabbitMQ closes
+// the channel if such a header has another type, and a message's headers are all texts.
 var lists = []string{"CC", "BCC"}
 
 func checkHeader(name string) error {

@@ -6,9 +6,9 @@
 //
 // The sink guarantees [sinks.OrderPrefix]. A channel keeps the order of the messages
 // that are published on it. Nevertheless, the sink can't have several messages of a
-// key in flight: a full queue could nack the first, or the broker could return it as
-// unroutable, when later ones have already arrived. So each key has one message in
-// flight, and the sink publishes the next one when the broker has confirmed it.
+// key in flight: before a full queue nacks the first message, or the broker returns it
+// as unroutable, later ones may have arrived. So each key has one message in flight,
+// and the sink publishes the next one when the broker has confirmed the previous one.
 // Meanwhile, messages of other keys and without a key fill the window. If a
 // connection breaks, the outcome of at most one message of each key is unknown, and
 // no later message of that key was sent.
@@ -59,15 +59,15 @@ type Options struct {
 	// EXTERNAL).
 	External bool
 
-	// Exchange is the exchange to publish to, the default one if empty, and
-	// RoutingKey the routing key, [DefaultRoutingKey] if empty. Both are
+	// Exchange is the exchange to publish to. If it is empty, messages go to the
+	// default exchange. RoutingKey defaults to [DefaultRoutingKey]. Both are
 	// templates: the message's values replace {topic}, {key}, {id} and
-	// {header:NAME}, and {{ and }} are braces.
+	// {header:NAME}; {{ and }} stand for braces.
 	Exchange   string
 	RoutingKey string
 
-	// Unroutable reports messages that no queue receives as delivered. By default
-	// they are rejected.
+	// Unroutable counts a message as delivered even if no queue receives it. By
+	// default such a message is rejected.
 	Unroutable bool
 
 	// Transient publishes messages as transient, so that the broker doesn't write
@@ -95,7 +95,7 @@ type Options struct {
 	CloudEvents cloudevents.Options
 
 	// Connections is the number of connections, 1 to 16. All messages of a key go
-	// through the same one. Defaults to [DefaultConnections].
+	// through the same connection. Defaults to [DefaultConnections].
 	Connections int
 
 	// Window is the maximum number of unconfirmed messages on a channel, 1 to 1000.
@@ -154,7 +154,8 @@ func New(options Options) (*Sink, error) {
 	return s, nil
 }
 
-// Destination returns the hosts, and the virtual host, exchange and routing key as the settings have them.
+// Destination returns the hosts, the virtual host, and the configured exchange and routing key, including
+// their placeholders.
 func (s *Sink) Destination() string {
 	o := s.options
 	return fmt.Sprintf("rabbitmq %s, virtual host %s, exchange %q, routing key %s", strings.Join(o.Hosts, ","), o.VirtualHost, o.Exchange, o.RoutingKey)
@@ -176,8 +177,8 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// Check does what Open does, but with a single connection, and creates nothing. An exchange that
-// Open would create may be missing.
+// Check does what Open does, but with a single connection, and creates nothing. It accepts that an
+// exchange is missing if Open would create it.
 func (s *Sink) Check(ctx context.Context) error {
 	looking := *s
 	if t := s.options.Declare; t != nil && t.ExchangeType != "" {

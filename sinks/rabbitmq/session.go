@@ -33,8 +33,9 @@ func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
 	return nil, first, trouble
 }
 
-// dialOne connects to one host. If the context has a deadline, the host gets an
-// equal share of the remaining time.
+// dialOne connects to one host. If the context has a deadline, the remaining time is
+// divided equally among this host and the hosts that have not been tried yet; the
+// argument left is their number.
 func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session, error) {
 	limit := s.options.ConnectTimeout
 	if deadline, bounded := ctx.Deadline(); bounded {
@@ -171,8 +172,8 @@ func (n *session) giveBack(c *channel) {
 	n.free = append(n.free, c)
 }
 
-// abandon closes a channel with outstanding confirmations in the background. On a
-// blocked connection, this takes until the broker unblocks it.
+// abandon closes, in the background, a channel with outstanding confirmations. If the
+// connection is blocked, the channel closes only when the broker unblocks the connection.
 func (n *session) abandon(c *channel) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -190,7 +191,7 @@ func (n *session) close(ctx context.Context) {
 	if n.startClosing() {
 		stop := context.AfterFunc(ctx, n.wire.cut)
 		timer := time.AfterFunc(closeTime, n.wire.cut)
-		_ = n.connection.Close() // on an error, cut closes it below
+		_ = n.connection.Close() // on an error, cut closes the connection below
 		timer.Stop()
 		stop()
 	}
@@ -242,8 +243,8 @@ func (c *channel) send(l publishing, mandatory bool) (*amqp.DeferredConfirmation
 	return c.PublishWithDeferredConfirm(l.exchange, l.routingKey, mandatory, false, l.publishing)
 }
 
-// takeReturn returns the return of a confirmed message, and whether the message was
-// returned. A return arrives before the confirmation.
+// takeReturn reports whether the broker has returned a confirmed message, and returns
+// the broker's notice. The notice arrives before the confirmation.
 func (c *channel) takeReturn(id string) (amqp.Return, bool) {
 	for len(c.returns) > 0 {
 		if c.returned == nil {

@@ -16,7 +16,7 @@ import (
 // check creates the objects of [Options.Declare]. Then it detects two problems
 // before messages are affected: a missing exchange, which would close the channel,
 // and a broker that is out of memory or disk. Steps that can close a channel use a
-// temporary one.
+// temporary channel.
 func (n *session) check(ctx context.Context) error {
 	if err := n.blockedNow(); err != nil {
 		return err
@@ -127,8 +127,8 @@ func (t *Topology) check(o Options, exchange settings.Template) error {
 	return settings.PrefixError("queue's name", checkShort(t.Queue))
 }
 
-// declare creates the objects of [Options.Declare]. It returns an error if one
-// exists with other properties.
+// declare creates the objects of [Options.Declare]. It returns an error if one of
+// them already exists with other properties.
 func (s *Sink) declare(c *amqp.Channel) error {
 	t := s.options.Declare
 	if t == nil {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// writeTimeout limits a write to the socket. If the broker reads nothing for that
-// long, the connection is closed.
+// writeTimeout limits a write to the socket. If the broker reads nothing during this
+// time, the sink closes the connection.
 const writeTimeout = 10 * time.Second
 
-// wire is a connection whose writes have a time limit, which can be reset, and which
-// combines several messages into one write. The library flushes after each message,
+// wire is a connection that limits the time of each write, combines several messages
+// into one write, and can be reset. Without it, the library flushes after each message,
 // which costs more than all other work for a small message.
 type wire struct {
 	net.Conn
@@ -20,13 +20,13 @@ type wire struct {
 	holders int    // number of parts that are publishing
 	held    []byte // buffered bytes of these parts
 	err     error  // of the first failed write; nothing is written after it
-	limited int64  // when the write deadline was set, in Unix time
+	limited int64  // time at which the write deadline was set, in Unix seconds
 }
 
 // mostHeld is the maximum number of buffered bytes.
 const mostHeld = 32 << 10
 
-// hold buffers writes until release. Each hold needs one release.
+// hold makes Write buffer its data until release. Each call of hold needs one call of release.
 func (w *wire) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -84,8 +84,8 @@ func (w *wire) write(text []byte) error {
 	return w.err
 }
 
-// cut resets the connection immediately. As far as possible, this discards data that
-// the broker has not read yet, so that it does not arrive late.
+// cut resets the connection immediately. As far as possible, the reset discards data
+// that the broker has not read yet, so that the data does not arrive late.
 func (w *wire) cut() {
 	if tcp, ok := w.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

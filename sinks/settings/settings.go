@@ -49,7 +49,8 @@ type Field struct {
 	// type's zero value.
 	Default string
 
-	// Required means that the setting must be given. A text must not be empty.
+	// Required means that the setting must be given. If it is a text, it must not be
+	// empty.
 	Required bool
 
 	// Help describes the setting in one or a few sentences.
@@ -108,7 +109,7 @@ func (f Field) Parse(raw any) (any, error) {
 	return value, nil
 }
 
-// limit returns Min or Max as a number. Field.Valid has checked that it is one.
+// limit converts Min or Max to a number. Field.Valid has checked that this is possible.
 func (f Field) limit(written string) int64 {
 	value, _ := types[f.Type].parse(written)
 	n, _ := magnitude(value)
@@ -286,7 +287,7 @@ func parseSize(raw any) (any, error) {
 	if unit := sizeUnits[parts[2]]; err == nil && n <= math.MaxInt64/unit {
 		return n * unit, nil
 	}
-	return nil, errors.New("is too large a number of bytes")
+	return nil, errors.New("is too large a number")
 }
 
 func parseList(raw any) (any, error) {
@@ -348,10 +349,10 @@ func typeOf(raw any) string {
 	return fmt.Sprintf("a value of type %T", raw)
 }
 
-// Values are the checked settings of one sink. Each of its fields has the given
-// value or the default. A getter panics if the sink's kind has no field with this
-// name and type. That is a mistake in the sink's code, which the first test of its
-// constructor finds.
+// Values are the checked settings of one sink. Each setting has the given value or
+// the default. A getter panics if the sink's kind has no field with this name and
+// type. Such a mistake in the sink's code is found by the first test of the sink's
+// constructor.
 type Values struct {
 	kind   string
 	values map[string]any
@@ -468,8 +469,8 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// PrefixError puts "the", a subject and a space before an error that completes this
-// sentence. It returns nil if err is nil.
+// PrefixError returns the sentence "the <subject> <err>" as an error that wraps err. It
+// returns nil if err is nil.
 func PrefixError(subject string, err error) error {
 	if err == nil {
 		return nil

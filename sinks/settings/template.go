@@ -10,7 +10,7 @@ import (
 )
 
 // Template is a text with the placeholders {topic}, {key}, {id} and {header:NAME},
-// which the values of each message replace. {{ and }} are literal braces.
+// which the values of each message replace. {{ and }} stand for single braces.
 type Template struct {
 	texts []string // the texts around the placeholders; one more than names
 	names []string // the placeholders, without braces
@@ -48,10 +48,11 @@ func (t Template) Texts() []string { return t.texts }
 // all messages.
 func (t Template) Places() int { return len(t.names) }
 
-// Fill returns the text with the values of a message. It calls escape, unless it is
-// nil, with the index of a placeholder, from 0, and its value, which may be empty,
-// and uses the result in place of the value. Fill returns an error if the message
-// lacks a header or escape fails. The error completes the sentence "the text …".
+// Fill returns the text with a message's values in place of the placeholders. If escape
+// is not nil, Fill calls it for each placeholder with the placeholder's index (from 0)
+// and value (possibly empty), and uses the result instead of the value. Fill returns an
+// error if the message lacks a header or escape fails. The error completes the sentence
+// "the text …".
 func (t Template) Fill(m *outbox.Message, escape func(place int, value string) (string, error)) (string, error) {
 	text := t.texts[0]
 	for i, name := range t.names {
@@ -81,7 +82,7 @@ func (t Template) Fill(m *outbox.Message, escape func(place int, value string) (
 }
 
 // NotEmpty is an escape function for [Template.Fill]. It returns the value
-// unchanged, and an error if it is empty.
+// unchanged, or an error if the value is empty.
 func NotEmpty(_ int, value string) (string, error) {
 	if value == "" {
 		return "", errors.New("is empty")

@@ -16,7 +16,7 @@ import (
 func TLSFields() []Field {
 	return []Field{
 		{Name: "ca_file", Type: TypeString, Help: "A PEM file with the certificates of the authorities to trust instead of the system's."},
-		{Name: "cert_file", Type: TypeString, Help: "A PEM file with the client's certificate, for servers that request one. The sink reads it and its key again for each connection, so that they can be renewed."},
+		{Name: "cert_file", Type: TypeString, Help: "A PEM file with the client's certificate, for servers that request one. The sink reads the certificate and its key again for each connection, so that both can be renewed."},
 		{Name: "key_file", Type: TypeString, Help: "A PEM file with the private key of the client's certificate."},
 	}
 }
@@ -33,7 +33,7 @@ func (s Values) TLS() (*tls.Config, error) {
 // is given, and a nil configuration if all names are empty.
 //
 // TLSConfig reads all files to find problems early. The client reads cert and key
-// again for each connection, so that it uses a renewed certificate.
+// again for each connection, so that a renewed certificate takes effect.
 func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
@@ -67,8 +67,8 @@ func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 }
 
 // Handshake performs a TLS handshake over a connection to address, a host:port, and returns the
-// TLS connection. The expected name of the server is the host, unless config has another. config
-// may be nil.
+// TLS connection. The server's certificate must have the host's name, unless config sets another
+// name. The argument config may be nil.
 func Handshake(ctx context.Context, raw net.Conn, config *tls.Config, address string) (net.Conn, error) {
 	config = cmp.Or(config, &tls.Config{}).Clone()
 	if config.ServerName == "" {

@@ -8,9 +8,9 @@ import (
 )
 
 // FromURL returns the settings in a sink's URL: the parameters of its query, and
-// the username and password before its host. It returns an error if the query has
-// one of the names in elsewhere, which other parts of the URL set. It doesn't check
-// values, and its errors contain none.
+// the username and password before its host. The argument elsewhere lists settings
+// that other parts of the URL contain; FromURL returns an error if the query has one
+// of them. It doesn't check values, and its errors contain none.
 func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -22,7 +22,7 @@ func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
 		case slices.Contains(elsewhere, name):
 			return nil, fmt.Errorf("the setting %s can't be in the query: another part of the URL sets it", name)
 		case len(values) > 1:
-			return nil, fmt.Errorf("the setting %s is there twice", name)
+			return nil, fmt.Errorf("the setting %s is given twice", name)
 		}
 		settings[name] = values[0]
 	}

@@ -34,7 +34,7 @@ func contextEnded(s *subject) {
 	}
 }
 
-// sendPromptly sends and requires that Send takes at most a part of the patience.
+// sendPromptly sends a batch, and checks that Send returns within a quarter of Patience.
 func (s *subject) sendPromptly(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	s.t.Helper()
 	start := time.Now()
@@ -46,8 +46,8 @@ func (s *subject) sendPromptly(ctx context.Context, batch []sinks.Message) []sin
 }
 
 // contextEndsMeanwhile checks that Send returns soon if the context ends while the
-// destination doesn't answer. Messages that were sent have an unknown outcome,
-// which is a retry. Afterwards the sink must work again.
+// destination doesn't answer. Messages that were sent must have an unknown outcome,
+// which is a retry. When the destination answers again, the sink must work again.
 func contextEndsMeanwhile(s *subject) {
 	ctx := s.opened()
 	reached, release := s.Stall()
@@ -63,7 +63,7 @@ func contextEndsMeanwhile(s *subject) {
 		}
 	}
 	if unknown == 0 {
-		s.t.Error("a message was sent, but no outcome says that its result is unknown")
+		s.t.Error("a message was sent, but no outcome is a retry with an unknown result")
 	}
 	release()
 	s.recovers(ctx)

@@ -10,8 +10,8 @@ import (
 )
 
 // oneOutcomeEach checks that batches of several sizes are delivered, with an
-// outcome for each message, and that each message arrives once, if the destination
-// can be read.
+// outcome for each message. If the destination can be read, it also checks that each
+// message arrives once.
 func oneOutcomeEach(s *subject) {
 	ctx := s.opened()
 	var sent []sinks.Message
@@ -62,8 +62,8 @@ func (s *subject) ordinary() []sinks.Message {
 	return s.changed(changes)
 }
 
-// oddMessages checks that a message that a destination may not be able to carry is
-// rejected with a detail or arrives unchanged. It must never arrive changed.
+// oddMessages sends messages that some destinations can't carry. It checks that each
+// of them either is rejected with a detail or arrives unchanged.
 func oddMessages(s *subject) {
 	ctx := s.opened()
 	var accepted []sinks.Message
@@ -108,7 +108,7 @@ func (s *subject) odd() []sinks.Message {
 	})
 }
 
-// changed returns one message for each of the changes.
+// changed returns one message for each change, with this change applied.
 func (s *subject) changed(changes []func(*outbox.Message)) []sinks.Message {
 	batch := s.batch(make([]string, len(changes))...)
 	for i, change := range changes {

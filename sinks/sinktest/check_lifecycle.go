@@ -11,7 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// openAgain checks that Open may be called on an open sink, which works as before.
+// openAgain checks that Open may be called on an open sink, and that the sink then works as
+// before.
 func openAgain(s *subject) {
 	ctx := s.opened()
 	var sent []sinks.Message
@@ -32,8 +33,8 @@ func openAgain(s *subject) {
 func closeWithoutOpen(s *subject) { s.close(context.Background()) }
 
 // noGoroutineLeft checks that Close ends the goroutines that Open and Send have
-// started, also after an outage. A pprof label identifies them: goroutines inherit
-// it from the one that starts them.
+// started, even after an outage. A pprof label identifies them: a goroutine inherits
+// the label from the goroutine that starts it.
 func noGoroutineLeft(s *subject) {
 	label := rand.Text()
 	lived := make(chan struct{})
@@ -67,8 +68,8 @@ func (s *subject) live(ctx context.Context) {
 	unlabelled(ctx, s.Repair)
 }
 
-// unlabelled runs f without the goroutine's label, because goroutines of the
-// harness are not the sink's.
+// unlabelled runs f without the goroutine's label, so that the goroutines that the
+// harness starts don't count as the sink's.
 func unlabelled(ctx context.Context, f func()) {
 	pprof.SetGoroutineLabels(context.Background())
 	defer pprof.SetGoroutineLabels(ctx)

@@ -21,7 +21,7 @@ func orderWithinKey(s *subject) {
 }
 
 // retryHoldsItsKey checks that while a message has to be retried, no later message
-// of its key is delivered. Once it was delivered, the others are, in order.
+// of its key is delivered, and that all of them then arrive in order.
 func retryHoldsItsKey(s *subject) {
 	ctx := s.opened()
 	batch := s.mixed()
@@ -44,8 +44,8 @@ func retryHoldsItsKey(s *subject) {
 	s.inOrder(got, batch)
 }
 
-// heldBack checks the outcomes of a batch whose first message was not delivered:
-// they keep the order that the sink promises, and no other message is charged.
+// heldBack checks the outcomes of a batch whose first message was not delivered: the
+// outcomes must keep the order that the sink promises, and charge no other message.
 func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
 	s.t.Helper()
 	for i := 1; i < len(batch); i++ {
@@ -85,8 +85,8 @@ func rejectHoldsItsKey(s *subject) {
 	s.inOrder(got, batch[1:])
 }
 
-// concurrentSends checks that as many concurrent Sends as the sink allows don't
-// disturb each other, and that each key stays in order.
+// concurrentSends checks that concurrent Sends, as many as the sink allows but at most
+// 8, don't disturb each other, and that each key stays in order.
 func concurrentSends(s *subject) {
 	ctx := s.opened()
 	var sent []sinks.Message

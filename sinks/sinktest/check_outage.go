@@ -8,8 +8,8 @@ import (
 )
 
 // outage checks that an outage charges and rejects nothing, and that the sink recovers when the
-// outage ends. Only a message that was being sent when the outage began may have an unknown
-// outcome, once.
+// outage ends. Only the first Send of the outage may return unknown outcomes, because the sink
+// could not know of the outage before it.
 func outage(s *subject) {
 	ctx := s.opened()
 	before := s.batch("a", "b")
@@ -44,8 +44,8 @@ func (s *subject) caughtUp(before, during []sinks.Message, outcomes []sinks.Outc
 	s.inOrder(got, certain)
 }
 
-// outageFromTheStart checks a sink whose destination is unavailable when it is opened: Open or
-// Send must report that, and Close must work.
+// outageFromTheStart checks a sink whose destination is unavailable from the start: Open or Send
+// must report this, and Close must work.
 func outageFromTheStart(s *subject) {
 	s.Break()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*s.Patience)
@@ -58,8 +58,8 @@ func outageFromTheStart(s *subject) {
 	s.Repair()
 }
 
-// stillDown does what the relay does during an outage: it opens the sink and tries again if that
-// succeeds.
+// stillDown does what the relay does during an outage: it opens the sink and, if Open succeeds,
+// sends the batch.
 func (s *subject) stillDown(ctx context.Context, batch []sinks.Message) {
 	s.t.Helper()
 	if err := s.open(ctx); err != nil {
@@ -70,7 +70,7 @@ func (s *subject) stillDown(ctx context.Context, batch []sinks.Message) {
 
 // noneCharged checks the outcomes of a Send during an outage: nothing is delivered or rejected,
 // nothing is charged except retries with the allowed reason, and at least one outcome is
-// unavailable or postponed.
+// unavailable, postponed or such a retry.
 func (s *subject) noneCharged(outcomes []sinks.Outcome, allowed sinks.Reason) {
 	s.t.Helper()
 	told := false
@@ -104,8 +104,8 @@ func (s *subject) recovers(ctx context.Context) {
 }
 
 // oneDestinationStopsNoOther checks a sink with several destinations, one of which can't take
-// its messages. The sink must not be unavailable, whether the batch has messages for other
-// destinations or not, and the other messages must be delivered.
+// its messages. The sink must not be unavailable, even if the batch has only messages for this
+// destination. Messages for other destinations must be delivered.
 func oneDestinationStopsNoOther(s *subject) {
 	ctx := s.opened()
 	for range 3 {

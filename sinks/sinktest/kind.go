@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Kind checks the description of a kind of sink: a registry accepts it; each of the valid settings
-// makes a sink; neither an error about wrong settings nor the sink's destination shows a secret; and
-// README.md in the test's folder has the current table of settings. Together the valid settings must
-// set all secret fields. UPDATE_GOLDEN=1 in the environment updates the table.
+// Kind checks the description of a kind of sink: a registry accepts it; a sink can be made from each
+// map of valid settings; neither an error about wrong settings nor the sink's destination shows a
+// secret; and README.md in the test's folder has the current table of settings. Each secret field must
+// be set in at least one of the maps. UPDATE_GOLDEN=1 in the environment updates the table.
 func Kind(t *testing.T, kind sinks.Kind, valid ...map[string]any) {
 	t.Helper()
 	registry, err := sinks.NewRegistry(kind)
@@ -58,8 +58,8 @@ func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid
 	}
 }
 
-// destinationHides checks that the destination of a sink, if it has one, is not empty and shows no
-// secret.
+// destinationHides checks that the text that Destination returns is not empty and shows no secret, if
+// the sink has this method.
 func destinationHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, settings map[string]any, secrets []string) {
 	t.Helper()
 	sink, err := registry.Make(kind.Name, settings)
@@ -145,7 +145,7 @@ const (
 	tableEnd   = "<!-- end of settings -->\n"
 )
 
-// documented compares the table of settings in a file with the fields.
+// documented checks that the table of settings in a file describes the kind's fields.
 func documented(t testing.TB, kind sinks.Kind, path string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

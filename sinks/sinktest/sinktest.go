@@ -8,9 +8,9 @@
 //		})
 //	}
 //
-// The more fields of a [Harness] are set, the more is checked; checks that need a missing field are skipped. In addition
-// to its subject, every check examines the outcomes of each Send: one for each message, a reason that belongs to the
-// result, no secret. The batch must be unchanged after Send. The suite then overwrites it, as the relay may do.
+// Set as many fields of the [Harness] as you can: checks that need a missing field are skipped. Every check also examines
+// the outcomes of each Send: there must be one for each message, with a reason that belongs to its result and without a
+// secret. Send must not change the batch. After each Send the suite overwrites the batch, as the relay may do.
 package sinktest
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Harness is a sink and a destination that the suite can inspect. Every check gets a new one. Its functions are called
-// by several goroutines concurrently.
+// Harness is a sink and a destination that the suite can inspect. Every check gets a new one. Several goroutines may call
+// its functions concurrently.
 type Harness struct {
 	// Sink is the sink to test, not yet opened. Required.
 	Sink sinks.Sink
@@ -36,13 +36,13 @@ type Harness struct {
 	// that.
 	Break, Repair func()
 
-	// Stall makes the destination accept messages without answering, until release is called. Reached is closed when a
-	// message has arrived there. Nil if the harness can't do that.
+	// Stall makes the destination accept messages without answering, until release is called. The channel reached is
+	// closed when a message has arrived at the destination. Nil if the harness can't do that.
 	Stall func() (reached <-chan struct{}, release func())
 
-	// Answer makes the destination answer the message with this id with an error that leads to [sinks.Retry] or
-	// [sinks.Reject], without storing it. [sinks.Delivered] restores the normal answer. Nil if the harness can't do
-	// that.
+	// Answer sets how the destination answers the message with this id. For [sinks.Retry] and [sinks.Reject], the
+	// destination doesn't store the message and returns an error that leads to this result. [sinks.Delivered] restores
+	// the normal answer. Nil if the harness can't do that.
 	Answer func(id string, result sinks.Result)
 
 	// Astray redirects a message to another destination behind the sink, one that can't take it, such as a missing topic

@@ -14,16 +14,16 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// subject is a sink under test. It is called as the relay calls it, and every call is
-// checked.
+// subject is a sink under test. Its methods call the sink as the relay does, and check
+// the result of every call.
 type subject struct {
 	Harness
 	t    testing.TB
 	made atomic.Int64
 }
 
-// opened opens the sink, closes it at the end of the check, and returns the context for
-// its calls.
+// opened opens the sink, and returns the context for further calls of the sink. A cleanup
+// function closes the sink at the end of the check.
 func (s *subject) opened() context.Context {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*s.Patience)
@@ -72,9 +72,9 @@ func (s *subject) send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	return outcomes
 }
 
-// deliver sends a batch that must be delivered whole, in as many Sends as the sink's
-// limits and order require. Messages that the sink postpones because its destination is
-// busy are sent again, with the messages blocked behind them.
+// deliver sends a batch, in as many Sends as the sink's limits and order require. All its
+// messages must be delivered. If the sink postpones messages because its destination is
+// busy, deliver sends them again, with the messages of their keys that they block.
 func (s *subject) deliver(ctx context.Context, batch []sinks.Message) {
 	s.t.Helper()
 	for _, part := range s.parts(batch) {
@@ -167,7 +167,7 @@ func (s *subject) eventually(what string, condition func() bool) {
 	}
 }
 
-// within fails the check if a call takes longer than the patience.
+// within fails the check if a call takes longer than Patience, or panics.
 func (s *subject) within(call string, f func()) {
 	s.t.Helper()
 	done := make(chan any, 1)

@@ -44,7 +44,7 @@ func (s *Sink) Open(context.Context) error { return nil }
 // Destination returns "stdout".
 func (s *Sink) Destination() string { return "stdout" }
 
-// Close waits for a running write until the context ends.
+// Close waits until a running write or the context ends.
 func (s *Sink) Close(ctx context.Context) error {
 	return s.serial.Do(ctx, func() error { return nil })
 }
@@ -52,10 +52,11 @@ func (s *Sink) Close(ctx context.Context) error {
 // Order returns [sinks.OrderPrefix].
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Send writes the batch with a single Write. A message that can't be JSON is
-// rejected. If the writer fails, the messages whose lines it accepted are
-// delivered, and the sink is unavailable for the others. If a Write doesn't return
-// until the context ends, the outcome of its messages is unknown, which is a retry.
+// Send writes the batch with a single Write. It rejects a message that can't be written
+// as JSON. If the writer fails, messages whose whole line it accepted are delivered, and
+// the sink is unavailable for the others. The outcome is unknown, which is a retry, for a
+// message whose line lacks only its newline, and for all messages of a Write that has
+// not returned when the context ends.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	var lines bytes.Buffer
 	outcomes, ends := sinks.WriteLines(&lines, batch)
@@ -81,8 +82,8 @@ func cutOff(outcomes []sinks.Outcome, ends []int, written int, err error) {
 	}
 }
 
-// write returns how many bytes of the text were written. After a torn line it
-// starts a new line first, so that a reader loses only the torn line.
+// write writes the text and returns how many of its bytes were written. After a torn
+// line it starts a new line first, so that a reader loses only the torn line.
 func (s *Sink) write(text []byte) (int, error) {
 	if len(text) == 0 {
 		return 0, nil
@@ -101,7 +102,8 @@ func (s *Sink) write(text []byte) (int, error) {
 	return n, err
 }
 
-// Kind describes the sink for a registry: the kind "stdout", URL "stdout:".
+// Kind returns the description of the sink for a registry. Its name is "stdout", and
+// its URL is stdout: without a path.
 func Kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "stdout",

@@ -93,11 +93,11 @@ func (s *sink) drop() {
 	}
 }
 
-// Order returns sinks.OrderPrefix: a message is sent after the message before it of the same key
+// Order returns sinks.OrderPrefix: a message is sent only after the previous message of its key
 // was stored.
 func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Send publishes up to 64 messages concurrently, one of each key at a time.
+// Send publishes up to 64 messages concurrently, but only one message of each key at a time.
 func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.NewFan(64).Send(ctx, batch, s.publish)
 }
@@ -117,16 +117,16 @@ func (s *sink) publish(ctx context.Context, m sinks.Message) sinks.Outcome {
 	return sinks.Ok(fmt.Sprintf("%s %d", stored.Stream, stored.Sequence))
 }
 
-// failed returns the outcome of a message that the server has not stored, or has not
-// acknowledged.
+// failed returns the outcome of a message if publishing it failed with err. The server may
+// have stored the message without acknowledging it.
 func failed(m sinks.Message, err error) sinks.Outcome {
 	var refused *jetstream.APIError
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, err.Error())
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, jetstream.ErrNoStreamResponse):
-		wait := min(max(time.Since(m.CreatedAt)/4, time.Second), time.Minute) // the longer, the older the message is
-		wait -= rand.N(wait / 4)                                              // so that not all return at the same moment
+		wait := min(max(time.Since(m.CreatedAt)/4, time.Second), time.Minute) // older messages wait longer
+		wait -= rand.N(wait / 4)                                              // so that not all messages return at the same moment
 		return sinks.Postpone(sinks.ReasonUnroutable, "no stream accepts the subject: "+err.Error(), wait)
 	case errors.As(err, &refused):
 		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, err.Error())

@@ -66,7 +66,7 @@ func (s *server) stop() {
 	s.running.WaitForShutdown()
 }
 
-// stream calls a function with a connection of its own.
+// stream calls a function with a JetStream client that has a separate connection.
 func (s *server) stream(work func(context.Context, jetstream.JetStream) error) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)

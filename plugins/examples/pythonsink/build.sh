@@ -1,6 +1,6 @@
 #!/bin/sh
-# Creates a virtual environment in the folder of the argument (by default .venv next
-# to this script) with the plug-in's program, bin/pythonsink.
+# Creates a virtual environment with the plug-in's program, bin/pythonsink, in the
+# folder that the argument names (by default .venv next to this script).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 venv=${1:-$here/.venv}
