@@ -6,11 +6,11 @@
 //   - A message is delivered if and only if its transaction commits.
 //   - A message is delivered at least once. A duplicate has the same ID.
 //   - Messages with the same Key are delivered one after the other, in the
-//     order in which they were inserted. See [Options] (KeyLocks) for writers that
-//     run at the same time. Messages without a Key have no order.
+//     order in which they were inserted. See [Options] (KeyLocks) if several writers
+//     use a key at the same time. Messages without a Key have no order.
 //   - A message with an AvailableAt can be cancelled before its time by [Writer.Cancel].
 //   - A Writer can refuse a message that was already written: see [Options] (Duplicates).
-//   - A broker that is down neither delays nor fails the transaction.
+//   - A broker that is down neither delays the transaction nor makes it fail.
 //
 // Create the tables once, with "rowrelay migrate up --database URL" or package
 // migrations. Then:

@@ -18,9 +18,9 @@ import (
 // is never a duplicate, because the Writer generates a new ID for it.
 //
 // The table of ids keeps an ID while its message is scheduled, waits for delivery or is parked,
-// and at least for the relays' retention, counted from when it was written. Then a relay
-// deletes the ID. With a retention of 0, the ID is deleted soon after its message was delivered
-// or discarded. [Writer.Cancel] deletes it immediately.
+// and at least for the relays' retention, counted from the time when it was written. Then a
+// relay deletes the ID. With a retention of 0, the ID is deleted soon after its message was
+// delivered or discarded. [Writer.Cancel] deletes it immediately.
 //
 // If two transactions write the same ID concurrently, the second one waits for the first one
 // to end. If the first one commits, the second message is a duplicate; if it is rolled back,
@@ -28,8 +28,8 @@ import (
 // serialization error instead. A transaction should write all its IDs in one Write, which
 // sorts them; with several Writes two transactions can deadlock.
 //
-// The check costs one more insert for each message that was given an ID, and one more statement
-// for each Write. It needs a transaction, and the rights that outbox/README.md names.
+// The check inserts one more row for each message with an ID, and runs one more statement for
+// each Write. It needs a transaction, and the rights that outbox/README.md names.
 type Duplicates int
 
 const (
@@ -47,10 +47,10 @@ const (
 // ErrDuplicate is the error that every [DuplicateError] matches with errors.Is.
 var ErrDuplicate = errors.New("duplicate message")
 
-// DuplicateError lists the duplicates because of which a [Writer.Write] wrote none of its
-// messages.
+// DuplicateError is the error of a [Writer.Write] that wrote none of its messages because some
+// of them are duplicates.
 type DuplicateError struct {
-	IDs []string // in lower case, each once, sorted
+	IDs []string // the duplicates' ids in lower case, each once, sorted
 }
 
 // Error lists at most ten ids.
@@ -64,13 +64,13 @@ func (e *DuplicateError) Error() string {
 // Is makes the error match ErrDuplicate.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 
-// withoutDuplicates inserts the ids that the caller gave into the table of ids. It returns the
+// withoutDuplicates inserts the caller's ids into the table of ids. It returns the
 // rows that are not duplicates, or a DuplicateError if the Writer refuses duplicates.
 //
-// One statement inserts all ids that don't exist yet, and its number of rows shows whether
-// some exist. Usually none does. Otherwise insertIDs tries each id separately. It uses no
-// SELECT, because tx may have no method for one, and no statement that fails, because an
-// error would end the transaction on PostgreSQL.
+// One statement inserts all ids that don't exist yet. The number of inserted rows shows
+// whether some ids existed; then insertIDs tries each id separately. insertIDs runs no SELECT,
+// because tx may lack QueryContext, and no statement that fails on PostgreSQL, because an
+// error would end the transaction there.
 func (w *Writer) withoutDuplicates(ctx context.Context, tx Execer, messages []Message, rows []dialect.Row) ([]dialect.Row, error) {
 	var ids, twice []string
 	first := make(map[string]int, len(rows)) // the index of each id's first row; -1: the id was already written
@@ -117,7 +117,7 @@ func duplicateError(ids []string) error {
 }
 
 // insertIDs inserts the sorted ids and returns the ones that already existed. If the Writer
-// refuses duplicates and some ids existed, insertIDs deletes again all that it inserted.
+// refuses duplicates and some ids existed, insertIDs deletes the ids that it has inserted.
 func (w *Writer) insertIDs(ctx context.Context, tx Execer, ids []string) (known []string, err error) {
 	token := cmp.Or(rand.Int64(), 1) // DeleteIDs treats 0 as any token
 	insert := func(ids []string) (int, error) {
@@ -147,7 +147,7 @@ func (w *Writer) insertIDs(ctx context.Context, tx Execer, ids []string) (known 
 			known = append(known, id)
 		}
 	}
-	if w.duplicates == RefuseDuplicates && len(known) > 0 { // otherwise a Cancel or a relay deleted the existing ids meanwhile, and all are inserted now
+	if w.duplicates == RefuseDuplicates && len(known) > 0 { // if known is empty, a Cancel or a relay has deleted the existing ids meanwhile, and all ids are inserted now
 		err = w.run(ctx, tx, takeBack)
 	}
 	return known, err

@@ -6,7 +6,7 @@ import (
 )
 
 // headersJSON returns headers as they are stored: a JSON object with sorted names,
-// or "" without headers.
+// or "" for an empty map.
 func headersJSON(headers map[string]string) string {
 	if len(headers) == 0 {
 		return ""

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// lastTick is the tick of the last id. It makes the ids of one process ascend even within
-// one tick of the clock, and when the clock steps back.
+// lastTick is the time in the last id, in ticks (see nextTick). It makes the ids of one
+// process ascend even within one tick, and when the clock steps back.
 var lastTick atomic.Uint64
 
 // NewID returns a new id for a [Message]: a UUID of version 7 (RFC 9562), which
 // begins with the time. Each id is greater than all earlier ids of the process,
-// also when compared as text. NewID may be called concurrently.
+// even when compared as text. NewID may be called concurrently.
 func NewID() string {
 	return newID(time.Now(), &lastTick)
 }
@@ -33,8 +33,8 @@ func newID(now time.Time, last *atomic.Uint64) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// nextTick returns the time in 4096ths of a millisecond, or the last tick plus one if
-// that is later.
+// nextTick returns the time in ticks, which are 4096ths of a millisecond, or the last tick
+// plus one if that sum is later. It also stores the result in last.
 func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	fraction := uint64(now.Nanosecond()%int(time.Millisecond)) << 12 / uint64(time.Millisecond)
 	tick := uint64(now.UnixMilli())<<12 | fraction

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// limiter allows one call in each interval. A nil limiter allows none.
+// limiter allows one call in each interval. A nil limiter allows no calls.
 type limiter struct {
 	interval time.Duration
 

@@ -6,22 +6,22 @@ import "time"
 // Topic are valid. A Message is a plain value: it may be copied, and its maps
 // and slices are not changed by this package.
 type Message struct {
-	// ID identifies the message to its consumers, which recognise duplicates by
-	// it. It is a UUID in its canonical text form, stored in lower case. If it is
-	// empty, the [Writer] generates one with [NewID].
+	// ID identifies the message to its consumers, which use it to recognise
+	// duplicates. It is a UUID in its canonical text form, stored in lower case. If
+	// ID is empty, the [Writer] generates a UUID with [NewID].
 	ID string
 
 	// Topic selects the route of the message, and so its sink.
 	// Required; 1 to 255 bytes of UTF-8 without U+0000.
 	Topic string
 
-	// Key orders the message: messages with the same key go to their sink one
-	// after the other. A message with an empty key has no order. At most 255
-	// bytes of UTF-8 without U+0000.
+	// Key orders the message: messages with the same key are delivered one at a
+	// time, in the order in which they were inserted. A message with an empty key
+	// has no order. At most 255 bytes of UTF-8 without U+0000.
 	Key string
 
 	// Payload is the body. Nil is stored as NULL, which is not the same as an
-	// empty, non-nil slice. At most 1 MiB unless Options.MaxPayload says otherwise.
+	// empty, non-nil slice. At most 1 MiB unless Options.MaxPayload changes it.
 	Payload []byte
 
 	// Headers are delivered with the message. Names have 1 to 255 bytes, no
@@ -30,20 +30,20 @@ type Message struct {
 	// most 16 KiB.
 	Headers map[string]string
 
-	// AvailableAt is the earliest time of delivery, by the database's clock.
+	// AvailableAt is the earliest time of delivery, on the database's clock.
 	// The zero time means immediately; other times are in the years 1970 to
 	// 2999. A message that is written with a future time loses its place in the
 	// order of its key.
 	AvailableAt time.Time
 
-	// ExpiresAt is the time from which the message is no longer sent, by the database's
-	// clock. The relay then parks or discards it, as its route is configured. A send that
-	// is already running is not stopped. The zero time means never; other times are in
-	// the years 1970 to 2999.
+	// ExpiresAt is the time from which the message is no longer sent, on the database's
+	// clock. The relay then parks or discards it, depending on its route's configuration.
+	// A send that is already running is not stopped. The zero time means never; other
+	// times are in the years 1970 to 2999.
 	ExpiresAt time.Time
 
 	// Priority orders messages if the relay claims by rows and is configured to
-	// pick the highest priority first. The sinks RabbitMQ and lines and plug-ins
+	// pick the highest priority first. The RabbitMQ sink, the lines sink and plug-ins
 	// pass it on to the consumer. Default 0.
 	Priority int16
 

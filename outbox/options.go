@@ -23,7 +23,7 @@ type Options struct {
 	Table string
 
 	// MaxPayload is the largest payload in bytes that Write accepts, at most
-	// 256 MiB. Defaults to 1 MiB. Sinks have limits of their own as well.
+	// 256 MiB. Defaults to 1 MiB. Sinks have their own limits.
 	MaxPayload int
 
 	// KeyLocks makes writers of the same key wait for each other until their
@@ -32,9 +32,9 @@ type Options struct {
 	// itself, for instance by locking the row that the messages are about.
 	//
 	// On PostgreSQL, Write takes one transaction-level advisory lock for each of
-	// its keys, in a fixed order, so that two Writes can't deadlock. Transactions
-	// that call Write several times can deadlock, if they use the same keys in
-	// another order; so pass all messages to one Write. A few thousand keys in one
+	// its keys, in a fixed order, so that two Writes can't deadlock. Two transactions
+	// that call Write several times, with the same keys in different orders, can
+	// deadlock; so pass all messages to one Write. A few thousand keys in one
 	// transaction exhaust the server's lock table. With KeyLocks Write refuses a
 	// *sql.DB, because the locks need a transaction that holds them. KeyLocks has
 	// no effect on SQLite, which has one writer at a time anyway.
@@ -42,9 +42,9 @@ type Options struct {
 
 	// Notify makes Write add a NOTIFY to the transaction, which wakes listening
 	// relays when the transaction commits. It only makes delivery faster: without
-	// it relays find the messages when they poll. To wake a relay in the same
-	// process, it is cheaper to call its Wake method after the commit. Notify is
-	// an error except on PostgreSQL, because other databases have no notifications.
+	// Notify, relays find the messages when they poll. To wake a relay in the same
+	// process, it is cheaper to call its Wake method after the commit. NewWriter
+	// refuses Notify except on PostgreSQL, as other databases have no notifications.
 	Notify bool
 
 	// NotifyInterval is the minimum time between two notifications of this Writer.
@@ -59,19 +59,19 @@ type Options struct {
 	Duplicates Duplicates
 
 	// Headers returns headers that Write adds to each of its messages, for instance
-	// the W3C header traceparent, so that consumers can continue the trace. It gets
-	// the context of the Write. If a message has a header of the same name, the
-	// message's value is kept. Headers is called once for each Write, also
-	// concurrently. Defaults to no added headers.
+	// the W3C header traceparent, so that consumers can continue the trace. Its
+	// argument is the context passed to Write. If a message has a header of the same
+	// name, the message's value is kept. Headers is called once for each Write, and
+	// must allow concurrent calls. Defaults to no added headers.
 	Headers func(ctx context.Context) map[string]string
 
-	// NewID returns the ids of messages that have none. They must be UUIDs. It is
-	// for tests that compare written messages, and may be called concurrently.
+	// NewID returns an id for each message that has none. The id must be a UUID.
+	// Tests that compare written messages set it. It must allow concurrent calls.
 	// Defaults to [NewID].
 	NewID func() string
 }
 
-// apply sets the options, and returns one error for all invalid ones.
+// apply sets the options, and returns one error that lists all invalid options.
 func (w *Writer) apply(o Options) error {
 	var wrong []error
 	reject := func(bad bool, format string, args ...any) {

@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
-// Pgx converts a pgx.Tx to an [Execer] for a [Writer] and for package inbox. It is
-// for programs that use pgx without database/sql:
+// Pgx converts a pgx.Tx to an [Execer] for a [Writer] and for package inbox, in programs
+// that use pgx without database/sql:
 //
 //	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{})
 //	…
@@ -51,11 +51,11 @@ type pgxPool struct {
 func (pgxPool) BeginTx() {}
 
 // PgxBatch converts a *pgx.Batch to an [Execer] for [Writer.Write]. Write queues its
-// statements in the batch, which sends them together with its other statements. If a
-// message is invalid, Write returns the error and queues nothing. Errors of the database
-// are returned with the batch's results. [Writer.Cancel] and Options.Duplicates need the
+// statements in the batch; pgx sends them with the batch's other statements. If a
+// message is invalid, Write returns the error and queues nothing. The batch's results
+// report errors of the database. [Writer.Cancel] and Options.Duplicates need the
 // result of each statement immediately, so they refuse a batch. A batch that is sent
-// outside a transaction runs as one. Go infers Queued, which is *pgx.QueuedQuery.
+// outside a transaction runs as a transaction. Go infers Queued, which is *pgx.QueuedQuery.
 func PgxBatch[Queued any](batch interface {
 	Queue(query string, args ...any) Queued
 }) Execer {
@@ -68,10 +68,10 @@ func PgxBatch[Queued any](batch interface {
 	}}
 }
 
-// queue is an Execer that runs statements later, so its results are not real ones.
+// queue is an Execer that only queues statements, so it always returns a result of 0 rows.
 type queue struct{ execer }
 
-// execer is a function as an Execer.
+// execer makes a function an Execer.
 type execer func(ctx context.Context, query string, args []any) (sql.Result, error)
 
 func (e execer) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {

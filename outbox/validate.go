@@ -13,7 +13,7 @@ const (
 	maxText       = 255 // bytes of a topic, a key or a header's name
 	maxHeaders    = 16 << 10
 	minYear       = 1970
-	maxYear       = 2999 // a later year is a mistaken unit, such as milliseconds for seconds
+	maxYear       = 2999 // a later year is probably a mistaken unit, such as milliseconds for seconds
 	reservedNames = "rowrelay-"
 )
 
@@ -96,7 +96,7 @@ func brokenEncoding(text string) string {
 func (w *Writer) brokenPayload(m Message) string {
 	switch {
 	case m.unwritable != nil && m.Payload == nil:
-		return "must be of a type that can be written as JSON: " + m.unwritable.Error()
+		return "must be of a type that can be encoded as JSON: " + m.unwritable.Error()
 	case len(m.Payload) > w.maxPayload:
 		return fmt.Sprintf("must have at most %d bytes, and has %d", w.maxPayload, len(m.Payload))
 	}
@@ -112,7 +112,7 @@ func brokenHeaders(headers map[string]string) string {
 		size += len(name) + len(value)
 	}
 	if size > maxHeaders {
-		return fmt.Sprintf("must have at most %d bytes, names and values together, and have %d", maxHeaders, size)
+		return fmt.Sprintf("must have at most %d bytes in total (names and values), and have %d", maxHeaders, size)
 	}
 	return ""
 }

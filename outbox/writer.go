@@ -13,10 +13,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
-// Execer runs statements in a transaction. It is a *sql.Tx, or a type built on one that has
-// its ExecContext, such as the transactions of sqlx and ent or gorm's tx.Statement.ConnPool,
+// Execer runs statements in a transaction. It is a *sql.Tx; or a type that wraps a *sql.Tx and
+// has its ExecContext, such as the transactions of sqlx and ent or gorm's tx.Statement.ConnPool;
 // or the result of [Pgx] for a pgx.Tx. ExecContext must pass the statement and its values on
-// unchanged. The one of bun.Tx doesn't, so pass the *sql.Tx inside it, tx.Tx.
+// unchanged. A bun.Tx changes them, so pass the *sql.Tx inside the bun.Tx, tx.Tx.
 //
 // [Writer.Write] refuses a handle that begins transactions, such as a *sql.DB, because its
 // messages would be delivered even if the change is rolled back: see [WithoutTransaction].
@@ -88,7 +88,7 @@ func NewWriter(d dialect.Dialect, options Options) (*Writer, error) {
 // After any other error the transaction should be rolled back, except after a
 // [*DuplicateError].
 //
-// One call with hundreds of messages costs far less than one call for each of them.
+// One call with hundreds of messages costs far less than one call for each message.
 func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) error {
 	if len(messages) == 0 {
 		return nil
@@ -140,8 +140,8 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 }
 
 // checkHandle refuses a handle that is nil or not suitable. Write needs a transaction, unless the handle comes from
-// WithoutTransaction; with KeyLocks it always needs one. Cancel and Duplicates always need one, too, and they need the
-// number of rows that each statement affected, which a *pgx.Batch doesn't return.
+// WithoutTransaction. Cancel, and Write with KeyLocks or Duplicates, need a transaction in any case. Cancel and Duplicates
+// also need the number of rows that each statement affected, which a *pgx.Batch doesn't return.
 func (w *Writer) checkHandle(tx Execer, cancels bool) error {
 	if handle.IsNil(tx) {
 		return fmt.Errorf("the transaction is nil (%T): pass the transaction that makes the change", tx)
@@ -188,7 +188,7 @@ func (w *Writer) count(ctx context.Context, tx Execer, queries []dialect.Query) 
 	return affected, nil
 }
 
-// explained adds to an error what the caller can do about it, if that is known.
+// explained adds a hint for the caller to an error whose cause is known.
 func (w *Writer) explained(err error) error {
 	switch {
 	case w.dialect.Missing(err):
@@ -205,7 +205,7 @@ func (w *Writer) explained(err error) error {
 	return err
 }
 
-// formatted reports whether PostgreSQL got a statement with placeholders but without values.
+// formatted reports whether PostgreSQL received a statement with placeholders but without values.
 func formatted(err error) bool { return strings.Contains(err.Error(), "there is no parameter $") }
 
 func counted(messages int) string {
@@ -215,8 +215,8 @@ func counted(messages int) string {
 	return fmt.Sprintf("%d messages", messages)
 }
 
-// withHeaders returns copies of the messages with the headers that Options.Headers returns for the context. It doesn't
-// change the caller's messages.
+// withHeaders adds the headers that Options.Headers returns for the context to copies of the messages. It doesn't change
+// the caller's messages.
 func (w *Writer) withHeaders(ctx context.Context, messages []Message) []Message {
 	if w.headers == nil {
 		return messages

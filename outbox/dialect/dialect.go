@@ -5,7 +5,7 @@
 //
 // dialect.go has the parts that all databases share: the interface, the names of the tables, and
 // the check whether a database is of another kind than its dialect. insert.go builds INSERTs.
-// Each database has one file, in this order: writing, the inbox, the tables, errors, the server.
+// Each database has one file, ordered by topic: writing, the inbox, the tables, errors, the server.
 package dialect
 
 import (
@@ -22,53 +22,53 @@ import (
 // Dialect builds the statements of one database and classifies its errors. It runs no
 // statements. Its methods may be called concurrently.
 type Dialect interface {
-	// Name returns the dialect's name, as ByName accepts it.
+	// Name returns the dialect's name, which ByName accepts.
 	Name() string
 
-	// Insert returns the statements that insert the rows, so that ids ascend in the
-	// order of the rows. It normally returns one statement, and more only if the
-	// database's limits require it.
+	// Insert returns the statements that insert the rows. They assign ascending ids in
+	// the order of the rows. Insert normally returns one statement, and more only if
+	// the database's limits require it.
 	Insert(table Table, rows []Row) []Query
 
-	// InsertIDs inserts those message ids into the table of ids that it doesn't contain
-	// yet, each with the token. The number of affected rows is the number of new ids. On
-	// some databases the statement instead fails if any id exists; Received recognises
-	// this error. InsertIDs waits for open transactions that have inserted the same ids.
+	// InsertIDs inserts message ids into the table of ids, each with the token, and skips
+	// ids that the table already contains. The number of affected rows is the number of new
+	// ids. On some databases the statement instead fails if any id exists; Received
+	// recognises this error. InsertIDs waits for open transactions with the same ids.
 	InsertIDs(table Table, ids []string, token int64) []Query
 
 	// DeleteIDs deletes the given ids that were inserted with the token. With token 0 it
-	// deletes them whatever their token is.
+	// deletes all the given ids.
 	DeleteIDs(table Table, ids []string, token int64) []Query
 
 	// Cancel deletes a scheduled message that isn't due within the duration ahead. The
 	// first statement deletes it from the pending table, the second from the held table.
-	// The caller runs them in this order, because a message only moves from pending to
-	// held, and runs the second only if the first affects no row. Neither statement locks
-	// a row that it doesn't delete, or waits for a message that is being delivered.
+	// The caller runs them in this order, because a scheduled message only moves from
+	// pending to held, and runs the second only if the first affects no row. Neither
+	// statement locks rows that it doesn't delete, or waits for a relay's send to end.
 	//
-	// Some databases need a search without locks first. Then find selects three values:
-	// the index in deletes of the statement to begin with, and the row's lane and id. The
-	// caller puts lane and id before the arguments of each statement. If find returns no
-	// row, no such message exists. On the other databases find.SQL is empty.
+	// On some databases the caller first runs find, a search without locks. It selects
+	// three values: the index in deletes of the first statement to run, and the row's lane
+	// and id. The caller puts lane and id before the arguments of each statement. If find
+	// returns no row, no such message exists. On the other databases find.SQL is empty.
 	Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query)
 
 	// LockKeys returns statements that make other writers of these keys wait until
-	// the transaction ends. They take the locks in one order, so they can't
-	// deadlock. LockKeys returns none if the database has one writer at a time.
+	// the transaction ends. All callers take the locks in the same order, so that they
+	// can't deadlock. LockKeys returns none if the database has one writer at a time.
 	LockKeys(table Table, keys []string) []Query
 
 	// Notify returns the statement that wakes listening relays when the transaction
 	// commits, or none if the database has no notifications.
 	Notify(table Table) []Query
 
-	// Written selects all messages in the order of their ids, for tests. The columns are
-	// id, topic, key, payload, whether payload is NULL, payload_text, headers,
-	// available_at and expires_at in the format WrittenTime, and priority. Key, payload,
-	// payload_text, headers and the two times can be NULL.
+	// Written selects all messages, in the order in which they were inserted, for tests. The
+	// columns are message id, topic, key, payload, whether payload is NULL, payload_text,
+	// headers, available_at and expires_at in the format WrittenTime, and priority. Key,
+	// payload, payload_text, headers and the two times can be NULL.
 	Written(table Table) Query
 
 	// Receive inserts a message's id into an inbox for this consumer and affects one
-	// row. If the id exists already, it affects no row, or fails with an error that
+	// row. If the id exists already, Receive affects no row, or fails with an error that
 	// Received recognises. Receive waits for an open transaction that has inserted the
 	// same id.
 	Receive(table Table, consumer, messageID string) Query
@@ -90,45 +90,45 @@ type Dialect interface {
 	// FixedRows returns the rows that the tables must always contain.
 	FixedRows(table Table) []FixedRows
 
-	// MakeRowIndexes creates the indexes for claiming by rows that don't exist yet.
-	// DropRowIndexes drops them.
+	// MakeRowIndexes creates the indexes that claiming by rows needs, unless they exist.
+	// DropRowIndexes drops all of them.
 	MakeRowIndexes(table Table) []Query
 	DropRowIndexes(table Table) []Query
 
-	// RowIndexes selects the number of these indexes that exist, at most RowIndexCount.
+	// RowIndexes selects how many of these indexes exist: at most RowIndexCount.
 	RowIndexes(table Table) Query
 
 	// The methods below classify an error of any driver. They return false for nil.
 
-	// Busy reports whether the database refused the statement only for the moment. It
-	// changed nothing.
+	// Busy reports whether the database refused the statement only temporarily. The
+	// statement changed nothing.
 	Busy(err error) bool
 
-	// TimedOut reports whether the server ended the statement or its transaction, because it
-	// exceeded a time limit or a user cancelled it. It changed nothing.
+	// TimedOut reports whether the server ended the statement or its transaction because of
+	// a time limit, or because a user cancelled it. The statement changed nothing.
 	TimedOut(err error) bool
 
 	// Missing reports whether a table or a schema doesn't exist.
 	Missing(err error) bool
 
-	// Denied reports whether the user lacks a right.
+	// Denied reports whether the database user lacks a privilege.
 	Denied(err error) bool
 
-	// Invalid reports whether the database refused a value of a row and would refuse it
-	// again.
+	// Invalid reports whether the database refused a value of a row and would refuse the
+	// value again.
 	Invalid(err error) bool
 
-	// Refused reports whether the database refused the statement and would refuse it again
-	// with any values. This includes Denied errors.
+	// Refused reports whether the database refused the statement and would also refuse it
+	// with other values. Denied errors are included.
 	Refused(err error) bool
 
-	// ReadOnly reports whether the server accepts no writes, such as a standby, or the old
-	// primary after a switchover. [Redial] then connects to another server.
+	// ReadOnly reports whether the server accepts no writes, because it is a standby, or the
+	// old primary after a switchover. [Redial] then lets the pool connect to another server.
 	ReadOnly(err error) bool
 }
 
 // Redial closes the idle connections of a pool, so that the next statement opens a new one. After a switchover
-// the host name leads to the new primary, but open connections stay on the old server.
+// the host name resolves to the new primary, but open connections stay on the old server.
 func Redial(ctx context.Context, db *sql.DB) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // db.Conn waits if other goroutines use all connections
 	defer cancel()
@@ -169,8 +169,8 @@ type Query struct {
 // RowIndexCount is the number of indexes that claiming by rows needs.
 const RowIndexCount = 3
 
-// WrittenTime is the layout of the times that Written selects, in UTC. A fraction
-// of a second may follow.
+// WrittenTime is the layout of the times that Written selects. They are in UTC, and
+// may have a fraction of a second at the end.
 const WrittenTime = "2006-01-02 15:04:05"
 
 // inboxVersion selects 1, the only version, and fails if the table doesn't exist.
@@ -179,12 +179,12 @@ func inboxVersion(table Table) Query {
 }
 
 // Fitting is implemented by a dialect whose servers differ in their abilities. The
-// code that opens a table asks the server and uses the variant of the dialect that fits.
+// code that opens a table queries the server and uses the variant for that server.
 type Fitting interface {
-	// Server returns a query for facts about the server: rows of a name, in lower case,
-	// and a value. The query needs no table and no right. The trial uses the table and
-	// shows whether a SELECT can skip rows that another transaction has locked, without
-	// waiting. It is nil if no trial is needed.
+	// Server returns a query for facts about the server. Each row has a name, in lower
+	// case, and a value. The query needs no table and no privilege. The trial uses the
+	// table and shows whether a SELECT can skip rows that another transaction has locked,
+	// without waiting. The trial is nil if none is needed.
 	Server(table Table) (facts Query, trial *Trial)
 
 	// Fit returns the variant for a server with these facts. If no variant fits, the
@@ -192,32 +192,32 @@ type Fitting interface {
 	Fit(server Server) (Fit, error)
 }
 
-// Trial is a test with two transactions: Hold runs in the first one, and while that is
-// open, Pass runs in the second one. Neither changes anything. Both select one column.
+// Trial is a test with two transactions: Hold runs in the first one, and while the first
+// one is open, Pass runs in the second one. Both queries change nothing and select one column.
 type Trial struct {
 	// Begin runs first in both transactions. It limits waits for locks to about a second, so
 	// that a server which can't skip locked rows returns an error instead of a late result.
-	// End runs last. It resets the limit where that belongs to the session.
+	// End runs last. It resets the limit if the limit is a setting of the session.
 	Begin, End []Query
 
 	Hold Query  // locks one row
-	Pass Query  // selects that row and another one, and skips locked rows
-	Want string // the value, as text, that Pass must select: the other row only
+	Pass Query  // selects that row and another one, but skips locked rows
+	Want string // the value of the unlocked row, as text; Pass must select only this row
 }
 
 // Server has the results of [Fitting.Server].
 type Server struct {
 	Facts map[string]string // the selected facts, by name
-	Skips bool              // whether the trial succeeded; true without a trial
+	Skips bool              // whether the trial succeeded; true if there is no trial
 }
 
 // Fit is the variant of a dialect for one server.
 type Fit struct {
 	Dialect Dialect
 
-	// Unordered reports that several servers assign ids, so that ids don't ascend in one
-	// order. A row can then appear with a lower id than committed rows, until the longest
-	// transaction has ended, and a relay can't observe when that is.
+	// Unordered reports that several servers assign ids independently. An open transaction
+	// can then commit a row whose id is lower than the ids of committed rows, and a relay
+	// can't observe when all such transactions have ended.
 	Unordered bool
 
 	// Notes are facts for the operator, shown by the check command and in the log.
@@ -229,7 +229,7 @@ type Note struct {
 	Name   string // one or two words
 	OK     bool
 	Detail string // the fact
-	Hint   string // what the operator can do, if it isn't OK
+	Hint   string // if OK is false: what the operator can do
 }
 
 // FixedRows are rows that a migration writes once: the lanes, and rows that serve as locks.
@@ -264,14 +264,14 @@ const (
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // Table has the names of an outbox's tables, or of an inbox, as [ParseTable] derives them
-// from one name. All names except Schema, Name and Channel can be put into a statement as
-// they are: they include the schema, if there is one, and quotes where the database needs
-// them. Tables can be compared with ==.
+// from one name. All names except Schema, Name and Channel can be put into a statement
+// unchanged: they include the schema, if there is one, and quotes where the database needs
+// quotes. Tables can be compared with ==.
 type Table struct {
-	Schema string // unquoted; if empty, the connection's default schema
+	Schema string // unquoted; empty for the connection's default schema
 	Name   string // unquoted, without the schema
 
-	Pending  string // the table that producers write to: new messages, including scheduled ones that no relay has moved to Held yet
+	Pending  string // new messages, written by producers, and scheduled messages until a relay moves them to Held
 	Held     string // messages that are scheduled, wait for a retry, or are parked
 	Done     string // delivered messages, until the retention deletes them
 	IDs      string // ids of messages from Writers that check for duplicates
@@ -286,23 +286,23 @@ type Table struct {
 	LaneLocks string // MySQL and MariaDB: rows that settles and takeovers lock
 	KeyLocks  string // MySQL and MariaDB: rows that writers of a key lock
 
-	SchemaVersion string // goose's table of applied migrations
+	SchemaVersion string // the table in which goose records the applied migrations
 
 	// Inbox is the one table of an inbox: the ids of received messages.
 	Inbox string
 
 	// Channel is the name of the channel on which relays listen for notifications. It has no
 	// schema, so that a producer that names the schema and a relay that uses search_path have
-	// the same channel. It isn't quoted, but becomes an SQL identifier when it is.
+	// the same channel. It isn't quoted; a statement that uses it as an identifier quotes it.
 	Channel string
 
 	prefix string // the schema, quoted if needed, and a dot; empty without a schema
-	ticked bool   // quote names with backquotes, as MySQL does
+	ticked bool   // whether names are quoted with backquotes, as on MySQL
 }
 
 // ParseTable reads a name of the form "table" or "schema.table". Both parts are
-// case-sensitive, consist of the letters A to Z, digits and underscores, and don't
-// begin with a digit. A table's name has at most 40 bytes, a schema's name 63.
+// case-sensitive, consist of the letters A to Z and a to z, digits and underscores, and
+// don't begin with a digit. A table's name has at most 40 bytes, a schema's name 63.
 func ParseTable(text string) (Table, error) {
 	schema, name, qualified := strings.Cut(text, ".")
 	if !qualified {
@@ -342,8 +342,7 @@ func (t Table) named() Table {
 	return t
 }
 
-// Backquoted returns the table with its names in backquotes, as MySQL and MariaDB quote
-// names.
+// Backquoted returns the table with its names in the backquotes of MySQL and MariaDB.
 func (t Table) Backquoted() Table {
 	t.ticked = true
 	return t.named()
@@ -357,19 +356,19 @@ func (t Table) String() string {
 	return t.Schema + "." + t.Name
 }
 
-// Index returns the name of an index, or of another object that belongs to the table, with
-// the schema, as DROP INDEX needs it. The suffix has at most 22 bytes.
+// Index returns the name of an index, or of another object that belongs to the table. The
+// name includes the schema, as in DROP INDEX. The suffix has at most 22 bytes.
 func (t Table) Index(suffix string) string { return t.prefix + t.quoted(t.Name+"_"+suffix) }
 
-// IndexName returns the same name without the schema, as PostgreSQL's CREATE INDEX needs
-// it: an index is always in its table's schema.
+// IndexName returns the same name without the schema, for PostgreSQL's CREATE INDEX: an
+// index is always in its table's schema.
 func (t Table) IndexName(suffix string) string { return t.quoted(t.Name + "_" + suffix) }
 
 // Beside returns a name in the table's schema. The name must not need quotes.
 func (t Table) Beside(name string) string { return t.prefix + name }
 
-// quoted returns a name as it is put into a statement: in backquotes for MySQL, and otherwise in
-// double quotes if it needs them. ParseTable has checked that the name contains no quotes.
+// quoted returns a name in the form for statements: in backquotes for MySQL, and otherwise in
+// double quotes if the name needs them. ParseTable has checked that the name contains no quotes.
 func (t Table) quoted(name string) string {
 	switch {
 	case t.ticked:
@@ -381,7 +380,7 @@ func (t Table) quoted(name string) string {
 }
 
 // reserved lists the words that PostgreSQL, SQLite, SQL Server or Oracle accept as the name
-// of a table or schema only in quotes. It leaves out public: that is a schema on PostgreSQL
+// of a table or schema only in quotes. It leaves out "public", which is a schema on PostgreSQL
 // and a role on SQL Server.
 var reserved = strings.Fields(`
 	access add all alter analyse analyze and any array as asc asymmetric audit
@@ -415,14 +414,14 @@ var reserved = strings.Fields(`
 
 // WrongKind is the error if the database is of another kind than the dialect.
 type WrongKind struct {
-	Server string // the kind of the database, as people write it
+	Server string // the kind of the database, such as "SQL Server"
 	Given  string // the Name of the dialect that was passed
 	Right  string // the dialect to pass: its function in this package and its constant in package rowrelay
 	Err    error  // the database's error, if there is one
 }
 
-// Error is for callers that passed a dialect. A function that takes the kind of the database
-// in another form makes its own text from the fields.
+// Error returns a text for callers that passed a dialect. A function whose caller names the
+// kind of the database in another form makes its own text from the fields.
 func (w *WrongKind) Error() string {
 	text := fmt.Sprintf("the database is %s, but the dialect is %s: pass dialect.%s()", w.Server, w.Given, w.Right)
 	if w.Err != nil {
@@ -434,8 +433,8 @@ func (w *WrongKind) Error() string {
 func (w *WrongKind) Unwrap() error { return w.Err }
 
 // Explain returns a [WrongKind] that wraps err if the database is of another kind than the
-// dialect, because err then only complains about our SQL. Otherwise it returns err. It queries
-// the database, so use it only for errors during the start.
+// dialect: err itself is then a misleading error about our SQL. Otherwise Explain returns err.
+// It queries the database, so use it only for errors during the start.
 func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	if err == nil {
 		return nil
@@ -447,14 +446,14 @@ func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	return &WrongKind{server.name, fits, server.right, err}
 }
 
-// kind is a kind of database: its product name, the dialects that fit it, separated and
-// surrounded by spaces, and the dialect to pass, as in WrongKind.
+// kind is a kind of database: its product name; the dialects that fit it, each between
+// spaces; and the dialect to pass, as in WrongKind.
 type kind struct {
 	name, dialects, right string
 }
 
-// kindOf tries a query of one kind of database after the other. It returns an empty kind if
-// all of them fail.
+// kindOf tries queries that only some kinds of database understand, until one succeeds. It
+// returns an empty kind if all of them fail.
 func kindOf(ctx context.Context, db *sql.DB) kind {
 	var version string
 	ask := func(query string) bool { return db.QueryRowContext(ctx, query).Scan(&version) == nil }
@@ -466,7 +465,7 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 	case version != "" && version[0] >= '0' && version[0] <= '9':
 		return kind{"MySQL", " mysql mariadb ", "MySQL"}
 	case version != "":
-		return kind{"PostgreSQL or its like", " postgres ", "Postgres"}
+		return kind{"PostgreSQL or a compatible server", " postgres ", "Postgres"}
 	case ask("SELECT @@VERSION"):
 		return kind{"SQL Server", " sqlserver ", "SQLServer"}
 	case ask("SELECT banner FROM v$version WHERE ROWNUM = 1"):
@@ -476,12 +475,12 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 }
 
 // Misunderstood reports whether the database found a syntax error in a statement, which
-// means that the dialect is one of another database.
+// means that the dialect belongs to another database.
 func Misunderstood(err error) bool {
 	return says(err, "syntax error", "error in your SQL syntax", "unrecognized token", "Incorrect syntax near", "ORA-009", "missing named argument", "Unknown column '$")
 }
 
-// says reports whether the error's text contains one of the words.
+// says reports whether the error's text contains one of the phrases.
 func says(err error, words ...string) bool {
 	return err != nil && slices.ContainsFunc(words, func(word string) bool { return strings.Contains(err.Error(), word) })
 }

@@ -20,9 +20,9 @@ type Row struct {
 	Priority    int16
 }
 
-// An INSERT names only the columns that its rows use: insertColumns selects them, insertInto
-// builds the beginning of the statement, arguments returns its values, and insertParts splits
-// rows that are too many for one statement. The rest is different for each database.
+// An INSERT names only the columns that its rows use: insertColumns selects the columns,
+// insertInto builds the beginning of the statement, arguments returns its values, and insertParts
+// splits rows that are too many for one statement. Each database has its own code for the rest.
 
 type insertColumn struct {
 	name  string
@@ -30,9 +30,9 @@ type insertColumn struct {
 	blank any           // the column's default
 }
 
-// insertColumns returns the columns that a producer fills, without those that have the default
-// in all rows, because each parameter costs time. Times are rounded up to the unit that the
-// database stores, so that no message is available too early, and have the given layout.
+// insertColumns returns the columns that a producer fills. It omits columns that have the default
+// in all rows, because each parameter costs time. Times are formatted with the layout form, and
+// rounded up to the unit that the database stores, so that no message is available too early.
 func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	columns := []insertColumn{
 		{name: "message_id", value: func(row Row) any { return row.MessageID }},
@@ -54,8 +54,8 @@ func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	})
 }
 
-// moment returns the time in UTC, rounded up to the unit, in the layout form. It returns nil
-// for the zero time.
+// moment returns the time in UTC, rounded up to the unit and formatted with the layout form. It
+// returns nil for the zero time.
 func moment(at time.Time, unit time.Duration, form string) any {
 	if at.IsZero() {
 		return nil
@@ -82,8 +82,8 @@ func arguments(columns []insertColumn, rows []Row) []any {
 	return args
 }
 
-// insertParts splits the rows into parts of at most maxRows rows and maxBytes bytes of
-// payload, and builds a query for each part. A single row may exceed maxBytes.
+// insertParts splits the rows into parts and builds a query for each part. A part has at most
+// maxRows rows and maxBytes bytes of payload; a part of a single row may exceed maxBytes.
 func insertParts(rows []Row, maxRows, maxBytes int, query func([]Row) Query) []Query {
 	var queries []Query
 	for len(rows) > 0 {
@@ -98,8 +98,7 @@ func insertParts(rows []Row, maxRows, maxBytes int, query func([]Row) Query) []Q
 	return queries
 }
 
-// insertValues builds INSERTs with a question mark for each value, as SQLite and MySQL need
-// them.
+// insertValues builds the INSERTs of SQLite and MySQL, with a question mark for each value.
 func insertValues(table Table, columns []insertColumn, rows []Row, maxParameters, maxBytes int) []Query {
 	if len(rows) == 0 {
 		return nil

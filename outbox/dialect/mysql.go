@@ -16,7 +16,7 @@ type mysql struct {
 	flavour flavour
 
 	// skipLocked is whether a locking SELECT can skip rows that other transactions have
-	// locked. Without it relays lease lanes and claim rows one after the other.
+	// locked. If it can't, only one relay at a time can lease lanes or claim rows.
 	skipLocked bool
 }
 
@@ -31,11 +31,11 @@ const (
 func MySQL() Dialect { return mysql{flavourMySQL, true} }
 
 // MariaDB returns the dialect of MariaDB 10.5 and later. A store detects whether the
-// server can skip locked rows, which it can from 10.6 on.
+// server can skip locked rows. Servers can do so from 10.6 on.
 func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 
-// SkipsLocked reports whether a locking SELECT can skip rows that other transactions have
-// locked. It is true only for MySQL and MariaDB servers that can.
+// SkipsLocked reports whether d is the dialect of a MySQL or MariaDB server on which a locking
+// SELECT can skip rows that other transactions have locked. It is false for other databases.
 func SkipsLocked(d Dialect) bool {
 	m, ok := d.(mysql)
 	return ok && m.skipLocked
@@ -44,16 +44,16 @@ func SkipsLocked(d Dialect) bool {
 // Name returns "mysql" or "mariadb".
 func (d mysql) Name() string { return string(d.flavour) }
 
-// Insert limits a statement to 1 MiB of payload. The default limit of a packet on old
-// servers is 4 MiB, and a driver that writes arguments into the text may double a payload's
+// Insert limits a statement to 1 MiB of payload. By default, old servers accept packets of at
+// most 4 MiB, and a driver that writes arguments into the SQL text may double a payload's
 // length.
 func (mysql) Insert(table Table, rows []Row) []Query {
 	const maxBytes, maxParameters = 1 << 20, 65535
 	return insertValues(table.Backquoted(), insertColumns(rows, time.Microsecond, "2006-01-02 15:04:05.000000"), rows, maxParameters, maxBytes)
 }
 
-// InsertIDs uses IGNORE, which also hides other errors, but these two values can cause no
-// other error than a duplicate key.
+// InsertIDs uses IGNORE to skip existing ids. IGNORE also hides other errors, but these two
+// values can cause no other error than a duplicate key.
 func (mysql) InsertIDs(table Table, ids []string, token int64) (queries []Query) {
 	value := ",(?," + strconv.FormatInt(token, 10) + ")"
 	for part := range slices.Chunk(ids, mysqlMaxIDs) {
@@ -76,8 +76,8 @@ func (mysql) DeleteIDs(table Table, ids []string, token int64) (queries []Query)
 	return queries
 }
 
-// mysqlMaxIDs is the maximum number of ids in one statement. With many more in a list,
-// servers scan the table.
+// mysqlMaxIDs is the maximum number of ids in one statement. With a much longer list, servers
+// scan the whole table.
 const mysqlMaxIDs = 1000
 
 func anys(texts []string) []any {
@@ -89,15 +89,15 @@ func anys(texts []string) []any {
 }
 
 // Cancel first finds the row with a SELECT that takes no locks. At REPEATABLE READ, a DELETE
-// by message_id that finds no row locks the gap in the index, and so blocks the INSERTs of
+// by message_id that finds no row would lock the gap in the index, and so block INSERTs of
 // other transactions. A DELETE by the complete primary key of an existing row locks only that
-// row. FORCE INDEX is for MariaDB, which would use another index. The sinks column of a
-// scheduled row is always empty.
+// row. Without FORCE INDEX, MariaDB would use another index. The sinks column of a scheduled
+// row is always empty.
 //
 // The pending table has no index on message_id: MySQL has no partial indexes, and one more
 // index made INSERTs on MariaDB 4 to 9 % slower. So the SELECT reads the whole pending table
-// if the message isn't in the held table. A relay that keeps up moves scheduled messages to
-// the held table soon, and then the pending table is short.
+// if the message isn't in the held table. While the relays keep up, the pending table is short,
+// because they move scheduled messages to the held table soon.
 func (mysql) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	table = table.Backquoted()
 	later := " AND available_at > utc_timestamp(6) + INTERVAL " + strconv.FormatInt(ahead.Microseconds(), 10) + " MICROSECOND"
@@ -114,7 +114,7 @@ func (mysql) Cancel(table Table, messageID string, ahead time.Duration) (find Qu
 	}
 }
 
-// LockKeys locks one row for each key, in the order of their slots. The slot is the highest
+// LockKeys locks one row for each key, in the order of the rows' slots. The slot is the highest
 // ten bits of the key's CRC-32, so two keys may share a row. Producers in other languages
 // compute the same slot, so the computation must not change.
 func (mysql) LockKeys(table Table, keys []string) []Query {
@@ -142,8 +142,8 @@ func (mysql) Written(table Table) Query {
 		" CAST(available_at AS CHAR), CAST(expires_at AS CHAR), priority FROM " + table.Backquoted().Messages + " ORDER BY id"}
 }
 
-// Receive doesn't use IGNORE, which would hide other errors as well, or ON DUPLICATE KEY,
-// after which the number of affected rows depends on the driver's settings.
+// Receive doesn't use IGNORE, which would also hide other errors. It doesn't use ON DUPLICATE
+// KEY either: the number of affected rows would then depend on the driver's settings.
 func (mysql) Receive(table Table, consumer, messageID string) Query {
 	return Query{SQL: "INSERT INTO " + table.Backquoted().Inbox + " (consumer, message_id) VALUES (?, ?)", Args: []any{consumer, messageID}}
 }
@@ -151,8 +151,8 @@ func (mysql) Receive(table Table, consumer, messageID string) Query {
 // Received reports "duplicate entry for key". The error rolls back only the statement.
 func (mysql) Received(err error) bool { return hasMySQLNumber(err, "1062") }
 
-// PurgeReceived orders by all columns of the index, so that a replica that repeats the
-// statement deletes the same rows.
+// PurgeReceived orders by all columns of the index. If a replica repeats the statement, it
+// therefore deletes the same rows.
 func (mysql) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
 	return Query{
 		SQL: "DELETE FROM " + table.Backquoted().Inbox + " WHERE consumer = ? AND received_at < utc_timestamp(6) + INTERVAL " +
@@ -163,8 +163,8 @@ func (mysql) PurgeReceived(table Table, consumer string, window time.Duration, l
 
 func (mysql) InboxVersion(table Table) Query { return inboxVersion(table.Backquoted()) }
 
-// FixedRows generates the numbers by a join of digits. A recursive query could exceed a
-// server's limit on recursion.
+// FixedRows generates the numbers with a join of digits, because a recursive query could
+// exceed a server's limit on recursion.
 func (mysql) FixedRows(table Table) []FixedRows {
 	table = table.Backquoted()
 	const digit = "(SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7)"
@@ -183,9 +183,9 @@ func (mysql) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Backquoted().Settings + " WHERE name = 'schema'"}
 }
 
-// MakeRowIndexes creates both indexes in one statement, so that either both exist or none.
-// MySQL has no partial indexes, so the indexes begin with claimed_until: free rows, whose
-// claimed_until is NULL, come first. Both indexes also find the claims that have ended.
+// MakeRowIndexes creates both indexes in one statement, so that both exist or neither does.
+// MySQL has no partial indexes, so the indexes begin with claimed_until. Rows without a claim are
+// first, because their claimed_until is NULL. Both indexes also find the claims that have ended.
 func (mysql) MakeRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending +
 		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
@@ -213,32 +213,32 @@ func (mysql) RowIndexes(table Table) Query {
 // Busy recognises a deadlock, a lock wait timeout, a record that has changed since the last
 // read (MariaDB), a table that was altered meanwhile, and an index that another process
 // created or dropped. It also recognises error 3854 of MySQL 9: the server can't show the
-// list of transactions while one of them runs a statement with an emoji or invalid text. A
-// lock wait timeout rolls back only its statement, so the caller has to roll back.
+// list of transactions while one of them runs a statement with an emoji or invalid text. After
+// a lock wait timeout, which undoes only the statement, the caller has to roll back.
 func (mysql) Busy(err error) bool {
 	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "3854")
 }
 
-// TimedOut recognises MySQL's max_execution_time (3024), MariaDB's max_statement_time (1969), and a statement that
-// either of them or KILL QUERY interrupted while it ran (1317). The error rolls back only the statement.
+// TimedOut recognises MySQL's max_execution_time (3024), MariaDB's max_statement_time (1969), and a running statement that
+// one of these limits or KILL QUERY has interrupted (1317). The error rolls back only the statement.
 func (mysql) TimedOut(err error) bool { return hasMySQLNumber(err, "3024", "1969", "1317") }
 
 // Missing recognises "no such table" and "unknown database".
 func (mysql) Missing(err error) bool { return hasMySQLNumber(err, "1146", "1049") }
 
-// Denied recognises a missing right to the database, to a command on a table, to a column,
-// and to an action that needs a privilege of its own.
+// Denied recognises a missing privilege on the database, on a table or on a column, and a
+// missing privilege for an administrative action.
 func (mysql) Denied(err error) bool { return hasMySQLNumber(err, "1044", "1142", "1143", "1227") }
 
 // Invalid recognises a value that is out of range, truncated, malformed, too long, NULL or
-// missing, or violates a constraint: a unique key, a foreign key, or a CHECK of MySQL (3819) or
-// MariaDB (4025).
+// missing. It also recognises a violated constraint: a unique key, a foreign key, or a CHECK of
+// MySQL (3819) or MariaDB (4025).
 func (mysql) Invalid(err error) bool {
 	return hasMySQLNumber(err, "1264", "1265", "1292", "1366", "1367", "1406", "1048", "1364", "1411", "1441", "1525", "1690", "3140",
 		"1062", "1022", "1451", "1452", "1118", "3819", "4025")
 }
 
-// Refused recognises missing rights (1370 is the right to a routine), syntax errors, unknown columns, unsupported features,
+// Refused recognises missing privileges (1370 is about a routine), syntax errors, unknown columns, unsupported features,
 // a view or trigger whose definer or tables don't exist, read-only tables, sql_safe_updates, max_join_size, and statements
 // that the binary log or group replication doesn't allow.
 func (m mysql) Refused(err error) bool {
@@ -246,17 +246,17 @@ func (m mysql) Refused(err error) bool {
 		"1661", "1662", "1663", "1664", "1665", "1785", "3098")
 }
 
-// ReadOnly recognises read_only and super_read_only (1290, which the server also uses for other options),
-// transaction_read_only and innodb_read_only.
+// ReadOnly recognises read_only and super_read_only (1290, a number that other options share), transaction_read_only
+// and innodb_read_only.
 func (mysql) ReadOnly(err error) bool {
 	return hasMySQLNumber(err, "1792", "1836") || hasMySQLNumber(err, "1290") && says(err, "read-only", "read_only")
 }
 
-// Made recognises that a table, column or index exists already, Gone that it doesn't exist.
+// Made recognises that a table, column or index exists already; Gone, that it doesn't exist.
 func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050", "1060", "1061") }
 func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1054", "1091", "1146", "4092") }
 
-// mysqlError matches the number in the text of a server's error, as both usual drivers write it.
+// mysqlError matches the number in the text of a server's error, in the format of both common drivers.
 var mysqlError = regexp.MustCompile(`(?i)\berror (\d{4})\b`)
 
 func hasMySQLNumber(err error, numbers ...string) bool {
@@ -267,8 +267,8 @@ func hasMySQLNumber(err error, numbers ...string) bool {
 	return found != nil && slices.Contains(numbers, found[1])
 }
 
-// Server selects the variables that matter. MySQL and MariaDB each have only some of them.
-// The query needs no right. The trial uses two rows of the lanes table, which always exist.
+// Server selects the variables that Fit uses. MySQL and MariaDB each have only some of them.
+// The query needs no privilege. The trial uses two rows of the lanes table, which always exist.
 func (d mysql) Server(table Table) (facts Query, trial *Trial) {
 	names := []string{"version", "version_comment", "aurora_version", "auto_increment_increment", "wsrep_on", "group_replication_group_name", "group_replication_single_primary_mode",
 		"innodb_thread_concurrency", "innodb_max_purge_lag", "read_only", "innodb_read_only", "log_bin", "binlog_format"}
@@ -286,8 +286,8 @@ func (d mysql) Server(table Table) (facts Query, trial *Trial) {
 	}
 }
 
-// mysqlServer is MySQL or MariaDB with its oldest supported version: the first MySQL whose
-// column defaults may be expressions, and the oldest MariaDB that we test.
+// mysqlServer is MySQL or MariaDB with its oldest supported version. That is the first MySQL
+// whose column defaults may be expressions, or the oldest MariaDB that we test.
 type mysqlServer struct {
 	name, least string
 	right       string // the Right of a WrongKind error
@@ -300,8 +300,8 @@ var mysqlServers = map[flavour]mysqlServer{
 
 var mysqlNumbers = regexp.MustCompile(`^v?(\d+\.\d+(?:\.\d+)?)`)
 
-// Fit distinguishes MySQL and MariaDB, refuses TiDB, old versions and unsuitable settings, and finds out whether the server
-// has SKIP LOCKED.
+// Fit distinguishes MySQL and MariaDB, and finds out whether the server has SKIP LOCKED. It refuses TiDB, old versions and
+// unsuitable settings.
 func (d mysql) Fit(server Server) (Fit, error) {
 	facts := server.Facts
 	is, version := flavourMySQL, strings.TrimPrefix(facts["version"], "5.5.5-") // MariaDB adds this prefix for replicas
@@ -334,7 +334,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	firstToSkip := map[flavour]string{flavourMariaDB: "10.6"}[is]
 	skips := server.Skips && !versionBefore(version, firstToSkip)
 	fit := Fit{Dialect: mysql{is, skips}, Notes: []Note{{Name: "server", OK: true, Detail: name}, mysqlSkipNote(skips)}}
-	why := "" // the reason why ids don't ascend in one order
+	why := "" // why several servers may assign ids
 	switch {
 	case facts["wsrep_on"] == "ON":
 		why = "this is a Galera cluster, and each node assigns its own ids"
@@ -346,11 +346,11 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	if why != "" {
 		fit.Unordered = true
 		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may overtake each other if their transactions run at the same time",
-			Hint: "send all writes to one server, or do without order; each transaction that writes messages must end within longest_transaction"})
+			Hint: "send all writes to one server, or don't rely on the order; each transaction that writes messages must end within longest_transaction"})
 	}
-	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} { // both can delay a writer between the assignment of its id and of its transaction's number
+	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} { // both can delay a writer after its row has an id, and before its transaction has a number
 		if value := facts[name]; value != "" && value != "0" {
-			fit.Notes = append(fit.Notes, Note{Name: "settings", Detail: name + " is " + value + ": a message whose INSERT is delayed by it for a second may be delivered out of order",
+			fit.Notes = append(fit.Notes, Note{Name: "settings", Detail: name + " is " + value + ": if it delays an INSERT for a second, the message may be delivered out of order",
 				Hint: "set it to 0, its default"})
 		}
 	}
@@ -362,7 +362,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	return fit, nil
 }
 
-// versionBefore reports whether version is lower than other. Both are numbers separated by dots; a missing number counts as 0.
+// versionBefore reports whether version is lower than the other one. Both are numbers separated by dots; a missing number counts as 0.
 func versionBefore(version, other string) bool {
 	numbers := func(text string) (found [3]int) {
 		for i, part := range strings.SplitN(text, ".", len(found)) {
@@ -384,7 +384,7 @@ func mysqlSkipNote(skips bool) Note {
 func (mysql) settings() []Setting {
 	not := func(fit string) func(string) bool { return func(value string) bool { return value != fit } }
 	const (
-		cut         = "the server refuses some of a relay's statements or cuts off their results"
+		cut         = "the server refuses some of a relay's statements or truncates their results"
 		isolation   = "the server's default level locks the gaps between rows, and producers then wait for each other"
 		dirty       = "READ-UNCOMMITTED"
 		charset     = "keys and topics are in UTF-8"
@@ -399,13 +399,13 @@ func (mysql) settings() []Setting {
 		return s
 	}
 	text := func(name string) Setting {
-		return setting(name, "utf8mb4", charset, "all but utf8mb4", not("utf8mb4"), "keys and topics are converted on the way", "utf8mb4, as charset=utf8mb4 does")
+		return setting(name, "utf8mb4", charset, "all but utf8mb4", not("utf8mb4"), "the server converts keys and topics to another character set", "utf8mb4, as charset=utf8mb4 does")
 	}
 	return []Setting{
 		only(MySQL(), setting("transaction_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "uncommitted messages would be delivered", "READ-COMMITTED or REPEATABLE-READ")),
 		only(MariaDB(), setting("tx_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "uncommitted messages would be delivered", "READ-COMMITTED or REPEATABLE-READ")),
 		setting("completion_type", "'NO_CHAIN'", "a commit only ends the transaction", "all but NO_CHAIN", not("NO_CHAIN"), "a commit begins another transaction or ends the connection", "NO_CHAIN"),
-		setting("sql_mode", "'TRADITIONAL'", "a value that is too long is an error, and is not cut off", "EMPTY_STRING_IS_NULL (MariaDB)", func(value string) bool { return strings.Contains(value, "EMPTY_STRING_IS_NULL") },
+		setting("sql_mode", "'TRADITIONAL'", "a value that is too long causes an error and is not truncated", "EMPTY_STRING_IS_NULL (MariaDB)", func(value string) bool { return strings.Contains(value, "EMPTY_STRING_IS_NULL") },
 			"empty texts and payloads become NULL", "one without EMPTY_STRING_IS_NULL"),
 		only(MySQL(), setting("range_optimizer_max_mem_size", "0", "long lists of keys are looked up by an index, too", "less than 8 MiB, except 0", func(value string) bool {
 			size, err := strconv.Atoi(value)
@@ -422,5 +422,5 @@ func (mysql) settings() []Setting {
 	}
 }
 
-// mysqlNoLimit is the highest value of sql_select_limit, which means no limit.
+// mysqlNoLimit is the highest value of sql_select_limit. It means no limit.
 const mysqlNoLimit = "18446744073709551615"

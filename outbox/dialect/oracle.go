@@ -23,10 +23,10 @@ func Oracle() Dialect { return oracle{} }
 func (oracle) Name() string { return "oracle" }
 
 // Insert uses one INSERT for each row, in the order of the rows, because a statement that
-// inserts several rows can't take a LOB of any size for each. Several INSERTs are put into
-// one block. Blocks have 64, 16 or 4 rows only, because the server compiles and keeps each
-// different block. A block contains only rows whose payload and headers are short enough not
-// to be sent as a LONG, because a statement may have only one LONG.
+// inserts several rows can't take a LOB of any size for each row. It combines several INSERTs
+// in one block. Blocks have 64, 16 or 4 rows only, because the server compiles and keeps each
+// different block. A statement may have only one LONG, so a block contains only rows whose
+// payload and headers are too short to be sent as a LONG.
 func (oracle) Insert(table Table, rows []Row) []Query {
 	var queries []Query
 	for len(rows) > 0 {
@@ -54,9 +54,8 @@ func (oracle) Insert(table Table, rows []Row) []Query {
 	return queries
 }
 
-// oracleInsert leaves out columns that are NULL. The payload comes last, because a LONG must
-// be the last parameter. An empty payload can't be a parameter, because Oracle would store
-// NULL.
+// oracleInsert omits columns that are NULL. The payload is the last parameter, as a LONG must
+// be. An empty payload can't be a parameter, because Oracle would store NULL.
 func oracleInsert(args *OracleArgs, table Table, row Row) string {
 	names, values := "message_id, topic", args.Add(row.MessageID)+", "+args.Add(row.Topic)
 	add := func(name, value string) { names, values = names+", "+name, values+", "+value }
@@ -86,7 +85,7 @@ func oracleInsert(args *OracleArgs, table Table, row Row) string {
 	return "INSERT INTO " + table.Pending + " (" + names + ") VALUES (" + values + ")"
 }
 
-// InsertIDs fails if one of the ids exists, and then inserts none.
+// InsertIDs fails if one of the ids exists, and then inserts no ids.
 func (oracle) InsertIDs(table Table, ids []string, token int64) []Query {
 	var args OracleArgs
 	value := args.Add(token)
@@ -101,7 +100,7 @@ func (oracle) DeleteIDs(table Table, ids []string, token int64) []Query {
 		") AND " + args.Add(token) + " IN (0, write_token)", Args: args.Args}}
 }
 
-// Cancel uses the expressions of the indexes in its conditions, so that the indexes are used.
+// Cancel's conditions repeat the indexes' expressions, so that the server uses the indexes.
 func (oracle) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	where := " AND available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(:2 / 1000000, 'SECOND')"
 	args := []any{messageID, ahead.Microseconds()}
@@ -130,8 +129,8 @@ END;`, Args: args.Args}}
 // Notify returns nothing: relays don't listen on Oracle.
 func (oracle) Notify(Table) []Query { return nil }
 
-// Written selects times as text, because drivers disagree on the time zone of a TIMESTAMP. A
-// TIMESTAMP has no zone; here it is in UTC.
+// Written selects times as text, because drivers disagree on the time zone of a TIMESTAMP, which
+// stores no zone. The times in the tables are in UTC.
 func (oracle) Written(table Table) Query {
 	return Query{SQL: `SELECT message_id, topic, message_key, payload, CASE WHEN payload IS NULL THEN 1 ELSE 0 END, payload_text, headers,
     TO_CHAR(available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), priority FROM ` + table.Messages + ` ORDER BY id`}
@@ -172,15 +171,15 @@ func (oracle) SchemaVersion(table Table) Query {
 }
 
 // Oracle's indexes have no entry for a row in which all indexed expressions are NULL. So the
-// first two contain only free rows, and the third only claimed rows.
+// first two contain only rows without a claim, and the third contains only claimed rows.
 var oracleRowIndexes = []struct{ suffix, columns string }{
 	{"claim_id", "CASE WHEN claimed_until IS NULL THEN id END"},
 	{"claim_priority", "CASE WHEN claimed_until IS NULL THEN -priority END, CASE WHEN claimed_until IS NULL THEN id END"},
 	{"claim_until", "claimed_until, claim_stamp"},
 }
 
-// MakeRowIndexes waits up to 3 seconds for the transactions of producers to end, because CREATE
-// INDEX needs a lock on the table. It ignores the error that an index exists already.
+// MakeRowIndexes waits up to 3 seconds for producers' transactions to end, because CREATE INDEX
+// needs a lock on the table. It ignores the error for an index that exists already.
 func (oracle) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range oracleRowIndexes {
@@ -197,8 +196,8 @@ func (oracle) DropRowIndexes(table Table) []Query {
 	return queries
 }
 
-// oracleDDL returns a block that runs the statement and ignores the errors in done, which mean
-// that there is nothing to do.
+// oracleDDL returns a block that runs the statement. The parameter done lists the error codes that
+// the block ignores, because they mean that nothing is left to do.
 func oracleDDL(statement, done string) Query {
 	return Query{SQL: `DECLARE code NUMBER;
 BEGIN
@@ -221,7 +220,7 @@ func (oracle) RowIndexes(table Table) Query {
 		" AND index_name IN (" + strings.Join(names, ", ") + ")"}
 }
 
-// OracleName returns a name as Oracle's catalog stores it.
+// OracleName returns a name in the form in which Oracle's catalog stores it.
 func OracleName(name string) string {
 	if (Table{}).quoted(name) != name {
 		return name
@@ -245,8 +244,8 @@ func (oracle) Busy(err error) bool { return hasORA(err, 54, 60, 8177, 30006, 402
 // that the user may not see as missing, too.
 func (oracle) Missing(err error) bool { return hasORA(err, 942, 1435, 1918) }
 
-// Denied recognises insufficient privileges, also on a tablespace, an exceeded quota, and the
-// error of newer servers for an object that the user may see but not use in this way.
+// Denied recognises missing privileges, including those on a tablespace; an exceeded quota; and
+// the error of newer servers for an object that the user may see but not use in this way.
 func (oracle) Denied(err error) bool { return hasORA(err, 1031, 1950, 1536, 41900) }
 
 // Invalid recognises a violated constraint (unique, NOT NULL, CHECK, foreign key) and a value that is too large, too long or
@@ -255,30 +254,30 @@ func (oracle) Invalid(err error) bool {
 	return hasORA(err, 1, 1400, 2290, 2291, 2292, 1401, 1426, 1438, 12899, 1461, 1722, 1839, 1841, 1843, 1847, 1861)
 }
 
-// Refused recognises missing rights, syntax errors, unknown columns, and views and columns that can't be changed.
+// Refused recognises missing privileges, syntax errors, unknown columns, and views and columns that can't be changed.
 func (o oracle) Refused(err error) bool {
 	return o.Denied(err) || hasORA(err, 900, 904, 905, 933, 936, 1732, 1733, 28115)
 }
 
-// TimedOut recognises the limit of a resource plan and a cancelled statement.
+// TimedOut recognises an exceeded limit of a resource plan, and a cancelled statement.
 func (oracle) TimedOut(err error) bool { return hasORA(err, 40, 1013) }
 
 // ReadOnly recognises a database that is open for reading only, such as a standby.
 func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
 
 // Made recognises a name that is used already, columns that have an index already, and a row or
-// a column that exists already. It also recognises that an index or a primary key doesn't exist
-// that a step drops to create it again.
+// a column that exists already. A step of a migration may drop an index or a primary key and
+// create it again; so Made also recognises that such an object doesn't exist.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }
 
-// Gone recognises a table, view, column, index or other object that doesn't exist, and a primary
-// key that exists already when a step creates it again.
+// Gone recognises a table, view, column, index or other object that doesn't exist. A step may
+// create a primary key again; so Gone also recognises that a primary key exists already.
 func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043, 2260) }
 
 var oraCode = regexp.MustCompile(`\bORA-(\d+)`)
 
-// hasORA reports whether the error has one of the codes. One driver has a method for the code;
-// all drivers have it in the text, which contains several codes after an error in a block.
+// hasORA reports whether the error has one of the codes. One driver's errors have a method that
+// returns a code. With all drivers the text contains it, and several codes after an error in a block.
 func hasORA(err error, codes ...int) bool {
 	if err == nil {
 		return false
@@ -294,7 +293,7 @@ func hasORA(err error, codes ...int) bool {
 }
 
 // Server selects the version, how the session compares text, and the database's character
-// set. The query needs no right. There is no trial, because all supported versions have SKIP
+// set. The query needs no privilege. The trial is nil, because all supported versions have SKIP
 // LOCKED.
 func (oracle) Server(Table) (facts Query, trial *Trial) {
 	return Query{SQL: `SELECT 'version', MAX(version) FROM product_component_version WHERE product LIKE 'Oracle%'
@@ -318,11 +317,11 @@ func (o oracle) Fit(server Server) (Fit, error) {
 }
 
 // OracleMaxText is the maximum length of a text parameter in bytes. Drivers send a longer text
-// as a LONG, which can only be stored in a column and not used in an expression.
+// as a LONG, which a statement can store in a column but not use in an expression.
 const OracleMaxText = 4000
 
-// OracleArgs collects the arguments of a statement. Drivers bind them by position, so add each
-// argument in the order of the text, and use its placeholder once.
+// OracleArgs collects the arguments of a statement. Drivers bind them by position, so add the
+// arguments in the order of their placeholders in the text, and use each placeholder once.
 type OracleArgs struct{ Args []any }
 
 // Add adds a value and returns its placeholder.
@@ -331,8 +330,8 @@ func (o *OracleArgs) Add(value any) string {
 	return ":" + strconv.Itoa(len(o.Args))
 }
 
-// OracleGiven returns a FROM item that has the list as rows of the given columns, by
-// JSON_TABLE. The list is passed as JSON in one or more parameters that are short enough for a
+// OracleGiven returns a FROM item, a JSON_TABLE with the list's items as rows of the given
+// columns. The list is passed as JSON in one or more parameters that are short enough for a
 // VARCHAR2. The number of parameters is a power of two, so that there are few different
 // statements.
 func OracleGiven[T any](o *OracleArgs, alias string, items []T, columns string) string {
@@ -351,8 +350,8 @@ func OracleGiven[T any](o *OracleArgs, alias string, items []T, columns string) 
 	return "JSON_TABLE(" + source + ", '$[*]' COLUMNS (" + columns + ")) " + alias
 }
 
-// OracleCut returns the longest beginning of the text that fits into one parameter. It doesn't
-// split a character.
+// OracleCut returns the longest prefix of the text that fits in one parameter. It doesn't split
+// a character.
 func OracleCut(text string) string {
 	if len(text) <= OracleMaxText {
 		return text

@@ -20,14 +20,14 @@ func Postgres() Dialect { return postgres{} }
 func (postgres) Name() string { return "postgres" }
 
 const (
-	// Up to this number of rows a list of values is faster than arrays, measured with
-	// pgx and lib/pq. The list has a different text for each number of rows, and a
+	// Up to this number of rows a VALUES list is faster than arrays, measured with pgx
+	// and lib/pq. The statement's text then differs for each number of rows, and a
 	// driver that caches prepared statements caches each text. The statement with
-	// arrays has one text for each choice of columns.
+	// arrays has only one text for each set of columns.
 	postgresMaxValues = 20
 
-	// A message of the protocol has less than 1 GiB, and a driver may double a
-	// payload's length.
+	// A message of PostgreSQL's protocol must be smaller than 1 GiB, and the driver's
+	// encoding may double a payload's length.
 	postgresMaxBytes = 16 << 20
 )
 
@@ -57,9 +57,9 @@ func (postgres) Insert(table Table, rows []Row) []Query {
 }
 
 // postgresInsertArrays sends one array for each column, as text, which every driver can send.
-// Payloads would double in length as text. So they are sent as one value, which the database
-// splits by the start of each payload, counted from 1, and its length. The length of a NULL
-// payload is NULL. ORDER BY makes ids ascend in the order of the rows.
+// Payloads would double in length as text. So they are sent as one joined value, and the server
+// splits it: two arrays have the position of each payload, counted from 1, and its length. The
+// length of a NULL payload is NULL. ORDER BY makes ids ascend in the order of the rows.
 func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query {
 	size := 0
 	for i := range rows {
@@ -106,9 +106,9 @@ func (postgres) DeleteIDs(table Table, ids []string, token int64) []Query {
 	}}
 }
 
-// Cancel uses clock_timestamp(), because now() is the time at which the transaction began. The
-// server evaluates it again after it has waited for a row's lock. At READ COMMITTED, if a relay
-// moves the row meanwhile, the second statement finds it. "available_at IS NOT NULL" is the
+// Cancel uses clock_timestamp(), because now() is the time at which the transaction began. After
+// waiting for a row's lock, the server evaluates the condition again. At READ COMMITTED, the second
+// statement finds a row that a relay has moved meanwhile. "available_at IS NOT NULL" is the
 // condition of the partial index.
 func (postgres) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	where := " WHERE message_id = $1::uuid AND available_at IS NOT NULL AND available_at > clock_timestamp() + ($2::bigint * interval '1 microsecond')"
@@ -121,8 +121,8 @@ func (postgres) Cancel(table Table, messageID string, ahead time.Duration) (find
 
 // LockKeys takes one advisory lock for each key. Producers in other languages compute
 // the same number, so the computation must not change: see outbox/README.md. The
-// table's oid is in the hash, so that two tables have different locks. The locks are
-// taken in the order of their numbers, so that they can't deadlock.
+// table's oid is in the hash, so that two tables have different locks. The statement
+// takes the locks in the order of their numbers, so that two writers can't deadlock.
 func (postgres) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
@@ -140,8 +140,8 @@ func (postgres) Notify(table Table) []Query {
 	return []Query{{SQL: "SELECT pg_notify('" + table.Channel + "', " + postgresOID(table) + "::text)"}}
 }
 
-// postgresOID puts the name into a literal, which is safe because names contain no single
-// quotes.
+// postgresOID returns an expression for the table's oid. The table's name is in a literal,
+// which is safe because names contain no single quotes.
 func postgresOID(table Table) string { return "'" + table.Pending + "'::regclass::oid" }
 
 func (postgres) Written(table Table) Query {
@@ -161,7 +161,7 @@ func (postgres) Receive(table Table, consumer, messageID string) Query {
 // transaction.
 func (postgres) Received(error) bool { return false }
 
-// PurgeReceived skips rows that another process is deleting. It finds the rows to delete by
+// PurgeReceived skips rows that another process is deleting. The DELETE finds the rows by
 // their primary key and not by ctid.
 func (postgres) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
 	return Query{
@@ -193,8 +193,8 @@ func (postgres) MakeRowIndexes(table Table) []Query {
 	return makeRowIndexes(table.IndexName, table.Pending)
 }
 
-// makeRowIndexes creates the indexes on PostgreSQL and SQLite: one of the free rows for each
-// order in which relays pick rows, and one that finds the claims that have ended.
+// makeRowIndexes creates the indexes on PostgreSQL and SQLite. Two contain the rows without a
+// claim, one for each order in which relays pick rows; the third finds claims that have ended.
 func makeRowIndexes(name func(suffix string) string, on string) []Query {
 	return []Query{
 		{SQL: "CREATE INDEX IF NOT EXISTS " + name("claim_id") + " ON " + on + " (id) WHERE claimed_until IS NULL"},
@@ -221,7 +221,7 @@ func (postgres) RowIndexes(table Table) Query {
 // Busy recognises a serialization failure, a deadlock, and a lock that isn't available.
 func (postgres) Busy(err error) bool { return hasState(err, "40001", "40P01", "55P03") }
 
-// TimedOut recognises statement_timeout, a cancelled statement, idle_in_transaction_session_timeout and transaction_timeout.
+// TimedOut recognises cancelled statements and the limits statement_timeout, idle_in_transaction_session_timeout and transaction_timeout.
 func (postgres) TimedOut(err error) bool { return hasState(err, "57014", "25P03", "25P04") }
 
 // Missing recognises an undefined table and an invalid schema name.
@@ -243,7 +243,7 @@ func (postgres) ReadOnly(err error) bool {
 	return hasState(err, "25006") || hasState(err, "0A000") && says(err, "during recovery")
 }
 
-// hasState reports whether the error has one of the SQLSTATEs. The errors of pgx and lib/pq have a method for it.
+// hasState reports whether the error has one of the SQLSTATEs. The errors of pgx and lib/pq have a method that returns it.
 func hasState(err error, states ...string) bool {
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && slices.Contains(states, coded.SQLState())
@@ -255,9 +255,9 @@ func hasStateClass(err error, classes ...string) bool {
 	return errors.As(err, &coded) && slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(coded.SQLState(), class) })
 }
 
-// Server selects the version, which shows whether the server is another product that only
-// speaks PostgreSQL's protocol. There is no trial, because PostgreSQL can skip locked rows. If
-// the table has no schema, Server also selects the first schema of search_path that exists.
+// Server selects the version, which shows whether the server is another product with
+// PostgreSQL's protocol. The trial is nil, because PostgreSQL can skip locked rows. If the
+// table's name has no schema, Server also selects the first schema of search_path that exists.
 func (postgres) Server(table Table) (facts Query, trial *Trial) {
 	facts.SQL = "SELECT 'version', version() UNION ALL SELECT 'server_version_num', current_setting('server_version_num')" +
 		" UNION ALL SELECT 'jit', COALESCE(current_setting('jit', true), 'off')"
@@ -269,13 +269,13 @@ func (postgres) Server(table Table) (facts Query, trial *Trial) {
 
 var postgresVersion = regexp.MustCompile(`PostgreSQL ([\d.]+)`)
 
-// Fit refuses CockroachDB and YugabyteDB: they don't show PostgreSQL's snapshots and
-// transactions, so relays would lose messages that commit late.
+// Fit refuses CockroachDB and YugabyteDB: they don't show snapshots and open transactions
+// as PostgreSQL does, so relays would lose messages that commit late.
 //
-// Fit warns if jit is on. After a burst the index is large and the table nearly empty,
-// and the planner estimates four index pages for each of the few rows. Every statement
-// then looks expensive enough to be compiled each time it runs, and compiling takes a
-// hundred times as long as running it.
+// Fit warns if jit is on. After a burst of messages the index is large and the table nearly
+// empty, and the planner estimates four index pages for each of the few rows. It then
+// considers every statement expensive enough to compile each time it runs, and compiling
+// takes a hundred times as long as running the statement.
 func (postgres) Fit(server Server) (Fit, error) {
 	version := server.Facts["version"]
 	for mark, product := range map[string]string{"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"} {
@@ -303,7 +303,7 @@ func (postgres) Fit(server Server) (Fit, error) {
 
 func (postgres) settings() []Setting {
 	return []Setting{
-		{Name: "client_encoding", Value: "UTF8", Why: "pgx treats all text as UTF-8", Refused: "all but UTF8, and SQL_ASCII where the server converts nothing"},
+		{Name: "client_encoding", Value: "UTF8", Why: "pgx treats all text as UTF-8", Refused: "all except UTF8, and except SQL_ASCII if the server converts nothing"},
 		{Name: "datestyle", Value: "ISO", Why: "in the modes exec and simple_protocol pgx reads times as text", Refused: "a format that the driver can't read as a time"},
 		{Name: "bytea_output", Value: "hex", Why: "in the same modes pgx reads bytes as text", Refused: "a format that the driver can't read as bytes"},
 		{Name: "standard_conforming_strings", Value: "on", Why: "in the mode simple_protocol pgx writes values into the SQL text"},

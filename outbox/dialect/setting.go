@@ -2,24 +2,24 @@ package dialect
 
 import "fmt"
 
-// Setting is a setting of a database session that relays depend on.
+// Setting is a setting of a database session, which affects relays.
 type Setting struct {
-	Name string // the server's name for it
+	Name string // the setting's name on the server
 
 	// Value is the value, as an SQL literal, that the rowrelay command sets on each of its connections. Why is the
-	// reason. A Writer, and a store on an application's pool, set nothing.
+	// reason. A Writer, and a store that uses an application's pool, set nothing.
 	Value, Why string
 
 	// Refused describes the values with which a store refuses to open. If it is empty, the store accepts any value.
 	Refused string
 
-	Only string // the dialect whose servers have the setting; empty if all of the database's servers have it
+	Only string // the name of the only dialect whose servers have the setting; empty if all servers have it
 
 	unfit        func(value string) bool // reports a refused value; nil if the value isn't checked here
-	wrong, right string                  // the effect of a refused value, and the value to set instead
+	wrong, right string                  // the effect of a refused value; the value to set instead
 }
 
-// Settings returns all settings of a dialect. MySQL and MariaDB share one list. It is empty for a dialect without settings.
+// Settings returns all settings of a dialect, or nil for a dialect without settings. MySQL and MariaDB share one list.
 func Settings(d Dialect) []Setting {
 	if of, ok := d.(interface{ settings() []Setting }); ok {
 		return of.settings()
@@ -27,11 +27,11 @@ func Settings(d Dialect) []Setting {
 	return nil
 }
 
-// fits returns an error if a setting of the session has a refused value. It ignores settings without a value.
+// fits returns an error if a setting of the session has a refused value. It ignores settings that values doesn't contain.
 func fits(settings []Setting, values map[string]string) error {
 	for _, s := range settings {
 		if value := values[s.Name]; value != "" && s.unfit != nil && s.unfit(value) {
-			return fmt.Errorf("%s of this session is %s, so that %s: set it to %s, in the URL or in the server", s.Name, value, s.wrong, s.right)
+			return fmt.Errorf("%s of this session is %s: %s; set it to %s, in the URL or in the server", s.Name, value, s.wrong, s.right)
 		}
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 type sqlite struct{}
 
 // SQLite returns the dialect of SQLite 3.35 and later. Open databases in WAL mode with
-// a busy_timeout, and begin transactions that write with BEGIN IMMEDIATE
-// (_txlock=immediate in the DSN of both usual drivers). Without IMMEDIATE a transaction
+// a busy_timeout, and use BEGIN IMMEDIATE for transactions that write
+// (_txlock=immediate in the DSN of both common drivers). Without IMMEDIATE a transaction
 // that reads before it writes fails without waiting if another one has written meanwhile.
 func SQLite() Dialect { return sqlite{} }
 
@@ -89,7 +89,7 @@ func (sqlite) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = 'schema'"}
 }
 
-// MakeRowIndexes puts the schema before the name of the index, and not of the table, as
+// MakeRowIndexes puts the schema before the index's name and not before the table's name, as
 // SQLite requires.
 func (sqlite) MakeRowIndexes(table Table) []Query {
 	return makeRowIndexes(table.Index, table.quoted(table.Name))
@@ -122,14 +122,14 @@ func (s sqlite) Refused(err error) bool {
 
 func (sqlite) Denied(err error) bool { return says(err, "attempt to write a readonly database") }
 
-// SQLite has no time limits, and no other server that could take over from a read-only one.
+// SQLite has no time limits, and no second server that could replace a read-only one.
 func (sqlite) TimedOut(error) bool { return false }
 func (sqlite) ReadOnly(error) bool { return false }
 
 func (sqlite) settings() []Setting {
 	return []Setting{
-		{Name: "journal_mode", Value: "WAL", Why: "readers and the writer don't block each other", Refused: "all but WAL, and MEMORY for a database in memory"},
-		{Name: "busy_timeout", Value: "10000", Why: "a writer waits for its turn", Refused: "less than 1000"},
+		{Name: "journal_mode", Value: "WAL", Why: "readers and the writer don't block each other", Refused: "all except WAL, and except MEMORY for a database in memory"},
+		{Name: "busy_timeout", Value: "10000", Why: "a writer waits for other writers", Refused: "less than 1000"},
 		{Name: "synchronous", Value: "FULL", Why: "with NORMAL a power failure can lose the last commits"},
 		{Name: "foreign_keys", Value: "1", Why: "the application's foreign keys are enforced for rows that the command writes"},
 	}

@@ -11,17 +11,17 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect/bind"
 )
 
-// sqlserver has the isolation level at which a plain SELECT reads a snapshot and doesn't
-// wait for writers: see [sqlserver.Fit].
+// sqlserver is SQL Server's dialect. The field reading is the isolation level at which a
+// plain SELECT reads a snapshot and doesn't wait for writers: see [sqlserver.Fit].
 type sqlserver struct{ reading string }
 
-// SQLServer returns the dialect of SQL Server 2016 and later, and of Azure SQL. It
-// is for a database that allows snapshot isolation. Fit also accepts a database with
-// READ_COMMITTED_SNAPSHOT on.
+// SQLServer returns the dialect of SQL Server 2016 and later, and of Azure SQL, for a
+// database that allows snapshot isolation. For a database with READ_COMMITTED_SNAPSHOT
+// on, Fit returns a variant.
 func SQLServer() Dialect { return sqlserver{reading: "SNAPSHOT"} }
 
 // ReadingLevel returns the isolation level at which a plain SELECT of the dialect reads a
-// snapshot and doesn't wait for writers. It is empty for other dialects than SQLServer.
+// snapshot and doesn't wait for writers. For other dialects than SQLServer the level is empty.
 func ReadingLevel(d Dialect) string {
 	if fitted, ok := d.(sqlserver); ok {
 		return fitted.reading
@@ -34,7 +34,7 @@ func (sqlserver) Name() string { return "sqlserver" }
 
 const sqlserverTime = "2006-01-02T15:04:05.0000000"
 
-// Insert leaves the NULLs of a single row out, because the driver sends NULL as text, which
+// Insert omits the NULL columns of a single row, because the driver sends NULL as text, which
 // a binary column doesn't accept.
 func (sqlserver) Insert(table Table, rows []Row) []Query {
 	const maxBytes = 16 << 20
@@ -52,8 +52,8 @@ func (sqlserver) Insert(table Table, rows []Row) []Query {
 }
 
 // sqlserverInsertMany sends the rows as one JSON list. Payloads would become longer in JSON,
-// so they are sent as one binary value, which the database splits. The value has one more
-// byte at its end, because an empty value might be treated as NULL. ORDER BY makes ids ascend
+// so they are sent as one joined binary value, and the server splits it. The value ends with an
+// additional byte, because an empty value might be treated as NULL. ORDER BY makes ids ascend
 // in the order of the rows.
 func sqlserverInsertMany(table Table, rows []Row) Query {
 	var payloads []byte
@@ -94,8 +94,8 @@ func (sqlserver) DeleteIDs(table Table, ids []string, token int64) []Query {
 	}}
 }
 
-// Cancel's indexes have available_at after message_id, so the seek doesn't read a row that is
-// due, which a relay may have locked.
+// Cancel uses indexes that have available_at after message_id. So the seek doesn't read a row
+// that is due, which a relay may have locked.
 func (sqlserver) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	where := " WHERE message_id = @p1 AND available_at > DATEADD(MILLISECOND, @p2, SYSUTCDATETIME())"
 	args := []any{messageID, ahead.Milliseconds()}
@@ -106,7 +106,7 @@ func (sqlserver) Cancel(table Table, messageID string, ahead time.Duration) (fin
 }
 
 // sqlserverKeyDeadlock is the number of the error that LockKeys throws when sp_getapplock
-// returns a deadlock. A deadlock of row locks is error 1205.
+// reports a deadlock. A deadlock of row locks is error 1205.
 const sqlserverKeyDeadlock = 51205
 
 // LockKeys takes one application lock for each key, in the order of the keys' bytes.
@@ -141,9 +141,9 @@ func SQLServerObject(table Table, suffix string) string {
 // Notify returns nothing: SQL Server can't wake another process.
 func (sqlserver) Notify(Table) []Query { return nil }
 
-// Written sets the isolation level in a batch with a parameter. The driver sends a batch
-// without parameters in a way that changes the level of the session, which the pool may give
-// to other code later.
+// Written sets the isolation level in a batch with a parameter. Without parameters the driver
+// sends the batch differently, and SET would change the level of the session, which the pool may
+// give to other code later.
 func (d sqlserver) Written(table Table) Query {
 	return Query{
 		SQL: `SET TRANSACTION ISOLATION LEVEL ` + d.reading + `;
@@ -165,11 +165,10 @@ WHERE NOT EXISTS (SELECT 1 FROM ` + table.Inbox + ` WITH (UPDLOCK, ROWLOCK) WHER
 }
 
 // Received recognises a duplicate key of a constraint or of a unique index. The error rolls
-// back only the statement. With XACT_ABORT it rolls back the transaction, which then can't
-// be committed.
+// back only the statement; with XACT_ABORT it rolls back the whole transaction.
 func (sqlserver) Received(err error) bool { return hasNumber(err, 2627, 2601) }
 
-// PurgeReceived sets READ COMMITTED, because READPAST needs it to skip locked rows.
+// PurgeReceived sets READ COMMITTED, because READPAST needs this level to skip locked rows.
 func (sqlserver) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
 	return Query{
 		SQL: `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -197,9 +196,9 @@ func (sqlserver) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = N'schema'"}
 }
 
-// MakeRowIndexes creates one index of the free rows for each order in which relays pick
-// rows, and one that finds the claims that have ended. Page locks are off, because READPAST
-// would skip a locked page with rows that are free, or wait for it.
+// MakeRowIndexes creates three indexes. Two contain the rows without a claim, one for each
+// order in which relays pick rows; the third finds claims that have ended. Page locks are off,
+// because READPAST would skip a locked page that also has free rows, or wait for the page.
 func (sqlserver) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range []struct{ suffix, definition string }{
@@ -231,8 +230,8 @@ func sqlserverIndexes(table Table) string {
 	return "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(" + SQLServerObject(table, "") + ")"
 }
 
-// Busy recognises a deadlock, also of key locks, a lock timeout, a snapshot update conflict, a
-// table that was altered while a snapshot reads it, and "service is busy" of Azure.
+// Busy recognises a deadlock of row locks or key locks, a lock timeout, a snapshot update
+// conflict, a table that was altered while a snapshot reads it, and Azure's "service is busy".
 func (sqlserver) Busy(err error) bool {
 	return hasNumber(err, 1205, sqlserverKeyDeadlock, 1222, 3960, 3961, 40501)
 }
@@ -240,8 +239,8 @@ func (sqlserver) Busy(err error) bool {
 // Missing recognises an invalid object name and a schema that doesn't exist.
 func (sqlserver) Missing(err error) bool { return hasNumber(err, 208, 2760) }
 
-// Denied recognises a missing right to an object or a column, to create, alter or drop an
-// object, or to perform an action.
+// Denied recognises a missing privilege on an object or a column, or one to create, alter or
+// drop an object or to perform an action.
 func (sqlserver) Denied(err error) bool {
 	return hasNumber(err, 229, 230, 262, 297, 300, 1088, 3701, 15247)
 }
@@ -251,26 +250,26 @@ func (sqlserver) Invalid(err error) bool {
 	return hasNumber(err, 220, 8115, 241, 242, 245, 8114, 515, 547, 2601, 2627, 2628, 8152)
 }
 
-// Refused recognises missing rights, syntax errors, unknown columns, OUTPUT on a table with a trigger, and session
+// Refused recognises missing privileges, syntax errors, unknown columns, OUTPUT on a table with a trigger, and session
 // settings that an index or a computed column doesn't allow.
 func (s sqlserver) Refused(err error) bool {
 	return s.Denied(err) || hasNumber(err, 102, 156, 207, 334, 1934)
 }
 
-// TimedOut returns false: the server limits only waits for locks, and that error is Busy.
+// TimedOut returns false: the server limits only waits for locks, and Busy recognises that error.
 func (sqlserver) TimedOut(error) bool { return false }
 
 // ReadOnly recognises a read-only database, such as a secondary.
 func (sqlserver) ReadOnly(err error) bool { return hasNumber(err, 3906) }
 
-// hasNumber reports whether the error has one of SQL Server's error numbers. The driver's errors have a method for it.
+// hasNumber reports whether the error has one of SQL Server's error numbers. The driver's errors have a method that returns it.
 func hasNumber(err error, numbers ...int32) bool {
 	var numbered interface{ SQLErrorNumber() int32 }
 	return errors.As(err, &numbered) && slices.Contains(numbers, numbered.SQLErrorNumber())
 }
 
 // Server selects facts that every user may see. The trial reads through the index that relays
-// use to lease lanes, because a read through another index wouldn't meet the lock.
+// use to lease lanes, because a read through another index wouldn't encounter the lock.
 func (sqlserver) Server(table Table) (facts Query, trial *Trial) {
 	facts = Query{SQL: `SELECT N'version', CONVERT(nvarchar(128), SERVERPROPERTY(N'ProductVersion'))
 UNION ALL SELECT N'edition', CONVERT(nvarchar(128), SERVERPROPERTY(N'EngineEdition'))
@@ -287,9 +286,9 @@ UNION ALL SELECT N'read committed snapshot', CONVERT(nvarchar(10), is_read_commi
 	}
 }
 
-// Fit requires that reads see a snapshot and don't wait for writers. A read that skips
-// locked rows has no snapshot: it may skip a row that isn't committed yet, and then read a
-// later row of the same key that was written after that commit. Fit ignores the version of
+// Fit requires that reads see a snapshot and don't wait for writers. A read that only skips
+// locked rows would have no snapshot: it may skip a row before that row's commit, and then read
+// a later row of the same key that was written after the commit. Fit ignores the version of
 // Azure's editions (5 is Azure SQL Database, 8 is Azure SQL Managed Instance).
 func (d sqlserver) Fit(server Server) (Fit, error) {
 	facts := server.Facts
@@ -318,12 +317,12 @@ func (d sqlserver) Fit(server Server) (Fit, error) {
 }
 
 // SQLServerList returns a list as JSON for OPENJSON, because a statement may have at most
-// 2,100 parameters. The text is padded with spaces, so that the parameter has one of two
-// types. The server caches a plan for each type of a parameter, and the driver declares a
-// text of up to 4,000 characters as nvarchar of exactly its length.
+// 2,100 parameters. The JSON of a non-empty list is padded with spaces to 500 characters, or to
+// more than 4,000. The server caches a plan for each type of a parameter, and the driver declares
+// a text of up to 4,000 characters as nvarchar of exactly its length, so there are only two types.
 func SQLServerList[T any](items []T) string {
 	text := bind.JSON(items)
-	units := 0 // of UTF-16
+	units := 0 // the length in UTF-16
 	for _, r := range text {
 		units++
 		if r > 0xFFFF {

@@ -14,12 +14,12 @@ const (
 	maxMessageID = 255
 )
 
-// ErrInvalid is in the chain of an error about an id that is not a valid message id,
-// such as an empty one. Receiving the same id again fails again.
+// ErrInvalid is wrapped by the error for an id that is not a valid message id, such as an
+// empty one. Receiving the same id again fails again.
 var ErrInvalid = errors.New("invalid message id")
 
-// checkText refuses text that some database can't store, or can't tell from another
-// text: some ignore spaces at the end when they compare.
+// checkText refuses text that some databases can't store, or can't distinguish from another
+// text: some databases ignore trailing spaces in comparisons.
 func checkText(text string, most int) error {
 	switch {
 	case text == "":

@@ -1,9 +1,9 @@
 // Package inbox makes a consumer idempotent: a duplicate of a message has no
 // second effect. Messages are delivered at least once, as with any broker, and a
 // duplicate has the same id as the first delivery. The inbox is one table in the
-// consumer's own database with the ids of the messages that it has received. The
-// consumer writes the id in the transaction that applies the message's effect, so
-// that either both are committed or neither:
+// consumer's own database, with the ids of the messages that the consumer has
+// received. The consumer writes a message's id in the transaction that applies the
+// message's effect, so that either both are committed or neither is:
 //
 //	in, err := inbox.New(dialect.Postgres(), "billing", inbox.Options{}) // once, at the start
 //
@@ -26,23 +26,23 @@
 //
 // # The id
 //
-//   - An HTTP endpoint reads the id from the header Idempotency-Key. It answers a
-//     duplicate with 2xx, too.
+//   - An HTTP endpoint reads the id from the header Idempotency-Key. It also answers
+//     duplicates with 2xx.
 //   - A Kafka consumer reads it from the record's header rowrelay-message-id, and
 //     commits its offset after the transaction. If a rebalance gives the same
-//     record to another consumer of the group, that one waits for the first
-//     transaction to end.
+//     record to another consumer of the group, [Inbox.Once] waits there until the
+//     first consumer's transaction ends.
 //   - A RabbitMQ consumer reads it from the property message_id, and acks after
 //     the commit.
-//   - A CloudEvent has it as its id.
+//   - A consumer of CloudEvents reads it from the attribute id.
 //
-// Any other text works as an id if all deliveries of a message have the same text,
-// and no other message has it. Ids are case-sensitive.
+// Any other text works as an id if all deliveries of a message carry the same text,
+// and no other message carries it. Ids are case-sensitive.
 //
 // # When no inbox is needed
 //
-//   - If the effect can be repeated, such as setting a state together with a
-//     version that only increases. "The last message wins" is not enough: a
+//   - If repeating the effect is harmless, for instance if it sets a state unless
+//     the stored version is higher. "The last message wins" is not enough: a
 //     duplicate may arrive after later messages of its key.
 //   - If relay and consumer share a database: sinks/inproc can run a handler
 //     inside the transaction that marks its message as delivered.
@@ -52,8 +52,8 @@
 //
 // # The window
 //
-// An id is kept for the window, 7 days by default. After that [Inbox.Clean] deletes
-// it, and a duplicate that arrives later is applied again. So the window must be
+// An id is kept for the window, 7 days by default. Then [Inbox.Clean] deletes the id,
+// and a duplicate that arrives later is applied again. So the window must be
 // longer than the longest time between the first and the last delivery of a
 // message, which is the sum of
 //
@@ -63,9 +63,9 @@
 //     answer to a message was lost, the message is sent again after the outage;
 //   - the time within which an operator requeues a parked message, if it was parked
 //     after attempts whose outcome is unknown; after this time, discard it;
-//   - the time within which a system between relay and consumer sends again: the
-//     retention of a Kafka topic, if a group can be reset to its beginning; the age
-//     of the oldest message in a queue; a gateway's retries.
+//   - the time within which a system between relay and consumer can send a message
+//     again: the retention of a Kafka topic, if a group can be reset to the topic's
+//     beginning; the age of the oldest message in a queue; a gateway's retries.
 //
 // An id takes about 200 bytes with its indexes. At 100 messages a second, 7 days
 // are 60 million ids.

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/internal/handle"
 )
 
-// ErrBusy is in the chain of an error that may not occur at the next try, such as a
-// deadlock. Roll the transaction back before you try again.
+// ErrBusy is wrapped by errors that may not recur if the transaction is tried again,
+// such as a deadlock. Roll the transaction back before you try again.
 var ErrBusy = errors.New("the database was busy")
 
 // Inbox recognises the messages that one consumer has received. It holds no
@@ -32,7 +32,7 @@ type Inbox struct {
 //
 // If another transaction is handling the same message, Once waits for it to end.
 // If that transaction commits, Once returns false; if it rolls back, true. Above
-// READ COMMITTED, after a deadlock or after a lock timeout, Once instead returns an
+// READ COMMITTED, and after a deadlock or a lock timeout, Once may instead return an
 // error that matches [ErrBusy].
 //
 // After any error, roll back and don't acknowledge the message, so that it is
@@ -74,9 +74,9 @@ func (i *Inbox) once(ctx context.Context, tx outbox.Execer, messageID string) (f
 	return rows == 1, err
 }
 
-// checkHandle refuses nil and a pool. Each statement of a pool is a transaction by
-// itself, so the id would be committed even if the effect failed, and the message
-// would be lost.
+// checkHandle refuses nil and a pool. On a pool each statement is a separate
+// transaction, so the id would be committed even if the effect failed, and the
+// effect would be lost.
 func checkHandle(tx outbox.Execer) error {
 	if handle.IsNil(tx) {
 		return fmt.Errorf("the transaction is nil (%T): pass the transaction that applies the message's effect", tx)
@@ -87,10 +87,10 @@ func checkHandle(tx outbox.Execer) error {
 	return nil
 }
 
-// Clean deletes the consumer's ids that are older than the window by the database's
+// Clean deletes the consumer's ids that are older than the window on the database's
 // clock, and returns the number of deleted ids. Pass a *sql.DB: Clean deletes at
 // most 1,000 ids per statement, so that each transaction is short. Call Clean
-// regularly, for instance once an hour; several processes may do so.
+// regularly, for instance once an hour. Several processes may call it.
 func (i *Inbox) Clean(ctx context.Context, db outbox.Execer) (deleted int64, err error) {
 	if err := i.notMade(); err != nil {
 		return 0, err
@@ -121,7 +121,7 @@ func (i *Inbox) cleanPart(ctx context.Context, db outbox.Execer) (int64, error) 
 	return result.RowsAffected()
 }
 
-// explained adds to an error what the caller can do about it, if that is known.
+// explained adds a hint for the caller to an error whose cause is known.
 func (i *Inbox) explained(err error) error {
 	switch {
 	case i.dialect.Busy(err):

@@ -22,9 +22,9 @@ type Options struct {
 	// [dialect.ParseTable] reads it. Defaults to "inbox".
 	Table string
 
-	// Window is the time for which a message is recognised after it was first
-	// received, from an hour to 10 years. [Inbox.Clean] deletes no id earlier. The
-	// package documentation says how long it must be. Defaults to 7 days.
+	// Window is how long a message is recognised after it was first received:
+	// between an hour and 10 years. [Inbox.Clean] deletes no id earlier. See the
+	// package documentation for how to choose it. Defaults to 7 days.
 	Window time.Duration
 }
 
@@ -32,7 +32,7 @@ type Options struct {
 // messages can share a table, because each id is stored with the consumer's name.
 // All processes of a consumer must use the same name, and it must not change:
 // under a new name all messages count as new. The name has 1 to 100 bytes of UTF-8.
-// The error names everything that is invalid.
+// The error lists all invalid arguments.
 func New(d dialect.Dialect, consumer string, options Options) (*Inbox, error) {
 	if d == nil {
 		return nil, errors.New("make an inbox: the dialect is nil: pass your database's dialect from package dialect")

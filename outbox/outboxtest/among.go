@@ -14,10 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// ExpectAmong fails the test for each wanted message that matches none of the messages, and
-// reports how the closest one differs. Empty fields of the wanted message aren't compared.
-// Headers, and a Payload that is a JSON object, may have more members than the wanted ones,
-// at any depth:
+// ExpectAmong fails the test for each wanted message that matches none of the written
+// messages, and reports how the closest one differs. Empty fields of a wanted message aren't
+// compared. The written Headers, and a written Payload that is a JSON object, may have more
+// members than the wanted ones, at any depth:
 //
 //	outboxtest.ExpectAmong(t, recorder.Messages(), outbox.Message{
 //		Topic: "orders.paid", Key: "order-42", Payload: []byte(`{"customer": {"id": 7}}`),
@@ -31,7 +31,7 @@ func ExpectAmong(t testing.TB, got []outbox.Message, want ...outbox.Message) {
 	}
 }
 
-// missing returns "" if one of the messages matches the wanted one, and otherwise a report.
+// missing returns "" if a written message matches the wanted one, and otherwise a report.
 func missing(got []outbox.Message, want outbox.Message) string {
 	if len(got) == 0 {
 		return fmt.Sprintf("no message was written, want one with %s", named(want))
@@ -67,14 +67,14 @@ func unlike(got, want outbox.Message) []string {
 		}
 	}
 	slices.Sort(payload)
-	same := outbox.Message{ // fields that aren't wanted, or are already compared, have the message's own values
+	same := outbox.Message{ // fields that aren't wanted, or have been compared, get the written message's values
 		ID: want.ID, Topic: cmp.Or(want.Topic, got.Topic), Key: cmp.Or(want.Key, got.Key), Payload: got.Payload, Headers: got.Headers,
 		AvailableAt: cmp.Or(want.AvailableAt, got.AvailableAt), ExpiresAt: cmp.Or(want.ExpiresAt, got.ExpiresAt), Priority: cmp.Or(want.Priority, got.Priority),
 	}
 	return append(differences(got, same), payload...)
 }
 
-// ofPayload compares the members of the wanted payload if it is a JSON object, and
+// ofPayload compares the wanted payload's members if that payload is a JSON object, and
 // otherwise all bytes.
 func ofPayload(got, want []byte) []string {
 	if want == nil {
@@ -94,7 +94,7 @@ func ofPayload(got, want []byte) []string {
 	return apart("Payload", has, wanted)
 }
 
-// decoded returns the JSON value, or nil if text isn't JSON.
+// decoded returns the JSON value in the text, or nil if the text isn't JSON.
 func decoded(text []byte) (value any) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber() // because a large id would lose digits as a float64
@@ -142,7 +142,7 @@ func apart(place string, got, want any) (found []string) {
 	return []string{fmt.Sprintf("%s is %s, want %s", place, text(got), text(want))}
 }
 
-// sameNumber reports whether two numbers are equal. 1, 1.0 and 1e0 are.
+// sameNumber reports whether two numbers are equal: 1, 1.0 and 1e0 are equal.
 func sameNumber(a, b json.Number) bool {
 	one, ok := new(big.Rat).SetString(a.String())
 	other, okToo := new(big.Rat).SetString(b.String())

@@ -24,8 +24,8 @@ type Querier interface {
 
 // Messages returns all messages of the table ("outbox" or "schema.name") in the
 // order in which they were inserted, including delivered messages that retention
-// has not deleted yet. It returns a payload_text as the Payload. If the table can't
-// be read, Messages ends the test with Fatalf.
+// has not deleted yet. If a row has a payload_text, that text is the Payload. If the
+// table can't be read, Messages ends the test with Fatalf.
 func Messages(t testing.TB, db Querier, d dialect.Dialect, table string) []outbox.Message {
 	t.Helper()
 	messages, err := read(t.Context(), db, d, table)

@@ -16,12 +16,12 @@ import (
 )
 
 // Recorder has the Write and Cancel methods of an [outbox.Writer] and keeps the messages
-// in memory. It is for tests without a database, of code that takes its writer as an
+// in memory. Use it in tests without a database, if the tested code takes its writer as an
 // interface. It ignores transactions: messages stay recorded after a rollback.
 //
 // The zero value is ready for use. Its methods may be called concurrently.
 type Recorder struct {
-	// Err, if it isn't nil, is returned by Write and Cancel, which then record nothing.
+	// Err makes Write and Cancel fail: if it isn't nil, they return it and change nothing.
 	// Set it before the Recorder is used. A test may set it to [outbox.ErrDuplicate].
 	Err error
 
@@ -29,9 +29,9 @@ type Recorder struct {
 	messages []outbox.Message
 }
 
-// Write checks the messages as a Writer without options does, and records them.
-// The transaction isn't used and may be nil, which outbox.Pgx also returns for a nil
-// pgx.Tx.
+// Write checks the messages like a Writer without options, and records them. The
+// transaction isn't used and may be nil. The result of outbox.Pgx for a nil pgx.Tx is
+// nil, too.
 func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbox.Message) error {
 	if r.Err != nil {
 		return r.Err
@@ -50,7 +50,7 @@ func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbo
 }
 
 // Cancel removes the recorded messages that a Writer's Cancel would delete: they were written
-// with one of the ids, and their AvailableAt is more than five seconds in the future by the
+// with one of the ids, and their AvailableAt is more than five seconds in the future on the
 // clock of this process. The transaction isn't used and may be nil.
 func (r *Recorder) Cancel(ctx context.Context, _ outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
 	if r.Err != nil {
@@ -80,7 +80,7 @@ func (r *Recorder) Messages() []outbox.Message {
 	return slices.Clone(r.messages)
 }
 
-// rules is a Writer that only checks messages, because it writes to nowhere.
+// rules is a Writer that is used only to check messages: it writes to nowhere.
 var rules, _ = outbox.NewWriter(dialect.SQLite(), outbox.Options{}) // can't fail with these options
 
 // nowhere is an Execer that ignores all statements.

@@ -1,10 +1,10 @@
-// Package bind converts values to arguments of a statement. Its main use are lists, which
-// are passed as one parameter. The dialects and the relay's store use it.
+// Package bind converts values to arguments of a statement, mainly lists, which are passed as
+// one parameter. The dialects and the relay's store use it.
 package bind
 
 import "encoding/json"
 
-// Nullable returns text, or nil (NULL) if it is empty.
+// Nullable returns the text, or nil (NULL) if the text is empty.
 func Nullable(text string) any {
 	if text == "" {
 		return nil
