@@ -19,7 +19,7 @@ type bar struct {
 	ours         bool
 }
 
-// charts returns the charts of bench's figures, by their file in docs.
+// charts returns the charts of bench's figures, by the name of the file in docs.
 func charts(t testing.TB) map[string]string {
 	t.Helper()
 	find := func(row, what string) measured { return figure(t, row, what) }
@@ -29,7 +29,7 @@ func charts(t testing.TB) map[string]string {
 	}
 	drain := find("drain", "PostgreSQL 15, lanes, kept, 256 B, batches of 500")
 	river, watermill := find("peers", "PostgreSQL 15, kept, by River"), find("peers", "PostgreSQL 15, kept, by Watermill forwarder")
-	throughput := []bar{ // of two runs, each with its own comparison
+	throughput := []bar{ // figures of two runs, each with its own comparison
 		perSecond("rowrelay", river.Value, true),
 		perSecond("Watermill's forwarder", watermill.Reference, false),
 		perSecond("River", river.Reference, false),
@@ -80,7 +80,7 @@ func thousands(value float64) string {
 	return text
 }
 
-// chart draws a bar chart for light and dark mode.
+// chart draws a bar chart that fits light and dark mode.
 func chart(title string, bars []bar) string {
 	const width, left, row, widest = 620, 170, 24, 240
 	largest := 0.0

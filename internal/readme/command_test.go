@@ -87,7 +87,7 @@ func calls(script string) (found [][]string) {
 	return found
 }
 
-// subcommands are the first words of commands with two words.
+// subcommands has the first words of all commands that have two words.
 var subcommands = map[string]bool{"migrate": true, "messages": true}
 
 // parts splits a call into the command's name and its flags.
@@ -104,7 +104,8 @@ func parts(words []string) (path string, flags []string) {
 	return strings.Join(words[:n], " "), flags
 }
 
-// Scripts that are marked to be run are run one after another, with one SQLite file.
+// The test runs all scripts that are marked to be run. They run one after another in one
+// folder, with the same SQLite file.
 func TestScriptsRun(t *testing.T) {
 	t.Parallel()
 	folder, err := command()

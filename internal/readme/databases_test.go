@@ -11,15 +11,15 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// drivers are the drivers' usual names, by the end of the targets' names.
+// drivers has the usual names of drivers. Its keys are the ends of targets' names.
 var drivers = map[string]string{
 	"pgx": "pgx (stdlib)", "relaypgx": "pgx, and its pages by relaypgx", "pq": "lib/pq", "modernc": "modernc.org/sqlite (pure Go)", "mattn": "mattn/go-sqlite3 (cgo)",
 	"gosql": "go-sql-driver/mysql", "prepared": "go-sql-driver/mysql, statements prepared", "gomysql": "go-mysql-org/go-mysql",
 	"mssqldb": "microsoft/go-mssqldb", "go-ora": "sijms/go-ora",
 }
 
-// unrun are databases with golden SQL that the suite has not run on, by the name of
-// their golden file.
+// unrun has databases with golden SQL on which the suite has not run, by the name of the
+// golden file.
 var unrun = map[string][]string{
 	"mysql":     {"MySQL 8.0.13 and later"},
 	"mariadb":   {"MariaDB 10.5 and later"},
@@ -27,14 +27,14 @@ var unrun = map[string][]string{
 	"oracle":    {"Oracle 12.2 and later"},
 }
 
-// dialectPages are the pages in the dialects' folder, by the kind of database.
+// dialectPages has the pages in the folder of dialects, by the kind of database.
 var dialectPages = map[string]string{
 	"postgres": "POSTGRES.md", "sqlite": "SQLITE.md", "mysql": "MYSQL.md", "mariadb": "MYSQL.md",
 	"sqlserver": "SQLSERVER.md", "oracle": "ORACLE.md",
 }
 
-// databases renders the table of databases, from the record of passed checks, which the suite
-// verifies, and from golden SQL that no suite has run.
+// databases renders the table of databases. It reads the record of passed checks, which the
+// suite verifies, and adds databases that have only golden SQL.
 func databases(t testing.TB) string {
 	t.Helper()
 	suite := read(t, "relay/sqlstore/store_test.go").text
@@ -62,8 +62,8 @@ func databases(t testing.TB) string {
 	return lines.String()
 }
 
-// passed says how many checks passed. Checks that don't apply need several open writers,
-// SKIP LOCKED, or lanes.
+// passed returns a text with the number of checks that passed. A check doesn't apply if it
+// needs several open writers, SKIP LOCKED or lanes, and the database doesn't have these.
 func passed(run testdb.Run) string {
 	if run.Passed == run.Of {
 		return fmt.Sprintf("all %d checks", run.Of)
@@ -86,7 +86,7 @@ func named(t testing.TB, name, kind string) string {
 	return fmt.Sprintf("[%s](../outbox/dialect/%s)", name, page)
 }
 
-// unrunLines returns the lines for golden files that no suite has run.
+// unrunLines returns the table's lines for golden files whose SQL no suite has run.
 func unrunLines(t testing.TB, ran map[string]bool) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "outbox/dialect/testdata/*.sql"))

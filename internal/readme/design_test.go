@@ -43,8 +43,8 @@ func TestTheFileMapIsComplete(t *testing.T) {
 	}
 }
 
-// Calls between the engine's files go down the first table of relay/DESIGN.md, except those of the loop. No file
-// of this table calls a file of the second table.
+// The files in the first table of relay/DESIGN.md call only files below them. The exception is the loop, run.go.
+// No file in the first table calls a file in the second table.
 func TestCallsGoDownTheFileMap(t *testing.T) {
 	t.Parallel()
 	_, table, _ := strings.Cut(read(t, "relay/DESIGN.md").text, "\n## The files")
@@ -69,8 +69,8 @@ type call struct{ from, name, to string }
 
 func (c call) String() string { return c.from + " calls " + c.name + " of " + c.to }
 
-// callsBetweenFiles returns the uses of a package's functions and methods in other files than their
-// own.
+// callsBetweenFiles returns each use of a package's function or method in another file than the one that
+// declares it.
 func callsBetweenFiles(t *testing.T, folder string) map[call]bool {
 	t.Helper()
 	set := token.NewFileSet()
@@ -133,7 +133,7 @@ func TestGoroutinesAndChannelsAreExplained(t *testing.T) {
 
 var identifier = regexp.MustCompile("`([a-zA-Z]+(?:\\.[a-zA-Z]+)?)`")
 
-// Every name in the engine's pages exists in the code.
+// Every identifier in the engine's pages exists in the code.
 func TestNamesInTheRulesExist(t *testing.T) {
 	t.Parallel()
 	var code strings.Builder

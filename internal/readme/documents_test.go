@@ -1,6 +1,6 @@
-// Package readme checks the project's pages: programs compile, commands exist,
-// configurations load, SQL runs, links resolve, and generated tables agree with the tests and
-// the benchmarks.
+// Package readme checks the project's pages: programs compile, commands exist, configurations
+// load, SQL runs, links resolve, and generated tables agree with the code, the tests and the
+// benchmarks.
 package readme
 
 import (
@@ -18,20 +18,20 @@ const root = "../.."
 
 // page is a Markdown file.
 type page struct {
-	name string // relative to the root
+	name string // path relative to the root
 	text string
 }
 
 // block is a fenced piece of code in a page.
 type block struct {
-	place    string // page and line
+	place    string // the page and the line
 	language string
-	run      bool // whether a comment marks it to be run
+	run      bool // a comment marks it to be run
 	text     string
 }
 
-// mainPages are the pages whose code is tested here. Other packages test the code of their
-// pages. Scripts run in this order, in one folder.
+// mainPages lists the pages whose code this package tests. The code in other pages is tested
+// by other packages. Scripts run in the order of the list, in one folder.
 var mainPages = []string{
 	"README.md", "docs/getting-started.md", "docs/library.md", "docs/sidecar.md", "docs/django.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
 	"docs/several-sinks.md", "docs/expiry.md", "docs/operating.md", "docs/admin.md", "docs/sinks.md", "docs/configuration.md", "docs/commands.md", "docs/metrics.md",
@@ -82,14 +82,16 @@ func blocks(t testing.TB, language string) (found []block) {
 	return found
 }
 
-// withoutCode returns the text without fenced code, with the same line numbers.
+// withoutCode returns the text with empty lines in place of fenced code, so line numbers stay
+// the same.
 func (p page) withoutCode() string {
 	return fenced.ReplaceAllStringFunc(p.text, func(code string) string {
 		return strings.Repeat("\n", strings.Count(code, "\n"))
 	})
 }
 
-// Code in a language that no test knows would become outdated unnoticed.
+// A test knows each language in which the pages have code, because untested code would become
+// outdated unnoticed.
 func TestEveryBlockHasATestedLanguage(t *testing.T) {
 	t.Parallel()
 	tried := map[string]bool{"go": true, "python": true, "sh": true, "sql": true, "yaml": true, "mermaid": true, "text": true}

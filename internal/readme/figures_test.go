@@ -19,16 +19,16 @@ type measured struct {
 	Met                                   bool
 }
 
-// figures is the table of all that bench has measured.
+// figures returns the table of all figures that bench has measured.
 func figures(t testing.TB) string {
 	t.Helper()
 	return tableOf(recorded(t))
 }
 
-// comparison is a figure that readers look for, with a label that needs no other page.
+// comparison is a figure that readers look for, with a label that is clear without another page.
 type comparison struct{ row, what, label, other string }
 
-// comparisons are the first table of docs/performance.md.
+// comparisons has the rows of the first table in docs/performance.md.
 var comparisons = []comparison{
 	{"debezium", "a backlog, warm", "a backlog to Kafka", "Debezium"},
 	{"debezium", "a backlog, with the start of the process", "200,000 messages to Kafka, with the start of the process", "Debezium"},
@@ -51,11 +51,11 @@ var comparisons = []comparison{
 }
 
 var (
-	spread = regexp.MustCompile(` \([^()]*\)$`) // the lowest and the highest of the rounds
+	spread = regexp.MustCompile(` \([^()]*\)$`) // the lowest and the highest figure of all rounds
 	digits = regexp.MustCompile(`\d{4,}`)
 )
 
-// median is a figure without its spread, and with commas between thousands.
+// median returns a figure without its spread, and with commas between thousands.
 func median(text string) string {
 	return digits.ReplaceAllStringFunc(spread.ReplaceAllString(text, ""), func(number string) string {
 		value, _ := strconv.ParseFloat(number, 64)
@@ -63,13 +63,13 @@ func median(text string) string {
 	})
 }
 
-// reference is the median of what a figure was compared with, without the name before it.
+// reference returns the median that a figure was compared with. It leaves out the name before the median.
 func (f measured) reference() string {
 	text := median(f.Reference)
 	return text[max(0, strings.IndexAny(text, "0123456789")):]
 }
 
-// compared is the table of comparisons.
+// compared returns the table of comparisons.
 func compared(t testing.TB) string {
 	t.Helper()
 	var lines strings.Builder
@@ -91,7 +91,7 @@ func figure(t testing.TB, row, what string) measured {
 	return all[i]
 }
 
-// scenes says what each row of figures with a goal measures.
+// scenes describes what each row of figures with a goal measures.
 var scenes = map[string]string{
 	"drain":    "a backlog to a sink that does nothing, against a loop by hand",
 	"loops":    "those loops by hand, against loops that were written for speed alone",
@@ -111,7 +111,8 @@ var scenes = map[string]string{
 	"debezium": "a backlog to Kafka, against Debezium",
 }
 
-// goals is the table of the goals that rowrelay has set itself, with how many are missed, by row.
+// goals returns the table of the goals that rowrelay has set itself. For each row of figures it has the number of missed
+// goals.
 func goals(t testing.TB) string {
 	t.Helper()
 	var rows []string
@@ -141,7 +142,8 @@ func goals(t testing.TB) string {
 	return lines.String()
 }
 
-// besideDebezium is the table of that scene: what rowrelay does by default, with idempotent: true, and what Debezium does.
+// besideDebezium returns the table of the figures that compare rowrelay, by default and with idempotent: true, with
+// Debezium.
 func besideDebezium(t testing.TB) string {
 	t.Helper()
 	const idempotent = "idempotent: "
@@ -189,7 +191,7 @@ func tableOf(all []measured) string {
 	return lines.String()
 }
 
-// occasions are the dates and machines, each once.
+// occasions returns the dates and machines of the figures, each once.
 func occasions(all []measured) (on []string) {
 	for _, f := range all {
 		on = append(on, f.On)

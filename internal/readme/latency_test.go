@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkLatency measures the time from a message's commit to the sink's answer, at 50
-// messages a second. docs/semantics.md has its figures:
+// messages a second. docs/semantics.md has figures of this command:
 //
 //	go test ./internal/readme -run '^$' -bench Latency -benchtime 1000x
 func BenchmarkLatency(b *testing.B) {
@@ -35,7 +35,7 @@ func BenchmarkLatency(b *testing.B) {
 	}
 }
 
-// way is a way of waking a relay.
+// way is how a relay is woken.
 type way int
 
 const (
@@ -85,7 +85,7 @@ func writeOne(b *testing.B, db table, writer *outbox.Writer, id string) {
 	check(b, tx.Commit())
 }
 
-// startRelay starts a relay in this process, with separate connections.
+// startRelay starts a relay in this process, on a separate pool of connections.
 func startRelay(b *testing.B, db table, by way, arrive func(id string)) (r *relay.Relay, stop func()) {
 	store, err := sqlstore.Open(b.Context(), db.OpenAnother(b), db.dialect, sqlstore.Options{})
 	check(b, err)
@@ -101,7 +101,7 @@ func startRelay(b *testing.B, db table, by way, arrive func(id string)) (r *rela
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
-	<-time.After(2 * time.Second) // until it holds its lanes and listens
+	<-time.After(2 * time.Second) // by then the relay has leased its lanes and listens
 	return r, func() { cancel(); check(b, <-done) }
 }
 
@@ -148,5 +148,5 @@ func (s *stopwatch) report(b *testing.B) {
 	} {
 		b.ReportMetric(float64(d.Microseconds())/1000, name)
 	}
-	b.ReportMetric(0, "ns/op") // would only show the interval
+	b.ReportMetric(0, "ns/op") // hides ns/op, which would only show the interval
 }

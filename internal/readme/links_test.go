@@ -27,8 +27,8 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
-// broken returns what is wrong with a link, or "" if it resolves or leads out of
-// the project.
+// broken describes what is wrong with a link. It returns "" if the link resolves, or if
+// its target is outside the project.
 func broken(t testing.TB, p page, text, target string) string {
 	t.Helper()
 	to, err := url.Parse(target)
@@ -75,8 +75,8 @@ func slug(heading string) string {
 	return strings.ReplaceAll(notInSlugs.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
 
-// brokenName checks a link to Go code whose text is code: the text must be the name of a
-// function or a check in the file.
+// brokenName checks a link to a Go file. If the link's text is code, it must be the name
+// of a function or a check in the file.
 func brokenName(p page, text string) string {
 	name := strings.Trim(text, "`")
 	if name == text {

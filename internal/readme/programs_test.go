@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// A fragment is a block without a package clause. It may use these packages, and the
-// parameters of the function that it becomes.
+// A fragment is a block without a package clause. The test makes it the body of a function. A fragment
+// may use these packages, and the function's parameters.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "os": "os", "sql": "database/sql", "time": "time",
 	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "outbox": "outbox", "outboxtest": "outbox/outboxtest", "testing": "testing",
@@ -26,7 +26,7 @@ var packages = map[string]string{
 
 const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay, app *rowrelay.App, request *http.Request, t *testing.T"
 
-// source makes a file of a block. The compiler's errors name the place in the page.
+// source returns a Go file with the block's code. The compiler's errors name the line in the page.
 func source(b block) string {
 	file, line, _ := strings.Cut(b.place, ":")
 	position := fmt.Sprintf("//line %s:%s\n", filepath.Base(file), line)
@@ -46,8 +46,8 @@ func source(b block) string {
 	return "package fragment\n" + imports.String() + "func fragment(" + parameters + ") error {\n" + position + b.text + "return nil\n}\n"
 }
 
-// overlay adds the blocks to the module by an overlay, without changing files, and returns
-// their packages.
+// overlay writes an overlay file for the go command that adds the blocks to the module as packages,
+// without changing the module's files. It returns the flag for the overlay and the packages.
 func overlay(t testing.TB, found []block) (flag string, packages []string) {
 	t.Helper()
 	here, err := filepath.Abs(".")
@@ -123,7 +123,8 @@ func TestGettingStartedProgramRuns(t *testing.T) {
 	t.Error("docs/getting-started.md has no program")
 }
 
-// deliversAnOrder runs a program in a new folder until it has printed a message, and interrupts it.
+// deliversAnOrder runs a program in a new folder. When the program has printed a message, it interrupts
+// the program.
 func deliversAnOrder(t *testing.T, b block, environment ...string) {
 	t.Helper()
 	flag, packages := overlay(t, []block{b})

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Python in the pages is copied from files of the example, which has its own tests.
+// Python code in the pages is copied from files of the example, which has its own tests.
 func TestPythonIsFromTheExample(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob(filepath.Join(root, "examples/django/*/*.py"))

@@ -11,7 +11,7 @@ import (
 
 var metricLine = regexp.MustCompile(`^(\w+)\{(.*)\} (\w+): (.*)$`)
 
-// metricTable lists the metrics, from the golden file that the tests of relay/metrics compare them with.
+// metricTable returns the table of metrics. It reads the golden file that the tests of relay/metrics compare the metrics with.
 func metricTable(t testing.TB) string {
 	t.Helper()
 	var lines strings.Builder
@@ -32,7 +32,8 @@ var (
 	flagName   = regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z-]+)`)
 )
 
-// commandTable lists the commands, and their flags but for those that the page names once, from the golden files of their help.
+// commandTable returns the table of commands with their flags. It reads the golden files of the commands' help, and leaves out
+// flags that the page describes once for all commands.
 func commandTable(t testing.TB) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, "cmd/rowrelay/testdata/rowrelay*.help.golden"))

@@ -14,7 +14,7 @@ func TestSQLRuns(t *testing.T) {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			db := openTable(t, target)
-			db.DB.SetMaxOpenConns(1) // a transaction spans several statements
+			db.DB.SetMaxOpenConns(1) // one connection, because a transaction spans several statements
 			_, err := db.DB.ExecContext(t.Context(), "CREATE TABLE orders (id INTEGER PRIMARY KEY, paid BOOLEAN NOT NULL DEFAULT FALSE)")
 			check(t, err)
 			for _, b := range blocks(t, "sql") {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// onSQLite changes the first program to SQLite, as docs/library.md describes, with the file as
-// its argument. The changed program pays four orders concurrently, each in a transaction that reads
-// before it writes.
+// onSQLite changes the first program to use SQLite, as docs/library.md describes. The changed
+// program takes the database's file as its argument, and pays four orders concurrently, each in a
+// transaction that reads before it writes.
 func onSQLite(t testing.TB) block {
 	t.Helper()
 	first := blocks(t, "go")[0]
@@ -36,7 +36,7 @@ func onSQLite(t testing.TB) block {
 }
 
 // Four processes run the first program on one new file, ten times. No transaction fails because
-// another one writes.
+// another transaction writes.
 func TestFirstProgramSharesAnSQLiteFile(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "first")
@@ -70,7 +70,7 @@ func runFour(t *testing.T, binary, file string) {
 	}
 	late := time.AfterFunc(5*time.Minute, func() {
 		for _, program := range programs {
-			_ = program.Process.Signal(syscall.SIGQUIT) // prints the goroutines
+			_ = program.Process.Signal(syscall.SIGQUIT) // makes the program print its goroutines
 		}
 	})
 	go func() { reading.Wait(); close(arrived) }()
@@ -89,7 +89,7 @@ func runFour(t *testing.T, binary, file string) {
 	for _, program := range programs {
 		err := program.Wait()
 		said := program.Stderr.(*bytes.Buffer).String()
-		early := strings.HasSuffix(said, "context canceled\n") // interrupted while its relay started
+		early := strings.HasSuffix(said, "context canceled\n") // interrupted while its relay was starting
 		if (err != nil || regexp.MustCompile("WARN|ERROR|panic").MatchString(said)) && !early {
 			t.Errorf("a program ended with %v: %s", err, said)
 		}

@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "write the generated tables again")
 
 var generated = regexp.MustCompile(`(?s)(<!-- generated: (\w+); go test ./internal/readme -update -->\n)(.*?)(<!-- end -->)`)
 
-// The tables of these pages are generated from code, records of tests, and figures of
-// benchmarks.
+// The tables in these pages agree with the code, the records of tests and the figures of
+// benchmarks from which they are generated.
 func TestTablesAreFresh(t *testing.T) {
 	t.Parallel()
 	for name, tables := range map[string]map[string]func(testing.TB) string{
@@ -66,7 +66,8 @@ func checkTables(t *testing.T, p page, tables map[string]func(testing.TB) string
 	check(t, os.WriteFile(filepath.Join(root, p.name), []byte(fresh), 0o644))
 }
 
-// sinkTable lists the sinks that run the suite of sinktest, with links to the tests.
+// sinkTable returns the table of the sinks whose tests run the conformance suite, with
+// links to the tests.
 func sinkTable(t testing.TB) string {
 	t.Helper()
 	var lines strings.Builder
@@ -76,14 +77,18 @@ func sinkTable(t testing.TB) string {
 	for _, folder := range folders {
 		if suites := suitesOf(t, folder); len(suites) > 0 {
 			name := filepath.Base(folder)
-			fmt.Fprintf(&lines, "| [%s](../sinks/%s) | %s | conformance suite: %s |\n", name, name, synopsis(t, folder), strings.Join(suites, ", "))
+			page := "../sinks/" + name
+			if _, err := os.Stat(filepath.Join(folder, "README.md")); err == nil {
+				page += "/README.md" // the site has a page of it
+			}
+			fmt.Fprintf(&lines, "| [%s](%s) | %s | conformance suite: %s |\n", name, page, synopsis(t, folder), strings.Join(suites, ", "))
 		}
 	}
 	return lines.String()
 }
 
-// suitesOf returns links to the tests of a sink that run the suite, directly or through a
-// helper.
+// suitesOf returns links to those tests of a sink that run the conformance suite,
+// directly or through a helper.
 func suitesOf(t testing.TB, folder string) (links []string) {
 	t.Helper()
 	if filepath.Base(folder) == "sinktest" {
@@ -92,7 +97,7 @@ func suitesOf(t testing.TB, folder string) (links []string) {
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	check(t, err)
 	helpers := map[string]bool{"sinktest.Run": true}
-	for range 2 { // the first pass finds helpers
+	for range 2 { // the first pass finds the helpers
 		links = nil
 		for _, name := range files {
 			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -113,7 +118,7 @@ func suitesOf(t testing.TB, folder string) (links []string) {
 	return links
 }
 
-// callsAny reports whether a function calls one of these.
+// callsAny reports whether a function calls one of the named functions.
 func callsAny(f *ast.FuncDecl, names map[string]bool) (calls bool) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
