@@ -62,11 +62,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// Database is a kind of database, by the name that the command's URLs have for it.
+// Database is a kind of database. Its value is the scheme of the URLs by which the
+// command rowrelay names such databases.
 type Database string
 
 // The kinds of databases. docs/databases.md says which servers and drivers have been
-// tried.
+// tested.
 const (
 	Postgres  Database = "postgres"
 	MySQL     Database = "mysql"
@@ -90,16 +91,16 @@ type Options struct {
 	// Reader to relaypgx.Reader{} to reduce the CPU per message. Leave its Table empty.
 	Store sqlstore.Options
 
-	// Relay configures delivery. Its Sinks and Routes are for the topics without a
-	// handler; if there is one sink and no route names a sink, that sink receives
-	// all of these topics. A Route for a topic with a handler has no Sink and
-	// configures when the topic's messages expire.
+	// Relay configures delivery. Its Sinks and Routes apply to the topics without a
+	// handler. If there is one sink and no route names a sink, that sink receives the
+	// messages of all these topics. To set when messages of a topic with a handler
+	// expire, add a Route for the topic without a Sink.
 	Relay relay.Options
 
 	// Concurrency is the maximum number of concurrent calls of the functions given
 	// to Handle, and separately of the functions given to HandleTx. Messages with
-	// the same key are always handled one at a time. Defaults to 1, with which the
-	// handlers of one kind need no locks.
+	// the same key are always handled one at a time. Defaults to 1, so that handlers
+	// of the same kind need no locks.
 	Concurrency int
 
 	// Middleware wraps each handler given to Handle or HandleTx, for example to log
@@ -135,8 +136,8 @@ type App struct {
 	mistakes   []error // errors of Handle and HandleTx, which Run returns
 }
 
-// New returns an App for a database. It doesn't access the database, and an App never
-// closes it. New returns an error if the kind of database, the table's name or the
+// New returns an App for a database. New doesn't access the database, and the App never
+// closes db. New returns an error if the kind of database, the table's name or the
 // writer's options are invalid. Run checks the relay's options.
 //
 // A relay uses up to eight connections concurrently. By default database/sql keeps
@@ -175,7 +176,7 @@ func (a *App) notMade() error {
 }
 
 // Migrate creates the tables or updates them. It is idempotent, and several processes
-// may call it concurrently. You don't need it if the command "rowrelay migrate up"
+// may call it concurrently. You don't need Migrate if the command "rowrelay migrate up"
 // creates the tables, or another tool runs the output of "rowrelay migrate print".
 func (a *App) Migrate(ctx context.Context) error {
 	if err := a.notMade(); err != nil {
@@ -266,11 +267,11 @@ func (a *App) Run(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
-// Drain delivers the messages that are due and returns. It is for tests and for programs
-// that run periodically. It doesn't wait for scheduled messages or for messages that wait
-// for another attempt. It returns an error if a topic has neither a handler nor a route.
-// Drain is used instead of Run. Without Options.Relay.Sinks it may be called repeatedly;
-// with them only once, because it closes these sinks.
+// Drain delivers the messages that are due and returns. Use it instead of Run in tests and
+// in programs that run periodically. It doesn't wait for scheduled messages or for messages
+// that wait for another attempt. It returns an error if a topic has neither a handler nor a
+// route. If Options.Relay.Sinks is empty, Drain may be called repeatedly. Otherwise it may
+// be called only once, because it closes these sinks.
 func (a *App) Drain(ctx context.Context) error {
 	r, err := a.newRelay(ctx, true)
 	if r == nil {
@@ -279,7 +280,8 @@ func (a *App) Drain(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
-// newRelay returns nil and no error if the context ended first.
+// newRelay opens the table and returns a new relay. If the context has ended, it returns no
+// relay and no error.
 func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	if err := a.notMade(); err != nil {
 		return nil, err
@@ -300,13 +302,14 @@ func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	return relay.New(store, options)
 }
 
-// nameKind adds the right constant to an error about a database of another kind than New was given.
+// nameKind names the right constant if the error means that the database is of another kind than the one
+// given to New.
 func nameKind(err error) error {
 	wrong, is := errors.AsType[*dialect.WrongKind](err)
 	if !is {
 		return err
 	}
-	err = fmt.Errorf("rowrelay: the database is %s and New was given %s: give rowrelay.%s", wrong.Server, wrong.Given, wrong.Right)
+	err = fmt.Errorf("rowrelay: the database is %s, but New was given %s: pass rowrelay.%s", wrong.Server, wrong.Given, wrong.Right)
 	if wrong.Err != nil {
 		err = fmt.Errorf("%w: %w", err, wrong.Err)
 	}
@@ -327,13 +330,13 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	}
 	if len(a.handlers)+len(a.txHandlers) == 0 {
 		if len(options.Sinks) == 0 {
-			problems = append(problems, errors.New("nothing takes the messages: call Handle before Run, or give Options.Relay.Sinks"))
+			problems = append(problems, errors.New("the App has no handler and no sink: call Handle before Run, or set Options.Relay.Sinks"))
 		}
 		return options, errors.Join(problems...)
 	}
 	forHandlers := a.options.Handlers
 	if forHandlers.Sink != nil {
-		problems = append(problems, errors.New("Options.Handlers.Sink: must be empty, as it is made of what Handle is given"))
+		problems = append(problems, errors.New("Options.Handlers.Sink: must be empty: New makes this sink from the functions given to Handle"))
 	}
 	routes := slices.Clone(options.Routes)
 	routed := slices.ContainsFunc(routes, func(r relay.Route) bool { return r.Sink != "" || len(r.Sinks) > 0 })
@@ -352,7 +355,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	if options.Sinks == nil {
 		options.Sinks = map[string]relay.SinkOptions{}
 	}
-	// An operator may redirect a message whose topic has no handler to a handlers' sink. The Mux lets such a message wait.
+	// If an operator redirects a message to a handlers' sink that has no handler for its topic, the Mux lets the message wait.
 	if len(a.handlers) > 0 {
 		mux := &inproc.Mux{}
 		for topic, handler := range a.handlers {
@@ -403,7 +406,7 @@ func (a *App) Wake() {
 }
 
 // Healthy returns nil if the relay runs, its database answers and no handler or sink
-// is stuck, and otherwise an error with the reason.
+// is stuck. Otherwise it returns an error with the reason.
 func (a *App) Healthy() error {
 	if a.notMade() != nil || a.relay.Load() == nil {
 		return errors.New("the relay isn't running")
@@ -420,11 +423,11 @@ func (a *App) StandbyReason() string {
 	return a.relay.Load().StandbyReason()
 }
 
-// SQLiteFile returns the name by which sql.Open opens an SQLite file as an outbox
-// needs it, with modernc.org/sqlite ("sqlite") or mattn/go-sqlite3 ("sqlite3"): with a
-// write-ahead log, patience of ten seconds, and transactions that begin with BEGIN
-// IMMEDIATE, so that none fails because another one writes. The path is taken as it
-// is.
+// SQLiteFile returns the data source name with which sql.Open opens an SQLite file for
+// an outbox. It suits the drivers modernc.org/sqlite ("sqlite") and mattn/go-sqlite3
+// ("sqlite3"). It sets a write-ahead log, a busy timeout of ten seconds, and
+// transactions that begin with BEGIN IMMEDIATE, so that none fails because another
+// one is writing. SQLiteFile escapes special characters in the path.
 func SQLiteFile(path string) string {
 	return "file:" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path) +
 		"?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL"

@@ -71,7 +71,7 @@ func TestABodyThatCantBeWrittenIsRefused(t *testing.T) {
 	db := newFile(t)
 	app := newApp(t, db, rowrelay.Options{})
 	err := app.Write(t.Context(), outbox.WithoutTransaction(db), outbox.Message{Topic: "a"}, odd.Message("", func() {}))
-	if !errors.Is(err, outbox.ErrInvalid) || !strings.Contains(err.Error(), "message 1: Payload must be of a type that can be written as JSON: json: unsupported type: func()") {
+	if !errors.Is(err, outbox.ErrInvalid) || !strings.Contains(err.Error(), "message 1: Payload must be of a type that can be encoded as JSON: json: unsupported type: func()") {
 		t.Errorf("Write: %v", err)
 	}
 }

@@ -15,16 +15,16 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// beside measures the same work on two databases, one of which also has many rows that the work doesn't
+// beside measures the same work on two databases. One of them also has many rows that the work doesn't
 // need.
 type beside struct {
 	loaded, empty *table.Database
 }
 
-// work is done once on a database, and measured.
+// work is an operation on a database that is measured.
 type work struct {
 	what, unit string
-	goal       float64 // for the ratio of the value to that without the rows
+	goal       float64 // the goal for the ratio of the value to the value without the additional rows
 	atMost     bool    // the goal is an upper bound
 	do         func(ctx context.Context, d *table.Database) (float64, error)
 }
@@ -35,7 +35,7 @@ func rate(what string, do func(ctx context.Context, d *table.Database) (float64,
 	return work{what: what, unit: "/s", goal: 0.9, do: do}
 }
 
-// besides creates both databases.
+// besides creates both databases, and calls load for the one with the additional rows.
 func besides(ctx context.Context, load func(ctx context.Context, d *table.Database) error) (b beside, err error) {
 	server := table.Servers["postgres15"]
 	for _, d := range []**table.Database{&b.loaded, &b.empty} {
@@ -80,7 +80,7 @@ func (b beside) measure(ctx context.Context, rounds int, w work) (figure.Figure,
 	return f, nil
 }
 
-// drained fills a backlog and drains it. Nothing is purged meanwhile.
+// drained fills a backlog and drains it. Meanwhile no row is purged.
 func drained(ctx context.Context, d *table.Database) (float64, error) {
 	return drainedKeeping(ctx, d, 48*time.Hour)
 }
@@ -118,7 +118,7 @@ func requeued(ctx context.Context, d *table.Database) (float64, error) {
 	})
 }
 
-// due schedules rows, and waits until they are delivered at their time.
+// due writes deferred rows, makes them due, and waits until they are delivered.
 func due(ctx context.Context, d *table.Database) (float64, error) {
 	const rows = 50_000
 	if err := d.Hold(ctx, "scheduled", "due", rows); err != nil {
@@ -130,7 +130,7 @@ func due(ctx context.Context, d *table.Database) (float64, error) {
 	return delivered(ctx, d, rows, func(context.Context) error { return nil })
 }
 
-// delivered returns the rate at which a relay delivers the rows that begin has made due.
+// delivered returns the rate at which a relay delivers the rows that begin makes due.
 func delivered(ctx context.Context, d *table.Database, rows int, begin func(context.Context) error) (float64, error) {
 	var sink relays.Counter
 	_, stop, err := relays.Start(ctx, d, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &sink}}, Retention: 48 * time.Hour})

@@ -19,12 +19,13 @@ import (
 
 const brokerPayload = 256
 
-// brokerCase is a backlog that is delivered to a broker by differently configured relays, by a bare
-// producer, and to a sink that does nothing, which shows the table's own limit.
+// brokerCase compares three ways to deliver a backlog: relays with different configurations write
+// it to a broker, a bare producer writes it to the broker from memory, and a relay delivers it to a
+// sink that does nothing. The last shows the table's own limit.
 type brokerCase struct {
 	name   string
 	target func(ctx context.Context) (brokers.Target, error)
-	ways   []way // the first one has the goal
+	ways   []way // the configurations of relays; the first one has the goal
 	bare   bool  // the goal is a share of the bare producer's rate, even if the table's limit is lower
 }
 
@@ -32,8 +33,8 @@ func (c brokerCase) String() string { return c.name }
 
 // way is a configuration of a relay.
 type way struct {
-	name    string // empty: the default
-	query   string // of the sink's URL
+	name    string // empty: the default configuration
+	query   string // added to the query of the sink's URL
 	options relay.SinkOptions
 }
 
@@ -63,7 +64,7 @@ func (c brokerCase) measure(ctx context.Context, rounds int, report func(figure.
 	return nil
 }
 
-// cost is the CPU of a contender's turns.
+// cost has the rates and the CPU of a contender's turns.
 type cost struct {
 	rates       []float64
 	own, others []float64 // microseconds of CPU per message
@@ -78,8 +79,9 @@ func (c *cost) cpu() float64 { return figure.Median(clone(c.own)) + figure.Media
 
 func clone(values []float64) []float64 { return append([]float64(nil), values...) }
 
-// report reports a way's share of the bare rate, or of the table's limit if that is lower; its
-// share of the rate that both leave on one machine; and its CPU.
+// report reports three figures for a way: its share of the bare producer's rate, or of the table's
+// limit if that is lower; its share of the rate that is possible if broker and table share the
+// machine; and its CPU.
 func (c brokerCase) report(w way, own, bare, limit cost, report func(figure.Figure)) {
 	lower, name := bare.rates, "bare "
 	if !c.bare && figure.Median(clone(limit.rates)) < figure.Median(clone(bare.rates)) {
@@ -105,7 +107,7 @@ func (c brokerCase) report(w way, own, bare, limit cost, report func(figure.Figu
 	})
 }
 
-// timed measures a part of a turn.
+// timed measures the CPU and the rate of a part of a turn.
 func (c *cost) timed(count int, part func() (time.Duration, error)) (float64, error) {
 	before := figure.Spent()
 	took, err := part()
@@ -114,7 +116,7 @@ func (c *cost) timed(count int, part func() (time.Duration, error)) (float64, er
 	return float64(count) / took.Seconds(), err
 }
 
-// byRelay returns a turn that drains a table to the broker.
+// byRelay returns a turn in which a relay drains a table to the broker.
 func (c brokerCase) byRelay(w way, cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		err = withTarget(ctx, backlog, c.target, func(target brokers.Target) error {
@@ -139,8 +141,8 @@ func (w way) sinkOptions(target brokers.Target) (relay.SinkOptions, error) {
 	return options, err
 }
 
-// toNowhere returns a turn that drains a table to a sink that does nothing, with the settings of
-// the first way.
+// toNowhere returns a turn in which a relay with the settings of the first way drains a table to a
+// sink that does nothing.
 func (c brokerCase) toNowhere(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		options := c.ways[0].options
@@ -164,7 +166,7 @@ func drainOnce(ctx context.Context, count int, topic func(int) string, options r
 	return cost.timed(count, func() (time.Duration, error) { return relays.Drain(ctx, d, count, options) })
 }
 
-// byBare returns a turn that produces the same messages from memory.
+// byBare returns a turn in which the bare producer writes the same messages from memory.
 func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		err = withTarget(ctx, backlog, c.target, func(target brokers.Target) error {
@@ -186,7 +188,7 @@ func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 	}
 }
 
-// withTarget checks that the broker has all messages at the end.
+// withTarget calls use with a new target, and then checks that the broker has all messages.
 func withTarget[T brokers.Target](ctx context.Context, wanted int, make func(context.Context) (T, error), use func(T) error) error {
 	target, err := make(ctx)
 	if err != nil {

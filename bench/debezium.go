@@ -23,7 +23,7 @@ const (
 	debeziumBacklog = 200_000
 	debeziumKills   = 5
 	debeziumRate    = 200 // messages a second
-	debeziumSeconds = 20  // of the steady load
+	debeziumSeconds = 20  // seconds of the steady load
 )
 
 // besideDebezium compares the command with Debezium on Kafka Connect. Both are processes that take
@@ -54,7 +54,7 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 			if err := c.on(ctx, server, kafka, c.turn); err != nil {
 				return 0, err
 			}
-			if len(own.warm) == len(other.warm) && len(careful.warm) == len(other.warm) { // a round has ended, so a run that is interrupted has figures, too
+			if len(own.warm) == len(other.warm) && len(careful.warm) == len(other.warm) { // a round has ended; reporting here gives an interrupted run figures, too
 				own.report(other, report)
 				careful.report(other, report)
 			}
@@ -73,18 +73,18 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 // compared is one of the contenders, with the results of its turns.
 type compared struct {
 	name   string
-	prefix string // prefix of the figures' names
+	prefix string // prepended to the names of figures
 	side   func(*table.Database) debezium.Side
 
-	cold, warm       []float64 // messages per second, from the first to the last that Kafka received
-	whole            []float64 // seconds from the start of the process to the last message
+	cold, warm       []float64 // messages per second, from the first message that Kafka received to the last
+	whole            []float64 // seconds from the start of the process until Kafka has the last message
 	own, database    []float64 // µs of CPU per message, warm
 	broker           []float64
-	others           []float64 // cores that other processes on the machine used meanwhile
-	peak, steady     []float64 // MiB: the peak while draining, and at the end of the steady load
+	others           []float64 // cores that all other processes on the machine used meanwhile
+	peak, steady     []float64 // MiB of resident memory: the peak while draining, and at the end of the steady load
 	p50, p99         []float64 // ms
-	ownLoad, dbLoad  []float64 // % of a core under the steady load
-	duplicates, back []float64 // after all kills; seconds from each kill to the next new message
+	ownLoad, dbLoad  []float64 // percent of a core under the steady load
+	duplicates, back []float64 // duplicates: their number after a turn's kills; back: seconds from each kill to the next new message
 	lost, disorder   int
 }
 
@@ -97,7 +97,8 @@ type subject struct {
 	broker int // Kafka's process
 }
 
-// on creates a database for the contender, delivers some messages, and stops it.
+// on creates a database for the contender, starts the contender until it has delivered some
+// messages, stops it, and then calls use.
 func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.Kafka, use func(context.Context, *subject) error) (err error) {
 	d, err := server.Create(ctx)
 	if err != nil {
@@ -136,7 +137,7 @@ func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.K
 	return err
 }
 
-// running runs the contender until use returns.
+// running starts the contender, calls use when it is ready, and stops it when use returns.
 func (u *subject) running(ctx context.Context, quick bool, use func(*debezium.Process) error) error {
 	p, err := u.Start(ctx, quick)
 	if err != nil {
@@ -168,7 +169,7 @@ func (u *subject) fill(ctx context.Context, t *debezium.Topic, count int) error 
 	return err
 }
 
-// turn measures everything except the write-ahead log, once.
+// turn takes all measurements once, except those of the write-ahead log.
 func (c *compared) turn(ctx context.Context, u *subject) error {
 	for _, part := range []func(context.Context, *subject) error{c.drains, c.steadily, c.killed} {
 		if err := part(ctx, u); err != nil {
@@ -182,8 +183,8 @@ func (c *compared) turn(ctx context.Context, u *subject) error {
 
 func latest(values []float64) float64 { return values[len(values)-1] }
 
-// drains measures a backlog that waits for the start of a process, and another one for a warm
-// process.
+// drains measures two backlogs: the first one waits when the process starts, and the second one is
+// delivered by the warm process.
 func (c *compared) drains(ctx context.Context, u *subject) error {
 	return u.onTopic(ctx, func(first *debezium.Topic) error {
 		if err := u.fill(ctx, first, debeziumBacklog); err != nil {
@@ -233,7 +234,8 @@ func (c *compared) drainWarm(ctx context.Context, u *subject, p *debezium.Proces
 	return err
 }
 
-// spending is the CPU that a process, both servers and all other processes used in a time.
+// spending is the CPU that the contender's process, both servers and all other processes used in a
+// period.
 type spending struct{ own, database, broker, others, took time.Duration }
 
 func (u *subject) spending(p *debezium.Process, do func() error) (s spending, err error) {
@@ -252,7 +254,8 @@ func (u *subject) spending(p *debezium.Process, do func() error) (s spending, er
 	return s, err
 }
 
-// spent returns the CPU used so far. The others are all processes except this one.
+// spent returns the CPU that was used so far. In its result, others includes all processes except
+// this one.
 func (u *subject) spent(p *debezium.Process) (s spending, err error) {
 	s.others = figure.Spent().Others
 	var errs [3]error
@@ -273,12 +276,12 @@ func (c *compared) rate(ctx context.Context, t *debezium.Topic) (float64, error)
 	return float64(last) / r.Records[last].At.Sub(r.Records[0].At).Seconds(), nil
 }
 
-// steadily writes plain INSERTs at a steady rate, and records when each message has reached a
-// consumer.
+// steadily executes plain INSERTs at a steady rate, and records how long each message takes to
+// reach a consumer.
 func (c *compared) steadily(ctx context.Context, u *subject) error {
 	return u.running(ctx, true, func(p *debezium.Process) error {
 		if err := u.onTopic(ctx, func(t *debezium.Topic) error { _, err := u.writeAt(ctx, t, 500, 2500); return err }); err != nil {
-			return err // warms up the JVM
+			return err // the messages before this warm up the JVM
 		}
 		return u.onTopic(ctx, func(t *debezium.Topic) error {
 			var took []float64
@@ -299,13 +302,14 @@ func (c *compared) steadily(ctx context.Context, u *subject) error {
 	})
 }
 
-// writeAt returns the milliseconds from each commit until a consumer has the message.
+// writeAt writes count messages at this rate. It returns the milliseconds from each commit until a
+// consumer had the message.
 func (u *subject) writeAt(ctx context.Context, t *debezium.Topic, rate, count int) ([]float64, error) {
 	watch := load.NewStopwatch(count)
 	listening, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- t.Arrivals(listening, func(n int) { watch.Answered(load.ID(n)) }) }()
-	<-time.After(time.Second) // the consumer is waiting for records by then
+	<-time.After(time.Second) // by then the consumer waits for records
 	_, err := load.Schedule{Rate: float64(rate), Count: count, Workers: 8}.Run(ctx, func(ctx context.Context, n int) error {
 		_, err := u.db.DB.ExecContext(ctx, u.Insert(), t.Name, debezium.KeyOf(n), debezium.Payload(n))
 		watch.Committed(n)
@@ -358,8 +362,8 @@ func (c *compared) killed(ctx context.Context, u *subject) error {
 	})
 }
 
-// all reads the topic once all messages are there. Messages that are missing after two minutes are
-// lost.
+// all waits until the topic has all messages, and reads it. If messages are still missing after two
+// minutes, they count as lost.
 func (c *compared) all(ctx context.Context, t *debezium.Topic, p *debezium.Process) (r reading, err error) {
 	for began := time.Now(); ; {
 		if err := t.Await(ctx, p, debeziumBacklog); err != nil {
@@ -374,8 +378,8 @@ func (c *compared) all(ctx context.Context, t *debezium.Topic, p *debezium.Proce
 
 type reading struct{ debezium.Reading }
 
-// next returns the seconds from a kill to the next new message. Messages that arrive within 100 ms
-// were sent before the kill.
+// next returns the seconds from a kill to the next new message. It ignores messages that arrive
+// within 100 ms, because they were sent before the kill.
 func (r reading) next(kill time.Time) float64 {
 	for _, record := range r.Records {
 		if !record.Duplicated && record.At.After(kill.Add(100*time.Millisecond)) {
@@ -385,7 +389,8 @@ func (r reading) next(kill time.Time) float64 {
 	return 0
 }
 
-// report reports the results, and compares them with the other contender's.
+// report reports the contender's results, and compares them with the results of the other
+// contender.
 func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both := func(what, unit string, digits int, goal string, met func(ratio float64) bool, values func(*compared) []float64) {
 		own, others := values(c), values(other)
@@ -414,16 +419,16 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	report(figure.Figure{What: c.prefix + "lost, and out of their key's order, in all", Value: fmt.Sprintf("%d and %d (%s: %d and %d)", c.lost, c.disorder, other.name, other.lost, other.disorder)})
 }
 
-// ranged returns a median with the least and the greatest value. It doesn't change the order of the
-// values.
+// ranged formats the median of values with the least and the greatest value. Unlike [figure.Spread]
+// it doesn't sort the argument.
 func ranged(values []float64, unit string, digits int) string {
 	sorted := slices.Sorted(slices.Values(values))
 	text := func(value float64) string { return strconv.FormatFloat(value, 'f', digits, 64) }
 	return strings.TrimSpace(text(figure.Median(sorted))+" "+unit) + " (" + text(sorted[0]) + "–" + text(sorted[len(sorted)-1]) + ")"
 }
 
-// log measures how much of the write-ahead log the contender holds: while it is down, after it has
-// caught up, and while other tables are written and it is idle.
+// log measures how much of the write-ahead log the contender keeps the server from removing: while
+// the contender is down, after it has caught up, and while it is idle and another table is written.
 func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figure)) error {
 	return u.onTopic(ctx, func(t *debezium.Topic) error {
 		written, err := u.logged(ctx, func() error { return u.fill(ctx, t, debeziumBacklog) })
@@ -460,7 +465,7 @@ func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figur
 
 const restTime = 20 * time.Second
 
-// rested returns how much is held after a rest.
+// rested waits for restTime and a checkpoint, and returns how much of the log is held then.
 func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	<-time.After(restTime)
 	if _, err := u.db.DB.ExecContext(ctx, "CHECKPOINT"); err != nil {
@@ -469,7 +474,7 @@ func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	return u.Held(ctx)
 }
 
-// logged returns how much of the log is written during do.
+// logged returns how many bytes of the log are written during the call of do.
 func (u *subject) logged(ctx context.Context, do func() error) (written int64, err error) {
 	var before string
 	if err := u.db.DB.QueryRowContext(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&before); err != nil {

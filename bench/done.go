@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// A day at 1,000 messages a second takes 40 GB. A tenth of it shows the same. For the whole day
-	// the payloads are small, which halves it.
+	// The delivered rows of a day at 1,000 messages a second take 40 GB. A tenth of the rows shows
+	// the same effects. For the whole day the payloads are small, which halves the size.
 	doneDay    = 86_400_000
 	doneScaled = doneDay / 10
 	doneSmall  = 64
 
-	// doneHours is the number of hours over which the rows finished. The first of them are past a
-	// retention of a day.
+	// doneHours is the number of hours over which the rows finished. With a retention of a day, the
+	// first rows may be purged.
 	doneHours = 26
 )
 
-// done measures work on a table with a day of delivered rows, and the rate of a purge of the rows
-// past the retention.
+// done measures work on a table with a day of delivered rows, and the rate at which a purge deletes
+// the rows past the retention.
 func done(ctx context.Context, s settings, report func(figure.Figure)) error {
 	rows, payload, name := doneScaled, 256, "beside 8.6 M done: "
 	if s.long {
@@ -68,7 +68,7 @@ func tail(ctx context.Context, d *table.Database) (float64, error) {
 	return took.Seconds() * 1e3, errors.Join(err, stop())
 }
 
-// purged measures the purge alone, as the janitor does it.
+// purged measures the purge alone. It calls Purge like the janitor.
 func purged(ctx context.Context, s settings, d *table.Database, report func(figure.Figure)) error {
 	store, err := sqlstore.Open(ctx, d.DB, d.Dialect, sqlstore.Options{})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 const backlog = 100_000
 
-// drainCase is a way to drain a backlog.
+// drainCase is a server, and a configuration with which its backlog is drained.
 type drainCase struct {
 	server  table.Server
 	rows    bool // claim by rows
@@ -111,11 +111,12 @@ func (c drainCase) figure(values, by []float64, reference string) figure.Figure 
 	return figure.Figure{What: c.String(), Value: figure.Spread(values, "/s"), Ratio: ratio, Reference: reference + figure.Spread(by, "/s")}
 }
 
-// readsNatively reports whether the relay reads through the driver itself, as a handwritten loop
-// could.
+// readsNatively reports whether the relay reads through pgx instead of database/sql. A
+// handwritten loop could do so, too.
 func (c drainCase) readsNatively() bool { return c.server.Dialect.Name() == "postgres" && !c.rows }
 
-// rate creates a table with a backlog and returns the rate at which it was drained.
+// rate returns a turn that creates a table with a backlog, and returns the rate at which drain
+// drains it.
 func (c drainCase) rate(drain func(ctx context.Context, d *table.Database) (time.Duration, error)) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		d, err := c.server.Create(ctx)

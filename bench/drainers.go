@@ -21,7 +21,7 @@ type drainer interface {
 	untilDone(ctx context.Context, d *table.Database) error
 }
 
-// drainers returns the drainers that run on a server. Peers run on PostgreSQL only.
+// drainers returns the drainers that run on a server. Peers run only on PostgreSQL.
 func drainers(server table.Server) []drainer {
 	all := []drainer{own{keep: true}, own{}}
 	if server.Dialect.Name() != "postgres" {

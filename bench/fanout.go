@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// fanoutCase drains a backlog of one topic to several sinks.
+// fanoutCase is a backlog of one topic that goes to one or several sinks.
 type fanoutCase struct {
 	server table.Server
 	keep   bool
@@ -53,7 +53,8 @@ func fanout(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return nil
 }
 
-// rate returns the messages per second that all of the sinks have received.
+// rate returns the rate at which messages are delivered to all sinks, in messages per
+// second.
 func (c fanoutCase) rate(ctx context.Context) (float64, error) {
 	d, err := c.server.Create(ctx)
 	if err != nil {

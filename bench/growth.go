@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-// growthWindow is the number of messages that are also timed separately at the start and at the end
-// of a large backlog.
+// growthWindow is the number of messages in a window. The first and the last window of a large
+// backlog are also timed separately.
 const growthWindow = 300_000
 
 // growth drains backlogs of several sizes. Neither the cost of a message nor the relay's memory
@@ -36,7 +36,7 @@ type growthRun struct {
 	rounds int
 }
 
-// growthCase is a size of the backlog.
+// growthCase is a size of the backlog, drained by a relay or by the handwritten loop.
 type growthCase struct {
 	table.Server
 	backlog     int
@@ -62,7 +62,7 @@ func (g growthRun) costs(ctx context.Context, s settings, report func(figure.Fig
 	if !s.long || g.server.Dialect.Name() != "postgres" {
 		return nil
 	}
-	for _, byHand := range []bool{false, true} { // the loop by hand shows the cost of the tables themselves
+	for _, byHand := range []bool{false, true} { // the handwritten loop shows the cost of the tables themselves
 		if err := g.compare(ctx, of(100_000, byHand), only([]*growthCase{of(10_000_000, byHand)}, s), report); err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (c *growthCase) figure(values, reference []float64) figure.Figure {
 	return f
 }
 
-// turn fills a table, drains it, and returns the µs per message.
+// turn fills a table, drains it, and returns the microseconds per message.
 func (c *growthCase) turn(ctx context.Context) (float64, error) {
 	d, err := filled(ctx, c.Server, table.Messages{Count: c.backlog, Payload: 256})
 	if err != nil {
@@ -147,7 +147,8 @@ func (c *growthCase) byRelay(ctx context.Context, d *table.Database) (float64, e
 	return micros(took, c.backlog), err
 }
 
-// watch waits for the windows of a large backlog, and for its end.
+// watch waits until the backlog is delivered. For a large backlog it also times the first and the
+// last window.
 func (c *growthCase) watch(ctx context.Context, sink *relays.Counter, began time.Time) error {
 	if c.backlog < 3*growthWindow {
 		return sink.Wait(ctx, c.backlog)

@@ -9,8 +9,8 @@ import (
 
 const heldRows = 1_000_000
 
-// held measures work on a table with a million deferred rows, and with many messages behind a
-// blocked key.
+// held measures work on a table with a million deferred rows, and work on a table with many
+// messages behind a blocked key.
 func held(ctx context.Context, s settings, report func(figure.Figure)) error {
 	if len(s.up("postgres15")) == 0 {
 		return nil

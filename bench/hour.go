@@ -17,8 +17,8 @@ import (
 
 const (
 	hourRate  = 1_000  // messages a second
-	hourBurst = 50_000 // messages that are drained in addition, thirty times
-	hourParts = 30     // the first and the last tenth are compared
+	hourBurst = 50_000 // messages of a burst; each part drains one burst in addition to the load
+	hourParts = 30     // parts of the time; the first and the last tenth of the parts are compared
 )
 
 // hourRun is a steady load during which the tables are watched.
@@ -28,18 +28,18 @@ type hourRun struct {
 	relay    *relay.Relay
 	meter    cpu.Meter
 	part     time.Duration
-	snapshot bool // a snapshot is held open for a sixth of the time, in the middle
+	snapshot bool // hold a snapshot open for a sixth of the time, in the middle
 	parts    []hourPart
 }
 
 // hourPart has the measurements of a part of the time.
 type hourPart struct {
-	p50, p99 time.Duration // of the steady messages before the burst
+	p50, p99 time.Duration // times of the steady messages, before the burst
 	capacity float64       // messages per second of the burst
 	cost     float64       // µs of CPU per message of the burst, including the server's
 	hot      table.Size
 	done     table.Size
-	kept     int64 // delivered rows, by the statistics
+	kept     int64 // the number of delivered rows in the server's statistics
 }
 
 func hour(ctx context.Context, s settings, report func(figure.Figure)) error {
@@ -76,8 +76,8 @@ func (h *hourRun) run(ctx context.Context) (err error) {
 	if h.meter, err = cpu.Of(ctx, h.Database); err != nil {
 		return err
 	}
-	// The retention is a tenth of the time, so for most of the time the janitor deletes as fast as
-	// the load writes.
+	// The retention is a tenth of the run's time. So for most of that time the janitor deletes
+	// rows as fast as the load writes them.
 	o := relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &h.clock}},
 		Poll: 20 * time.Millisecond, Retention: max(10*time.Second, 3*h.part)}
 	r, stop, err := relays.Start(ctx, h.Database, o)
@@ -148,8 +148,8 @@ func (h *hourRun) watchPart(ctx context.Context) error {
 	return err
 }
 
-// burst writes many messages in one step. It returns the delivery rate, which includes the
-// messages of the load, and the CPU per message.
+// burst writes many messages in one transaction. It returns the rate at which they were delivered
+// while the load continued, and the CPU per message of the burst.
 func (h *hourRun) burst(ctx context.Context) (rate, cost float64, err error) {
 	before := h.clock.Others()
 	if err := h.Burst(ctx, hourBurst); err != nil {
@@ -167,7 +167,8 @@ func (h *hourRun) burst(ctx context.Context) (rate, cost float64, err error) {
 	return rate, float64((after - used).Microseconds()) / hourBurst, errors.Join(err, problem)
 }
 
-// holdSnapshot opens a transaction whose snapshot keeps every later row version.
+// holdSnapshot opens a transaction with a snapshot. Until it ends, the server can't remove row
+// versions that become dead.
 func (h *hourRun) holdSnapshot(ctx context.Context) (release func(), err error) {
 	conn, err := h.DB.Conn(ctx)
 	if err != nil {
@@ -187,7 +188,8 @@ func (h *hourRun) holdSnapshot(ctx context.Context) (release func(), err error) 
 	}, nil
 }
 
-// report compares the last tenth with the first one, and the sizes at the end with those half-way.
+// report compares the last tenth of the time with the first tenth, and the tables' sizes at the
+// end with their sizes half-way.
 func (h *hourRun) report(name string, report func(figure.Figure)) {
 	capacity := h.each(func(p hourPart) float64 { return p.capacity })
 	tail := h.each(func(p hourPart) float64 { return p.p99.Seconds() * 1e3 })

@@ -19,14 +19,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// idleTime is the length of a turn: five renewals and one clean-up.
+// idleTime is the length of a turn, in which a relay renews its leases five times and cleans up
+// once.
 const idleTime = 10 * time.Second
 
 // idler is a relay or server that has nothing to deliver.
 type idler struct {
 	name  string
-	claim string // the way of claiming of the tables; empty: any
-	// start starts the idler, and returns its process id if it is another process.
+	claim string // the claim mode that the tables are made for; empty: any
+	// start starts the idler. It returns the idler's process id, or 0 if the idler runs in this
+	// process.
 	start func(ctx context.Context, d *table.Database) (pid int, stop func() error, err error)
 }
 
@@ -105,7 +107,7 @@ func (i idler) turn(ctx context.Context, server table.Server) (percent float64, 
 	if err != nil {
 		return 0, err
 	}
-	<-time.After(3 * time.Second) // the relay has its lanes by then, and the database has processed the new tables
+	<-time.After(3 * time.Second) // by then the relay has its lanes, and the database has processed the new tables
 	before, err := meter.Used()
 	if err != nil {
 		return 0, err

@@ -28,7 +28,8 @@ type latencyCase struct {
 
 func (c latencyCase) String() string { return fmt.Sprintf("%s, %d/s", c.server.Name, c.rate) }
 
-// count returns the number of messages of about six seconds, or four.
+// count returns the number of messages to write: those of six seconds at low rates, and of four
+// seconds at others.
 func (c latencyCase) count() int { return c.rate * map[bool]int{true: 6, false: 4}[c.rate < 200] }
 
 func latency(ctx context.Context, s settings, report func(figure.Figure)) error {
@@ -52,18 +53,18 @@ func latencyCases(s settings) (cases []latencyCase) {
 	return cases
 }
 
-// wakening is a way to wake the relay or loop.
+// wakening is a relay or loop, with the way in which it is woken.
 type wakening struct {
 	name    string
 	options outbox.Options
-	trigger bool // plain INSERTs notify by the table's trigger
-	// start starts it, and returns a function to call after each commit.
+	trigger bool // plain INSERTs notify relays by the table's trigger
+	// start starts the relay or loop, and returns a function to call after each commit.
 	start func(ctx context.Context, d *table.Database, tell func(id string)) (after func(), stop func() error, err error)
 
-	took        []float64 // of all rounds, in milliseconds
-	cpu         []float64 // per round, as a share of a core
+	took        []float64 // the latencies of all rounds, in milliseconds
+	cpu         []float64 // one value per round, as a share of a core
 	slip        time.Duration
-	rate        float64 // the lowest rate that a round reached; 0: none yet
+	rate        float64 // the lowest rate that a round reached; 0: no round has ended
 	byRelay     bool
 	noReference bool
 }
@@ -84,8 +85,8 @@ func (c latencyCase) wakenings() []*wakening {
 	return all
 }
 
-// notifyInterval returns the shortest interval between notifications. At low rates each message is
-// announced, because one that isn't would wait for the next.
+// notifyInterval returns the shortest interval between notifications. At low rates each message
+// sends a notification, because a message without one would wait for the next notification.
 func (c latencyCase) notifyInterval() time.Duration {
 	if c.rate <= 200 {
 		return 0
@@ -110,7 +111,7 @@ func (c latencyCase) measure(ctx context.Context, rounds int, report func(figure
 	return nil
 }
 
-// cpuOver returns the median of a round's CPU minus that of the writers, in percent of a core.
+// cpuOver returns the median CPU of the rounds minus the CPU of the writers, in percent of a core.
 func (w *wakening) cpuOver(writers float64) float64 {
 	return 100 * max(0, figure.Median(w.cpu)-writers)
 }
@@ -148,7 +149,8 @@ func (c latencyCase) figure(w *wakening, writers, loop float64, reference string
 	return f
 }
 
-// share returns the ratio to the loop's CPU; 1 if the loop used no more than the machine's noise.
+// share returns the ratio of used to the loop's CPU. It returns 1 if the loop's CPU was too small
+// to be measured.
 func share(used, loop float64) float64 {
 	if loop <= 0 {
 		return 1
@@ -181,7 +183,7 @@ func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err er
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	<-time.After(1500 * time.Millisecond) // the relay has its lanes and listens by then
+	<-time.After(1500 * time.Millisecond) // by then the relay has its lanes and listens
 	took, used, err := c.write(ctx, d, w, watch, after, meter)
 	if err != nil {
 		return 0, err
@@ -190,7 +192,7 @@ func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err er
 	if w.noReference {
 		return 0, nil
 	}
-	times := watch.Took()[c.rate/2:] // without the first half second, in which an idle poll slowly notices the messages
+	times := watch.Took()[c.rate/2:] // without the first half second, because an idle relay that polls notices the first messages slowly
 	w.took = append(w.took, times...)
 	slices.Sort(times)
 	fmt.Fprintf(os.Stderr, "  CPU %.1f %%, %.0f/s written, up to %v late\n", 100*used.Seconds()/took.Seconds(), w.rate, w.slip)

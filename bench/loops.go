@@ -11,9 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// had is the range, in thousands of messages per second, of handwritten loops that were optimised
-// for speed alone. They ran on another machine with two cores, with 256 B and batches of 500 to
-// 1,000.
+// had has the ranges of the rates, in thousands of messages per second, of handwritten loops that
+// were optimised for speed alone. These loops ran on another machine with two cores, with payloads
+// of 256 B and batches of 500 to 1,000.
 type had struct{ kept, deleted, marked [2]int }
 
 var loopsHad = map[string]had{
@@ -22,8 +22,8 @@ var loopsHad = map[string]had{
 	"mariadb1011": {kept: [2]int{72, 78}, deleted: [2]int{159, 198}, marked: [2]int{21, 24}},
 }
 
-// loopCase is a handwritten loop. It must reach nine tenths of the rates in had, because a drain's
-// ratio depends on its reference.
+// loopCase is a handwritten loop. It must reach nine tenths of the lowest rate in had, because the
+// ratios of the scene drain depend on the speed of their reference.
 type loopCase struct {
 	drainCase
 	mark   bool // marks leased rows in place instead of moving them
@@ -42,7 +42,7 @@ func (c loopCase) String() string {
 	return name
 }
 
-// loops measures the loops of one server after the other.
+// loops measures the loops of all servers, one server after another.
 func loops(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, name := range []string{"postgres15", "mysql", "mariadb1011"} {
 		if len(s.up(name)) == 0 {
@@ -85,7 +85,7 @@ func inTurns(ctx context.Context, s settings, cases []loopCase, report func(figu
 	return nil
 }
 
-// figure returns a figure, with a goal if had has a rate for it.
+// figure returns a figure of the loop. The figure has a goal if the case has rates of other loops.
 func (c loopCase) figure(values []float64) figure.Figure {
 	f := figure.Figure{What: c.String(), Value: figure.Spread(values, "/s")}
 	if least := float64(c.had[0]) * 1000; least > 0 {

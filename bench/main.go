@@ -24,11 +24,11 @@ import (
 // settings are the settings of a run.
 type settings struct {
 	rounds   int
-	servers  string // a list; empty: all servers that are up
+	servers  string // a list of names; empty: all servers that are up
 	only     string // measures only figures whose names contain it
 	on       string
-	long     bool          // includes the large sizes
-	duration time.Duration // of the scenes that run for a time
+	long     bool          // also measure the large sizes
+	duration time.Duration // the duration of the scenes that run for a given time
 }
 
 // up returns the named servers that are up and selected.

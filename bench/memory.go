@@ -39,10 +39,11 @@ func bytesOf(n int) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// memoryWatched is how long a command drains. Its memory reaches its peak within the first seconds.
+// memoryWatched is how long each command drains. A command's memory reaches its peak within the
+// first seconds.
 const memoryWatched = 12 * time.Second
 
-// measure runs commands one after the other on the same backlog.
+// measure runs several commands, one after another, on the same backlog.
 func (c memoryCase) measure(ctx context.Context, rounds int) (figure.Figure, error) {
 	d, err := filled(ctx, table.Servers["postgres15"], table.Messages{Count: c.backlog, Payload: c.payload})
 	if err != nil {
@@ -67,7 +68,7 @@ func (c memoryCase) measure(ctx context.Context, rounds int) (figure.Figure, err
 		Goal: "≤ 64 MiB", Met: figure.Median(peaks) <= 64}, nil
 }
 
-// peakOf returns the peak memory of a command, in MiB.
+// peakOf runs a command, and returns its peak memory in MiB.
 func peakOf(ctx context.Context, d *table.Database) (float64, error) {
 	process, err := daemon.Start(ctx, "run", "--database", d.URL, "--sink", "discard:", "--drain")
 	if err != nil {

@@ -15,17 +15,17 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// orderWorkers is the number of concurrent calls. Order costs at most this factor, because only one
-// call of a key is in flight.
+// orderWorkers is the number of concurrent calls. If all messages have one key, order costs at most
+// this factor, because at most one call for a key is in flight.
 const orderWorkers = 4
 
-// keys are the keys of a backlog, the same in each round.
+// keys defines the keys of a backlog. They are the same in each round.
 type keys struct {
 	name string
 	of   func(random *rand.Rand) func(n int) string
 }
 
-// orderKeys begins with the keys with which the others are compared.
+// orderKeys has the kinds of keys. The others are compared with the first.
 var orderKeys = []keys{
 	{"no key", func(*rand.Rand) func(int) string { return func(int) string { return "" } }},
 	{"1,000 keys", func(random *rand.Rand) func(int) string {
@@ -85,7 +85,7 @@ func orderScene(ctx context.Context, s settings, report func(figure.Figure)) err
 	return nil
 }
 
-// orderTurn is a kind of keys, and a way of claiming.
+// orderTurn is a kind of keys, and a claim mode.
 type orderTurn struct {
 	orderCase
 	keys
@@ -94,8 +94,8 @@ type orderTurn struct {
 
 func (t orderTurn) String() string { return fmt.Sprintf("%s, %s, %s", t.orderCase, t.claim, t.name) }
 
-// measure compares lanes with each kind of keys, and rows with the extreme kinds, with lanes and
-// messages without a key, which have no order.
+// measure measures lanes with each kind of keys, and rows with the first and the last kind. It
+// compares each with lanes and messages without a key, which have no order.
 func (c orderCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	var turns []orderTurn
 	for _, k := range orderKeys {

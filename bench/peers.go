@@ -29,7 +29,7 @@ func (c peersCase) String() string {
 	return c.server.Name + ", " + kept
 }
 
-// goal is the ratio to the best peer that rowrelay should reach.
+// goal returns the ratio to the best peer's rate that rowrelay should reach.
 func (c peersCase) goal() float64 {
 	if c.keep {
 		return 3
@@ -67,7 +67,8 @@ func peersCases(s settings) (cases []peersCase) {
 	return only(cases, s)
 }
 
-// measure reports a figure for each peer. The best peer is the one with the lowest ratio.
+// measure reports a figure for each peer. The figure with the lowest ratio is that of the
+// best peer.
 func (c peersCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	contenders := []figure.Contender{{Name: "rowrelay, " + c.String(), Turn: c.own}}
 	for _, p := range c.peers {

@@ -26,10 +26,11 @@ func startedAsPlugin() bool { return os.Getenv("ROWRELAY_PLUGIN") != "" }
 
 func servePlugin() { plugins.ServeKind(file.Kind()) }
 
-// pluginCase is a way to use the file sink, in the process and as a plug-in.
+// pluginCase compares the file sink as a plug-in with the same sink in the process, in one
+// configuration.
 type pluginCase struct {
 	name   string
-	server string // the server whose relay drains a backlog; empty: the sink alone
+	server string // the server whose backlog a relay drains to the sink; empty: no relay, the sink alone
 	sends  int    // concurrent calls
 	synced bool
 }
@@ -63,7 +64,7 @@ func pluginScene(ctx context.Context, s settings, report func(figure.Figure)) er
 	return nil
 }
 
-// turn returns the messages per second that the sink accepts.
+// turn returns a turn that measures how many messages per second the sink accepts.
 func (c pluginCase) turn(plugin bool) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		folder, err := os.MkdirTemp("", "bench")
@@ -75,7 +76,7 @@ func (c pluginCase) turn(plugin bool) func(context.Context) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := sink.Open(ctx); err != nil { // the start of the process doesn't count
+		if err := sink.Open(ctx); err != nil { // the start of a plug-in's process doesn't count
 			return 0, err
 		}
 		if c.server != "" {
@@ -99,8 +100,8 @@ func (c pluginCase) sink(plugin bool, path string) (sinks.Sink, error) {
 	})
 }
 
-// alone sends 400 batches of 500 messages of 300 bytes to the sink. It first sends some that don't
-// count, because a new process still gets its memory from the system.
+// alone sends 400 batches of 500 messages of 300 bytes to the sink. Before that it sends batches
+// that don't count, because a new process still has to allocate its memory.
 func (c pluginCase) alone(ctx context.Context, sink sinks.Sink) (float64, error) {
 	const batches = 400
 	if _, err := c.send(ctx, sink, batches/2); err != nil {
@@ -109,7 +110,8 @@ func (c pluginCase) alone(ctx context.Context, sink sinks.Sink) (float64, error)
 	return c.send(ctx, sink, batches)
 }
 
-// send returns the messages per second that the sink accepts.
+// send sends batches to the sink concurrently, and returns the messages per second that the sink
+// accepts.
 func (c pluginCase) send(ctx context.Context, sink sinks.Sink, batches int) (float64, error) {
 	batch := pluginBatch()
 	failed := make(chan error, c.sends)

@@ -22,7 +22,7 @@ import (
 type producerCase struct {
 	server    table.Server
 	native    bool // uses pgx without database/sql
-	messages  int  // per transaction
+	messages  int  // messages per transaction
 	producers int  // concurrent producers
 	how       string
 	options   outbox.Options
@@ -41,9 +41,9 @@ func (c producerCase) String() string {
 	return text + c.how
 }
 
-// producer compares a Write with an INSERT of the same columns and ids created in the same way,
-// both in transactions. It also compares an INSERT that notifies through the trigger with one that
-// doesn't.
+// producer compares a Write with an INSERT of the same columns. Both run in transactions, with ids
+// that are created in the same way. It also compares an INSERT that notifies through the trigger
+// with an INSERT that doesn't notify.
 func producer(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, c := range only(producerCases(s), s) {
 		first := ", Write"
@@ -95,8 +95,8 @@ func producerCases(s settings) (cases []producerCase) {
 // producing is how long a turn writes transactions.
 const producing = 700 * time.Millisecond
 
-// turn returns the time of a transaction in microseconds. With several producers that is the time
-// between two ends of transactions.
+// turn returns a turn that measures the time of a transaction in microseconds. With several
+// producers this is the mean time from the end of one transaction to the end of the next.
 func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		d, err := c.server.Create(ctx)
@@ -111,7 +111,7 @@ func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 			if first {
 				err = d.NotifyByTrigger(ctx)
 			}
-			if listener, listenErr := pgx.Connect(ctx, d.URL); listenErr == nil { // so that notifications have a receiver, as in production
+			if listener, listenErr := pgx.Connect(ctx, d.URL); listenErr == nil { // as in production, notifications have a receiver
 				defer listener.Close(ctx)
 				_, listenErr = listener.Exec(ctx, "LISTEN rowrelay_outbox")
 				err = errors.Join(err, listenErr)
@@ -125,7 +125,7 @@ func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 			return 0, err
 		}
 		defer end()
-		for n := range 10 * c.producers { // prepares statements and opens connections
+		for n := range 10 * c.producers { // statements are prepared and connections are opened before the measurement
 			if err := write(ctx, n); err != nil {
 				return 0, err
 			}
@@ -156,7 +156,7 @@ func (c producerCase) timed(ctx context.Context, write func(context.Context, int
 	return float64(took.Microseconds()) / float64(count), nil
 }
 
-// All messages have the same content. The keys take turns.
+// content is the payload of all messages. Consecutive messages have different keys.
 var content = bytes.Repeat([]byte("x"), 256)
 
 func (c producerCase) made(n int) []outbox.Message {
@@ -219,7 +219,8 @@ func insertBare(ctx context.Context, tx *sql.Tx, bare string, messages []outbox.
 	return err
 }
 
-// bareInsert returns the handwritten INSERT: a list of values, whose text is built once.
+// bareInsert returns the text of the handwritten INSERT, which has a list of values. The text is
+// built only once.
 func (c producerCase) bareInsert() string {
 	rows := make([]string, c.messages)
 	for i := range rows {

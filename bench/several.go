@@ -45,8 +45,8 @@ func several(ctx context.Context, s settings, report func(figure.Figure)) error 
 	return nil
 }
 
-// rate returns the rate of messages that are committed in one transaction when each relay has its
-// share of the lanes.
+// rate waits until the lanes are distributed over the relays, commits a backlog in one transaction,
+// and returns the rate at which it is delivered.
 func (c severalRelays) rate(ctx context.Context) (perSecond float64, err error) {
 	d, err := table.Servers["postgres15"].Create(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c severalRelays) rate(ctx context.Context) (perSecond float64, err error) 
 	return backlog / time.Since(began).Seconds(), err
 }
 
-// shared waits until all relays have equal numbers of lanes.
+// shared waits until all relays have the same number of lanes.
 func (c severalRelays) shared(ctx context.Context, d *table.Database) error {
 	for {
 		var holders, fewest int

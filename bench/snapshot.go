@@ -21,14 +21,15 @@ import (
 
 const (
 	snapshotRounds = 10
-	snapshotRound  = 30_000 // messages
-	// ahead is more than any relay or peer reads into memory while its handler is blocked.
+	snapshotRound  = 30_000 // messages of a round
+	// ahead is a number of messages. No relay or peer reads as many into memory while its handler
+	// is blocked.
 	ahead = 6_000
 )
 
 // underSnapshot holds a snapshot open, as a long report or a forgotten session does, so that the
 // server can't remove dead rows. It compares the last of ten rounds with the first. After the first
-// round rowrelay's leases are renewed as often as in an hour.
+// round it renews the leases of rowrelay's relay as often as a relay does in an hour.
 func underSnapshot(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, name := range []string{"postgres15", "postgres18", "mysql", "mariadb1011"} {
 		server := table.Servers[name]
@@ -65,7 +66,7 @@ func serverUnderSnapshot(ctx context.Context, server table.Server, s settings, r
 	return nil
 }
 
-// slowing has the rates of the first and last rounds.
+// slowing has the rates of the first and of the last rounds, one of each turn.
 type slowing struct{ first, last []float64 }
 
 func (s *slowing) String() string {
@@ -97,7 +98,7 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if _, err := r.round(ctx); err != nil { // warm-up
+	if _, err := r.round(ctx); err != nil { // a warm-up, which isn't measured
 		return nil, err
 	}
 	snapshot, err := holdSnapshot(ctx, d)
@@ -124,8 +125,8 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 // hourOfRenewals is the number of a relay's renewals in an hour, one every two seconds.
 const hourOfRenewals = 1800
 
-// renewForAnHour sends the heartbeats and renewals of an hour, with the leases and marks of the
-// running relay, which is idle meanwhile.
+// renewForAnHour calls the store for the heartbeats and renewals of an hour. It uses the leases and
+// marks of the running relay, which is idle meanwhile.
 func renewForAnHour(ctx context.Context, d *table.Database) error {
 	store, err := sqlstore.Open(ctx, d.DB, d.Dialect, sqlstore.Options{})
 	if err != nil {
@@ -180,8 +181,8 @@ func holdSnapshot(ctx context.Context, d *table.Database) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// rounds are written while the handler is blocked, and then drained by one relay or peer, which
-// runs all the time.
+// rounds writes each round's messages while the handler is blocked. Then a relay or peer, which
+// runs all the time, drains them.
 type rounds struct {
 	*table.Database
 	drainer
@@ -190,8 +191,8 @@ type rounds struct {
 	handled int
 }
 
-// round returns the rate of the messages that were not yet in memory. The check that all are done
-// is not timed, because with many dead rows it takes long.
+// round returns the rate of the messages that were not yet in memory. The check that all messages
+// are done is not timed, because it takes long if there are many dead rows.
 func (r *rounds) round(ctx context.Context) (rate float64, err error) {
 	r.gate.Lock()
 	err = r.write(ctx, r.Database, snapshotRound)

@@ -20,14 +20,14 @@ import (
 
 const stuckKey = "stuck"
 
-// refuser is a sink that rejects the messages of one key, finally or for a while, while it is shut.
-// It checks that they arrive in order.
+// refuser is a sink that refuses the messages of one key while it is shut, either with a rejection
+// or with a failure to retry. It checks that the messages of the key arrive in order.
 type refuser struct {
 	discard.Sink
-	parks  bool // rejects finally, so that the message is parked
+	parks  bool // reject the message, so that it is parked
 	shut   atomic.Bool
-	others atomic.Int64 // messages of other keys
-	passed atomic.Int64 // messages of the refused key
+	others atomic.Int64 // number of delivered messages of other keys
+	passed atomic.Int64 // number of delivered messages of the refused key
 	last   atomic.Int64
 	wrong  atomic.Int64
 }
@@ -61,18 +61,19 @@ func (g *refuser) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	return outcomes
 }
 
-// stuckRun has many messages of one key whose first message fails, or is parked and holds the key.
+// stuckRun is a table with many messages of one key. The first of them fails, or is parked and
+// holds the key.
 type stuckRun struct {
 	*table.Database
 	holds      bool
 	sink       refuser
 	relay      *relay.Relay
-	heap, rate []float64 // of all turns
+	heap, rate []float64 // one value per turn
 }
 
-// stuck measures the cost of 100,000 messages behind a blocked key for other messages, and how fast
-// they are delivered once the key is unblocked. The key is blocked by a message that is retried,
-// and by one that is parked with OnPark: HoldKey.
+// stuck measures how much 100,000 messages behind a blocked key slow down other messages, and how
+// fast the messages of the key are delivered once it is unblocked. In one case a message that is
+// retried blocks the key, in the other a message that is parked with OnPark: HoldKey.
 func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for what, holds := range map[string]bool{"100 k behind a stuck key": false, "100 k behind a parked message": true} {
 		if len(only([]text{text(what)}, s)) == 0 {
@@ -95,7 +96,8 @@ func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return nil
 }
 
-// turn passes the blocked messages over, and returns the rate at which others are then delivered.
+// turn lets a relay pass the blocked messages over, and returns the rate at which messages of other
+// keys are then delivered.
 func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err error) {
 	if r.Database, err = filled(ctx, table.Servers["postgres15"], table.Messages{Count: behind, Payload: 256, Key: func(int) string { return stuckKey }}); err != nil {
 		return 0, err
@@ -112,7 +114,7 @@ func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err erro
 		return 0, err
 	}
 	r.relay = started
-	if _, err = r.others(ctx, 1000); err == nil { // they arrive once the blocked messages have been passed over
+	if _, err = r.others(ctx, 1000); err == nil { // these arrive when the relay has passed over the blocked messages
 		rate, err = r.others(ctx, backlog)
 	}
 	r.heap = append(r.heap, heap())
@@ -134,7 +136,7 @@ func (r *stuckRun) others(ctx context.Context, rows int) (rate float64, err erro
 	return float64(rows) / time.Since(began).Seconds(), err
 }
 
-// goOn unblocks the key, and times the delivery of its messages.
+// goOn unblocks the key, and measures the rate at which its messages are delivered.
 func (r *stuckRun) goOn(ctx context.Context, behind int) error {
 	sink := &r.sink
 	sink.shut.Store(false)
@@ -161,7 +163,7 @@ func (r *stuckRun) goOn(ctx context.Context, behind int) error {
 	return nil
 }
 
-// heap returns the reachable memory in MiB.
+// heap returns the reachable memory of this process in MiB.
 func heap() float64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -20,8 +20,8 @@ type step struct {
 	sql     string
 }
 
-// names are the values that the files may use: a table's names, and Bare, the same names
-// without the schema.
+// names are the values that the templates in the files may use: a table's names, and Bare,
+// the same names without the schema.
 type names struct {
 	dialect.Table
 	Bare dialect.Table

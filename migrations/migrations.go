@@ -33,15 +33,15 @@ type Options struct {
 	// exist. Defaults to "outbox".
 	Table string
 
-	// Claim is how relays will claim messages: by "lanes" or by "rows". For rows, Up
-	// also creates the indexes that this needs, if they are missing, and Print prints
-	// them. Defaults to "lanes".
+	// Claim is how relays will claim messages: by "lanes" or by "rows". If it is "rows",
+	// Up also creates the indexes for claiming by rows, if they are missing, and Print
+	// prints their statements. Defaults to "lanes".
 	Claim string
 
-	// Notify controls a trigger by which plain INSERTs notify listening relays. With "on",
-	// Up creates the trigger; with "off", Up drops it. Print prints the statements. By
-	// default the trigger stays as it is. Both values are an error except on PostgreSQL,
-	// because other databases have no notifications.
+	// Notify controls a trigger that notifies listening relays after plain INSERTs. With
+	// "on", Up creates the trigger; with "off", Up drops it. Print prints the statements.
+	// By default the trigger stays as it is. On databases other than PostgreSQL both values
+	// are an error, because these databases have no notifications.
 	Notify string
 }
 
@@ -56,7 +56,7 @@ type Migration struct {
 }
 
 // Migrations creates and updates the tables of one outbox or inbox. Its methods may be
-// called concurrently, also by several processes: each step is applied only once.
+// called concurrently, even by several processes: each step is applied only once.
 type Migrations struct {
 	db      *sql.DB
 	dialect dialect.Dialect
@@ -123,9 +123,9 @@ func (m *Migrations) notMade() error {
 	return nil
 }
 
-// Up applies the pending steps and returns them. Each step is a transaction if the
-// database can roll back DDL. Up also restores missing fixed rows, such as the lanes
-// after a TRUNCATE, and applies Options.Claim and Options.Notify.
+// Up applies the pending steps and returns them. Each step runs in a transaction if the
+// database can roll back DDL. Up also restores fixed rows that are missing, such as the
+// rows of the lanes after a TRUNCATE, and applies Options.Claim and Options.Notify.
 func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 	if err := m.ready(ctx); err != nil {
 		return nil, err
@@ -167,8 +167,9 @@ func (m *Migrations) Up(ctx context.Context) ([]Migration, error) {
 	return pending, nil
 }
 
-// Undelivered returns the number of messages that wait for delivery or are parked. It reads both
-// tables completely. It works with any version of the tables.
+// Undelivered returns the number of messages that wait for delivery or are parked. It counts the
+// rows of the outbox table and of the table of held rows, and reads both completely. It works with
+// any version of the tables.
 func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
 	if err = m.ready(ctx); err != nil {
 		return 0, err
@@ -201,7 +202,7 @@ func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err 
 // Down rolls back the last applied step: it drops the objects that the step created,
 // with all of their data, and returns the step. It returns nil if no step is applied,
 // and an error if the steps were applied by the printed SQL. The printed SQL also has
-// the statements that roll it back.
+// the statements that roll each step back.
 func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	if err := m.ready(ctx); err != nil {
 		return nil, err
@@ -335,13 +336,13 @@ func timeOf(value any) time.Time {
 	}
 }
 
-// If another process applies the same step at the same time, ours fails with one of
-// many errors, and the next try finds the step applied. If the database is busy, run
-// tries more often.
+// If another process applies the same step at the same time, this process fails with
+// one of many errors, and its next try finds the step applied. If the database is busy,
+// run tries more often.
 const (
 	tries     = 4
 	busyTries = 60
-	pause     = 250 * time.Millisecond // at most
+	pause     = 250 * time.Millisecond // the longest pause between two tries
 )
 
 func (m *Migrations) run(ctx context.Context, action func(context.Context) error) error {
@@ -424,7 +425,7 @@ func (m *Migrations) ready(ctx context.Context) error {
 	return nil
 }
 
-// factsOf reads rows of a name and a value.
+// factsOf runs a query whose rows have a name and a value, and returns the values by name.
 func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]string, error) {
 	rows, err := db.QueryContext(ctx, query.SQL, query.Args...)
 	if err != nil {
@@ -443,10 +444,10 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 	return facts, rows.Err()
 }
 
-// repairVersions inserts rows into goose's table of versions if it is empty, which goose treats as an
-// error. It is empty after a first migration that failed on a database that commits each CREATE, and in
-// a copy of the tables without rows. If the outbox's tables exist, all steps are recorded as applied,
-// except on a database on which steps can be run again: there goose runs them again.
+// repairVersions inserts rows into goose's table of versions if this table is empty, because goose treats
+// an empty table as an error. The table is empty if the first migration failed on a database that commits
+// each CREATE, and in a copy of the tables without rows. If the outbox's tables exist, all steps are recorded
+// as applied, except on a database on which steps can be run again: there goose runs them again.
 func (m *Migrations) repairVersions(ctx context.Context) error {
 	applied := m.versions()
 	if applied.Exists == "" {

@@ -12,8 +12,8 @@ import (
 const noTransaction = "-- +goose NO TRANSACTION\n"
 
 // Print writes the SQL of all steps to w, ready to be run. Each step is a transaction, if the
-// database can roll back DDL. The statements that roll a step back are comments before the
-// step: tools that split at semicolons would take a comment at the end for an empty statement.
+// database can roll back DDL. The statements that roll a step back are in comments before the
+// step, because tools that split at semicolons take a comment at the end for an empty statement.
 func (m *Migrations) Print(w io.Writer) error { return m.PrintAfter(w, 0) }
 
 // PrintAfter writes the SQL of the steps after the given version, for tables that have this
@@ -59,8 +59,9 @@ func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 	return err
 }
 
-// script ends each block with a line that has only a slash, which tools need that split at
-// semicolons. It adds a COMMIT for the INSERTs on databases that commit only DDL automatically.
+// script ends each block with a line that has only a slash, because tools that split at
+// semicolons need this line. On databases that commit only DDL automatically, it adds a COMMIT
+// for the INSERTs.
 func (m *Migrations) script(sql string) string {
 	sql = strings.ReplaceAll(strings.TrimSpace(sql), statementBegin+"\n", "")
 	sql = strings.ReplaceAll(sql, statementEnd, "/")

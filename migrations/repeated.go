@@ -17,9 +17,9 @@ const (
 	statementEnd   = "-- +goose StatementEnd"
 )
 
-// repeated returns the steps for a database that commits each DDL statement. They run through
-// our own parser, because goose's leaves the semicolon at a statement's end, which Oracle
-// doesn't accept. They ignore errors of objects that exist already, because a step may be run again.
+// repeated returns the steps for a database that commits each DDL statement. Our own parser splits
+// them, because goose's parser leaves the semicolon at a statement's end, which Oracle doesn't accept.
+// A step ignores errors about objects that exist already or are gone already, because it may be run again.
 func (m *Migrations) repeated(done dialect.Repeating) []*goose.Migration {
 	all := make([]*goose.Migration, len(m.steps))
 	for i, step := range m.steps {

@@ -37,7 +37,7 @@ func (o *Outbox) Write(ctx context.Context, tx outbox.Execer, messages ...outbox
 }
 
 // Cancel deletes scheduled messages immediately, and returns the ids of the deleted
-// ones, as [outbox.Writer.Cancel] does. It ignores tx, which may be nil.
+// messages, as [outbox.Writer.Cancel] does. It ignores tx, which may be nil.
 func (o *Outbox) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
 	if _, err := new(outboxtest.Recorder).Cancel(ctx, tx, messageIDs...); err != nil {
 		return nil, err

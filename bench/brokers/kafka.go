@@ -27,7 +27,7 @@ type topic struct {
 	client     *kafkago.Client
 }
 
-// NewTopic creates a topic, and a bare producer for it whose record batches have at most batch
+// NewTopic creates a topic with a bare producer. The producer's record batches have at most batch
 // records.
 func NewTopic(ctx context.Context, partitions, batch int) (Target, error) {
 	transport := &kafkago.Transport{}
@@ -45,7 +45,7 @@ func NewTopic(ctx context.Context, partitions, batch int) (Target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the topic %s: %w", t.name, err)
 	}
-	for tries := 0; ; tries++ { // the leaders know the topic only a little later
+	for tries := 0; ; tries++ { // the partitions' leaders know the topic only a little later
 		if _, err = t.Count(ctx); err == nil || tries > 1000 {
 			return t, err
 		}
@@ -57,8 +57,8 @@ func (t *topic) Kind() sinks.Kind   { return kafka.Kind() }
 func (t *topic) URL() string        { return fmt.Sprintf("kafka://%s/%s?", t.address, t.name) }
 func (t *topic) Topic(n int) string { return t.name }
 
-// Produce passes all messages to one Writer, which sorts them by partition and sends one batch per
-// partition at a time.
+// Produce passes all messages to one Writer. The Writer sorts them by partition, and has at most
+// one batch per partition in flight.
 func (t *topic) Produce(ctx context.Context, messages []sinks.Message) error {
 	w := &kafkago.Writer{
 		Addr: kafkago.TCP(t.address), Topic: t.name, Balancer: kafkago.Murmur2Balancer{}, RequiredAcks: kafkago.RequireAll,

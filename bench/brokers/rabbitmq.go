@@ -23,21 +23,21 @@ const RabbitMQVariable = "ROWRELAY_TEST_RABBITMQ"
 type Queues struct {
 	names       []string
 	publishers  Publishers
-	connections []*amqp.Connection // the first one is used for everything except publishing
+	connections []*amqp.Connection // the first one is used for everything except the bare publisher
 	channel     *amqp.Channel
 
-	once       sync.Once // for Publish
+	once       sync.Once // Publish opens its channel only once
 	confirming *amqp.Channel
 	failed     error
 }
 
-// Publishers defines a bare publisher: the number of connections, of channels per connection, and
-// of messages in flight per channel.
+// Publishers configures a bare publisher: the number of connections, of channels per connection,
+// and of messages in flight per channel.
 type Publishers struct{ Connections, Channels, Window int }
 
-// NewQueues creates durable queues of a type. Classic queues are lazy, as all are since RabbitMQ
-// 3.12. A classic queue that isn't lazy keeps a backlog in its process's heap, and most of the
-// broker's time goes into garbage collection.
+// NewQueues creates durable queues of a type. Classic queues are lazy, as all classic queues are
+// since RabbitMQ 3.12. A classic queue that isn't lazy keeps a backlog in the heap of its process,
+// so the broker spends most of its time on garbage collection.
 func NewQueues(count int, kind string, p Publishers) (*Queues, error) {
 	q := &Queues{publishers: p}
 	for range 1 + p.Connections {
@@ -87,7 +87,8 @@ func (q *Queues) Produce(ctx context.Context, messages []sinks.Message) error {
 	return errors.Join(failed...)
 }
 
-// publish is a pipelined publisher: it keeps the window full.
+// publish publishes messages without waiting for each confirmation: the number of unconfirmed
+// messages may reach the window.
 func (q *Queues) publish(ctx context.Context, connection *amqp.Connection, messages []sinks.Message) error {
 	channel, err := connection.Channel()
 	if err != nil {
@@ -115,8 +116,8 @@ func (q *Queues) publish(ctx context.Context, connection *amqp.Connection, messa
 	return channel.Close()
 }
 
-// Publish publishes a payload to the first queue and waits for its confirmation, as a program with
-// one message does. It may be called concurrently.
+// Publish publishes a payload to the first queue and waits for its confirmation, like a program
+// that has only one message. It may be called concurrently.
 func (q *Queues) Publish(ctx context.Context, payload []byte) error {
 	q.once.Do(func() {
 		if q.confirming, q.failed = q.connections[1].Channel(); q.failed == nil {
@@ -146,7 +147,8 @@ func publishing(m *sinks.Message) amqp.Publishing {
 	}
 }
 
-// Count waits until the broker has counted the confirmed messages, which it does a little later.
+// Count returns the number of messages in the queues. It waits, because the broker counts
+// confirmed messages with a delay.
 func (q *Queues) Count(ctx context.Context) (count int, err error) {
 	for last := -1; count != last; {
 		time.Sleep(50 * time.Millisecond)

@@ -18,10 +18,11 @@ import (
 // tick is the unit of times in /proc, which is fixed on Linux.
 const tick = 10 * time.Millisecond
 
-// Meter measures this process and some others, with their children.
+// Meter measures the CPU of this process, and of other processes with their children.
 type Meter struct{ others []int }
 
-// Of returns a meter of this process, the database's server, if it has one, and further processes.
+// Of returns a meter of this process, the database's server (if it has one), and the processes in
+// more.
 func Of(ctx context.Context, d *table.Database, more ...int) (Meter, error) {
 	if d.Dialect.Name() == "sqlite" {
 		return Meter{more}, nil
@@ -74,7 +75,8 @@ func (m Meter) Used() (time.Duration, error) {
 	return used, nil
 }
 
-// Family returns the CPU time of a process, its living children, and its ended children.
+// Family returns the CPU time of a process and of its children, including the children that have
+// ended.
 func Family(pid int) (used time.Duration, err error) {
 	own, err := statOf(strconv.Itoa(pid))
 	if err != nil {
@@ -95,9 +97,9 @@ type stat struct {
 	used   time.Duration
 }
 
-// statOf parses the part of /proc/PID/stat after the process's name, which may contain blanks: the
-// state, the parent, and as the 12th to 15th value the times of the process and of its ended
-// children.
+// statOf parses the part of /proc/PID/stat after the process's name, which may contain blanks. The
+// first value is the state, the second is the parent, and the 12th to 15th are the CPU times of
+// the process and of its ended children.
 func statOf(pid string) (s stat, err error) {
 	text, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {

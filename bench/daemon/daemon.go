@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Program returns the path of the command: the one that ROWRELAY_BENCH_COMMAND names, or one that
-// is built once per run.
+// Program returns the path of the command. ROWRELAY_BENCH_COMMAND may name it; otherwise it is
+// built once per run.
 var Program = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv("ROWRELAY_BENCH_COMMAND"); given != "" {
 		return given, nil
@@ -61,8 +61,8 @@ func Start(ctx context.Context, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// Watch watches the process until it ends or atMost has passed, then stops it. It returns how long
-// the process ran.
+// Watch watches the process until it ends or atMost has passed. Then it stops the process, and
+// returns how long it ran.
 func (p *Process) Watch(atMost time.Duration) (ran time.Duration, err error) {
 	began := time.Now()
 	stop := time.After(atMost)

@@ -19,15 +19,15 @@ import (
 
 // Connect is Debezium's connector with the outbox event router, on a standalone worker of Kafka
 // Connect. Batches, queues and the producer are larger than by default, and offsets are written
-// every second, as the documentation of Debezium and Kafka recommends for throughput. Operations
-// that an outbox doesn't have are skipped.
+// every second, as the documentation of Debezium and Kafka recommends for throughput. The
+// connector skips operations that don't occur in an outbox.
 type Connect struct {
 	Database *table.Database
 	Kafka    Kafka
 	Words    []string // the command that starts a worker
 
-	folder string // for its files and offsets
-	rest   string // the worker's address
+	folder string // folder for the worker's files and offsets
+	rest   string // address of the worker's REST interface
 }
 
 var _ Side = (*Connect)(nil)
@@ -65,12 +65,12 @@ func (c *Connect) Start(_ context.Context, quick bool) (*Process, error) {
 			return nil, err
 		}
 	}
-	temporary := "-Djava.io.tmpdir=" + c.folder // a killed worker leaves libraries there
+	temporary := "-Djava.io.tmpdir=" + c.folder // a killed worker leaves libraries in its temporary folder
 	return start("connect", slices.Concat(c.Words[:1], []string{temporary}, c.Words[1:], files)...)
 }
 
 func (c *Connect) settings(quick bool) (worker, connector map[string]string) {
-	linger, poll := "5", "10" // ms
+	linger, poll := "5", "10" // milliseconds
 	if quick {
 		linger, poll = "0", "1"
 	}
@@ -128,7 +128,7 @@ func (c *Connect) slot() string {
 	return strings.TrimPrefix(address.Path, "/")
 }
 
-// Ready waits until the connector streams.
+// Ready waits until the connector streams changes from its slot.
 func (c *Connect) Ready(ctx context.Context, p *Process) error {
 	return until(ctx, "Debezium streams", p, func() (ready bool, err error) {
 		err = c.Database.DB.QueryRowContext(ctx, `SELECT count(*) > 0 FROM pg_replication_slots AS s JOIN pg_stat_replication AS r ON r.pid = s.active_pid

@@ -1,6 +1,6 @@
 // Package debezium runs the contenders of the scene debezium: Debezium's connector for PostgreSQL
-// on Kafka Connect, and the rowrelay command. Each is a process that delivers an outbox table to
-// Kafka.
+// on Kafka Connect, and the rowrelay command. Each contender is a process that delivers the
+// messages of an outbox table to Kafka.
 package debezium
 
 import (
@@ -24,7 +24,7 @@ type Process struct {
 	ended   chan struct{}
 }
 
-// start starts a process that ends with this one.
+// start starts a process that ends when this process ends.
 func start(name string, words ...string) (*Process, error) {
 	log, err := os.CreateTemp("", "rowrelay-bench-"+name)
 	if err != nil {
@@ -54,7 +54,7 @@ func (p *Process) Alive() error {
 // Kill ends the process with SIGKILL.
 func (p *Process) Kill() { p.end(syscall.SIGKILL, time.Minute) }
 
-// Stop asks the process to end, and kills it if it doesn't.
+// Stop signals the process to end, and kills it if it doesn't end in time.
 func (p *Process) Stop() { p.end(syscall.SIGTERM, 40*time.Second) }
 
 func (p *Process) end(signal syscall.Signal, patience time.Duration) {

@@ -10,13 +10,15 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Rowrelay is the rowrelay command. For a low latency the table has the notifying trigger.
+// Rowrelay is the rowrelay command. If it is started with settings for a low latency, its table
+// gets the trigger that notifies relays.
 type Rowrelay struct {
 	Database *table.Database
 	Kafka    Kafka
 
-	// Idempotent makes Kafka drop what a dead relay had already sent. Each batch is then journalled
-	// in a transaction before it is sent.
+	// Idempotent selects the idempotent sink, with which Kafka drops messages that a dead relay had
+	// already sent. Then the relay writes each batch to the journal in a transaction before it
+	// sends the batch.
 	Idempotent bool
 }
 
@@ -47,7 +49,7 @@ func (r Rowrelay) Start(ctx context.Context, quick bool) (*Process, error) {
 	return start("rowrelay", program, "run", "--database", r.Database.URL, "--sink", sink)
 }
 
-// Ready waits until the relay has all lanes.
+// Ready waits until the relay has leased all lanes.
 func (r Rowrelay) Ready(ctx context.Context, p *Process) error {
 	return until(ctx, "rowrelay has its lanes", p, func() (ready bool, err error) {
 		err = r.Database.DB.QueryRowContext(ctx, "SELECT count(*) = 64 FROM outbox_lanes WHERE until > now()").Scan(&ready)
@@ -55,8 +57,9 @@ func (r Rowrelay) Ready(ctx context.Context, p *Process) error {
 	})
 }
 
-// Pause waits until the relay must have read the control. Otherwise the relay would deliver the
-// first of the next messages, and the time until the rest is written would count as its own.
+// Pause pauses the sink, and waits long enough that the relay has read the control. Otherwise the
+// relay would already deliver the first of the next messages, and the time in which the other
+// messages are written would count as the relay's.
 func (r Rowrelay) Pause(ctx context.Context) error {
 	err := r.command(ctx, "pause", "sink", "sink")
 	select {

@@ -13,17 +13,17 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Side is a contender with its database.
+// Side is a contender on its database.
 type Side interface {
 	// Prepare creates the contender's table in an empty database.
 	Prepare(ctx context.Context) error
 
-	// Insert returns a plain INSERT of topic, key and payload. Fill writes the same columns with a
-	// given SELECT.
+	// Insert returns a plain INSERT of topic, key and payload. Fill returns an INSERT of the same
+	// columns from the given SELECT.
 	Insert() string
 	Fill(selected string) string
 
-	// Start starts the contender; quick selects the settings for a low latency.
+	// Start starts the contender; quick selects settings for a low latency.
 	Start(ctx context.Context, quick bool) (*Process, error)
 
 	// Ready waits until the contender delivers new messages.
@@ -33,18 +33,19 @@ type Side interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 
-	// Held returns how many bytes of the write-ahead log the contender keeps the server from
-	// removing.
+	// Held returns the number of bytes in the write-ahead log that the server can't remove because
+	// of the contender.
 	Held(ctx context.Context) (int64, error)
 
-	// Close removes what the contender has outside its database. It must not be running.
+	// Close removes everything that the contender has created outside its database. The contender
+	// must not be running.
 	Close(ctx context.Context) error
 }
 
 // Kafka is the broker's address.
 type Kafka string
 
-// Process returns the broker's process id, as deploy/servers has started it.
+// Process returns the broker's process id, which deploy/servers has started.
 func (Kafka) Process() (int, error) {
 	logins, err := url.ParseQuery(os.Getenv("ROWRELAY_TEST_KAFKA_LOGINS"))
 	if err != nil {
@@ -57,7 +58,7 @@ func (Kafka) Process() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// until calls ready until it returns true.
+// until calls ready repeatedly until ready returns true.
 func until(ctx context.Context, what string, p *Process, ready func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

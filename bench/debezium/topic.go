@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Topic is a new topic of six partitions, whose records have the time at which the broker received
-// them.
+// Topic is a new topic with six partitions. The timestamp of each record is the time at which the
+// broker received it.
 type Topic struct {
 	Name  string
 	kafka Kafka
@@ -64,23 +64,23 @@ func (t *Topic) Await(ctx context.Context, p *Process, count int) error {
 	})
 }
 
-// Record is one of the written messages, and when the broker received it.
+// Record is one of the written messages, with the time at which the broker received it.
 type Record struct {
 	At         time.Time
-	N, Key     int // N counts all messages; within a key, messages are in the order of N
+	N, Key     int // N numbers all messages; the messages of a key are written in the order of N
 	Duplicated bool
 }
 
-// Reading is the content of a topic in the order of time.
+// Reading has the records of a topic in the order of time.
 type Reading struct {
 	Records    []Record
 	Lost       int
 	Duplicates int
-	Disorder   int // messages that first arrived after a later one of their key
+	Disorder   int // messages whose first arrival is after that of a later message of their key
 }
 
-// Read reads the topic from start to end. written is the number of messages that were written to
-// it.
+// Read reads the topic from its start to its end. written is the number of messages that were
+// written to the table.
 func (t *Topic) Read(ctx context.Context, written int) (r Reading, err error) {
 	ends, err := t.ends(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (t *Topic) consumer() (*kgo.Client, error) {
 	return kgo.NewClient(kgo.SeedBrokers(string(t.kafka)), kgo.ConsumeTopics(t.Name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(500*time.Millisecond))
 }
 
-// Arrivals calls seen for each message as it arrives, until the context ends.
+// Arrivals calls seen for each message when it arrives, until the context ends.
 func (t *Topic) Arrivals(ctx context.Context, seen func(n int)) error {
 	client, err := t.consumer()
 	if err != nil {
@@ -155,13 +155,13 @@ func (t *Topic) Arrivals(ctx context.Context, seen func(n int)) error {
 	}
 }
 
-// Keys is the number of keys, which messages have in turn.
+// Keys is the number of keys. Consecutive messages have consecutive keys.
 const Keys = 1000
 
 // Size is the size of a payload in bytes.
 const Size = 256
 
-// filler fills payloads to their size.
+// filler is the text that fills payloads up to their size.
 const filler = "the quick brown fox jumps over the lazy dog "
 
 // Payload returns the payload of message n.

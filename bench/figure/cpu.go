@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// CPU is processor time: of this process, and of all others on the machine, including the servers.
+// CPU is the processor time of this process, and that of all other processes on the machine,
+// including the servers.
 type CPU struct{ Own, Others time.Duration }
 
-// Spent returns the processor time used so far. Others is only known on Linux.
+// Spent returns the processor time used so far. Others is known only on Linux.
 func Spent() (c CPU) {
 	var usage syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) == nil {
@@ -24,7 +25,7 @@ func Spent() (c CPU) {
 	return c
 }
 
-// machineTime returns the time that all processors were busy.
+// machineTime returns the time for which processors were busy, added up over all processors.
 func machineTime() time.Duration {
 	file, err := os.Open("/proc/stat")
 	if err != nil {
@@ -43,7 +44,7 @@ func machineTime() time.Duration {
 // Since returns the processor time used since an earlier value.
 func (c CPU) Since(before CPU) CPU { return CPU{c.Own - before.Own, c.Others - before.Others} }
 
-// Each returns the processor time per item for n items, in microseconds.
+// Each divides the processor time by n items, and returns microseconds per item.
 func (c CPU) Each(n int) (own, others float64) {
 	return float64(c.Own.Nanoseconds()) / 1000 / float64(n), float64(c.Others.Nanoseconds()) / 1000 / float64(n)
 }

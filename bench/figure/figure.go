@@ -10,16 +10,16 @@ import (
 
 // Figure is a measured value in a row of the table of figures.
 type Figure struct {
-	Row   string `json:"row"`   // in the table of figures, such as "drain"
-	What  string `json:"what"`  // what was measured, such as "PostgreSQL 15, lanes, kept, 256 B"
-	Value string `json:"value"` // with its unit
-	// Ratio is the ratio to the reference, which was measured in the same run, in turns; 0 without
-	// a reference.
+	Row   string `json:"row"`   // the row of the table, such as "drain"
+	What  string `json:"what"`  // the measured case, such as "PostgreSQL 15, lanes, kept, 256 B"
+	Value string `json:"value"` // the value with its unit
+	// Ratio is the ratio of the value to the reference; 0 without a reference. Both were measured
+	// in the same run, alternately.
 	Ratio     float64 `json:"ratio,omitempty"`
 	Reference string  `json:"reference,omitempty"` // the reference and its value
 	Goal      string  `json:"goal,omitempty"`
 	Met       bool    `json:"met,omitempty"`
-	On        string  `json:"on"` // date, machine, settings
+	On        string  `json:"on"` // the date, the machine and the settings
 }
 
 // String returns the figure as a line.
@@ -35,7 +35,7 @@ func (f Figure) String() string {
 	return line.String()
 }
 
-// Median returns the median of values, which it sorts.
+// Median sorts values, and returns their median.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
@@ -48,7 +48,7 @@ func Median(values []float64) float64 {
 	return (values[middle-1] + values[middle]) / 2
 }
 
-// Spread formats a median with the least and the greatest value.
+// Spread sorts values, and formats their median with the least and the greatest value.
 func Spread(values []float64, unit string) string {
 	median := Median(values)
 	return fmt.Sprintf("%.0f %s (%.0f–%.0f)", median, unit, values[0], values[len(values)-1])

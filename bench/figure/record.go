@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// Record is a file of figures. A new figure replaces the figure with its row and name.
+// Record is a file of figures. A new figure replaces the figure with the same Row and
+// What.
 type Record struct{ Path string }
 
 // Put adds figures to the file.
@@ -32,7 +33,7 @@ func (r Record) Put(figures ...Figure) error {
 	return os.WriteFile(r.Path, append(text, '\n'), 0o644)
 }
 
-// All returns the figures of the file; none if there is no file.
+// All returns the figures of the file. If the file doesn't exist, it returns none.
 func (r Record) All() (all []Figure, err error) {
 	text, err := os.ReadFile(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {

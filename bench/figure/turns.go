@@ -7,16 +7,16 @@ import (
 	"runtime"
 )
 
-// Contender is one of the things that are compared.
+// Contender is one of the programs or configurations that are compared.
 type Contender struct {
 	Name string
 	// Turn measures once, and returns the rate or the time.
 	Turn func(ctx context.Context) (float64, error)
 }
 
-// Turns measures the contenders one after the other for several rounds, so that a slow machine
-// affects all of them. Each round begins with another contender. Turns returns each contender's
-// values in the order of the rounds.
+// Turns measures all contenders one after another, and repeats this for several rounds, so a
+// phase in which the machine is slow affects all contenders. Each round begins with another
+// contender. Turns returns each contender's values in the order of the rounds.
 func Turns(ctx context.Context, rounds int, contenders ...Contender) ([][]float64, error) {
 	values := make([][]float64, len(contenders))
 	for round := range rounds {
@@ -34,7 +34,8 @@ func Turns(ctx context.Context, rounds int, contenders ...Contender) ([][]float6
 	return values, nil
 }
 
-// Ratio returns the median of the rounds' ratios, whose values were measured one after the other.
+// Ratio returns the median of the rounds' ratios. The two values of a round were measured one
+// after another.
 func Ratio(values, reference []float64) float64 {
 	ratios := make([]float64, len(values))
 	for i := range values {

@@ -1,6 +1,6 @@
-// Package hand has handwritten loops: no lease, no fence, no retry, nothing that a relay needs to
-// keep a promise. They show the rate that the tables and statements allow, and so the additional
-// cost of a relay.
+// Package hand has handwritten loops. They have no leases, fences or retries, nor anything else
+// that a relay needs to keep its promise. They show the rate that the tables and statements
+// permit, and so the additional cost of a relay.
 package hand
 
 import (
@@ -31,7 +31,7 @@ type Options struct {
 // columns are the columns that a loop must read to deliver a message.
 const columns = "id, message_id, topic, message_key, payload, headers, attempts, created_at"
 
-// kept are the columns that a done row has, too.
+// kept are the columns that a done row also has.
 const kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at"
 
 // Drain runs the loop until the table is empty, and returns how long that took and the number of
@@ -88,8 +88,8 @@ func (l loop) work(ctx context.Context, worker int) (rows int, err error) {
 	return rows, nil
 }
 
-// toTheEnd reads rows in the order of ids with the given text, and settles them, until none is
-// left.
+// toTheEnd reads rows in the order of ids with the statement in text, and settles them, until no
+// rows are left.
 func (l loop) toTheEnd(ctx context.Context, conn *sql.Conn, where, text string, args ...any) (rows int, err error) {
 	for after := int64(0); ; {
 		ids, err := l.read(ctx, conn, text, append(args[:len(args):len(args)], after, l.Batch)...)
@@ -109,7 +109,7 @@ func (l loop) toTheEnd(ctx context.Context, conn *sql.Conn, where, text string, 
 	}
 }
 
-// claim leases and settles batches of rows until none is left.
+// claim leases and settles batches of rows until no rows are left.
 func (l loop) claim(ctx context.Context, conn *sql.Conn, worker int) (rows int, err error) {
 	for {
 		ids, err := l.lease(ctx, conn, "worker-"+strconv.Itoa(worker))
@@ -152,8 +152,8 @@ func (l loop) settling() []string {
 	return l.sql.remove
 }
 
-// begin begins a transaction at READ COMMITTED if the database has levels, so that it locks no
-// gaps.
+// begin begins a transaction. If the database has isolation levels, it uses READ COMMITTED, at
+// which the transaction locks no gaps.
 func (l loop) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	if l.Dialect.Name() == "sqlite" {
 		return conn.BeginTx(ctx, nil)
@@ -161,7 +161,7 @@ func (l loop) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	return conn.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 }
 
-// keyOf returns the index that finds rows by their ids, in one lane or in all.
+// keyOf returns the name of the index that finds rows by their ids, in one lane or in all lanes.
 func keyOf(where string) string {
 	if strings.HasPrefix(where, "lane") {
 		return "PRIMARY"
@@ -169,7 +169,7 @@ func keyOf(where string) string {
 	return "id"
 }
 
-// fill inserts a condition and a list of ids into a statement.
+// fill replaces the placeholders of a statement with a condition, its index and a list of ids.
 func fill(text, where string, ids []int64) string {
 	list := make([]byte, 0, 12*len(ids))
 	for i, id := range ids {
@@ -224,6 +224,6 @@ type message struct {
 }
 
 func (m *message) scan(rows *sql.Rows, more ...any) error {
-	m.payload = nil // a sink may keep it
+	m.payload = nil // a new slice for each row, because a sink may keep the payload
 	return rows.Scan(append([]any{&m.id, &m.uuid, &m.topic, &m.key, &m.payload, &m.headers, &m.attempts, &m.created}, more...)...)
 }

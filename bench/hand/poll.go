@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Poll polls for rows at an interval, passes their ids on and moves them to the table of done rows,
-// until the context ends.
+// Poll polls for rows at an interval, calls deliver with each message's id, and moves the rows to
+// the table of done rows, until the context ends.
 func Poll(ctx context.Context, d *table.Database, every time.Duration, deliver func(id string)) error {
 	pool, err := d.Pool()
 	if err != nil {
@@ -43,7 +43,7 @@ type poll struct {
 	deliver func(id string)
 }
 
-// look reads rows until none is left.
+// look reads and settles rows until no rows are left.
 func (p poll) look(ctx context.Context) error {
 	for {
 		found, err := p.read(ctx)
@@ -80,7 +80,8 @@ func (p poll) read(ctx context.Context) (f found, err error) {
 	return f, rows.Err()
 }
 
-// settle has one text on PostgreSQL, so that its driver prepares it once.
+// settle always executes the same text on PostgreSQL, so the driver prepares the statement only
+// once.
 func (p poll) settle(ctx context.Context, f found) error {
 	texts := statements(p.Dialect.Name(), false)
 	if p.Dialect.Name() == "postgres" {

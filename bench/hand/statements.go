@@ -9,11 +9,11 @@ import (
 
 // texts are a loop's statements on a database.
 type texts struct {
-	read         string   // reads a lane after an id, up to a limit
-	readAll      string   // used instead on databases with one writer, where the rows of all lanes lie together
-	move, remove []string // {where} and {ids}
-	mark         []string // marks leased {ids}
-	lease        []string // the first returns the rows; {count}, {name} and {ids}
+	read         string   // reads rows of a lane above an id, up to a limit
+	readAll      string   // replaces read on a database with one writer, where the rows of all lanes lie together
+	move, remove []string // have the placeholders {where} and {ids}
+	mark         []string // marks leased rows; has the placeholder {ids}
+	lease        []string // the first statement returns the rows; has the placeholders {count}, {name} and {ids}
 }
 
 func statements(dialect string, rows bool) texts {
@@ -29,8 +29,8 @@ func statements(dialect string, rows bool) texts {
 
 const done = "attempts + 1, crashes, available_at, last_error, "
 
-// postgres returns the statements for PostgreSQL. A claimed row is found by its position, an id and
-// a lane in one number, because the ids alone have no index.
+// postgres returns the statements for PostgreSQL. A claimed row is found by a number that combines
+// its id and its lane, because the ids alone have no index.
 func postgres(rows bool) texts {
 	which := "{where} AND id = ANY ('{{ids}}')"
 	if rows {
@@ -74,7 +74,7 @@ func sqlite() texts {
 	}
 }
 
-// lease stamps the oldest free rows, and returns their ids.
+// lease leases the oldest free rows to the worker, and returns their ids.
 func (l loop) lease(ctx context.Context, conn *sql.Conn, name string) (ids []int64, err error) {
 	tx, err := l.begin(ctx, conn)
 	if err != nil {

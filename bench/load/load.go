@@ -1,5 +1,5 @@
 // Package load is an open loop: it starts work at times that were fixed in advance, however long
-// the work takes. Late work doesn't delay the next.
+// the work takes. So work that takes long doesn't delay the work that follows.
 package load
 
 import (
@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// Schedule is a number of arrivals at random times (Poisson), which are the same in each run.
+// Schedule is a number of arrivals at random times (Poisson). The times are the same in each
+// run.
 type Schedule struct {
 	Rate    float64 // mean arrivals per second
 	Count   int
-	Workers int // the most arrivals that are handled concurrently
+	Workers int // the largest number of arrivals that are handled concurrently
 }
 
 // arrival is an arrival with its time.
@@ -24,10 +25,10 @@ type arrival struct {
 	at time.Time
 }
 
-// Kept reports how well a schedule was kept.
+// Kept reports how closely a run followed its schedule.
 type Kept struct {
-	Slip time.Duration // the 99th percentile of the delays of starts, because the machine or all workers were busy
-	Rate float64       // reached arrivals per second; the schedule's own rate if the last one ended in time
+	Slip time.Duration // the 99th percentile of the delays with which work started, because the machine or all workers were busy
+	Rate float64       // arrivals per second that were reached; the schedule's own rate if the last arrival was handled in time
 }
 
 // Run calls work for each arrival.
@@ -56,7 +57,8 @@ func (s Schedule) Run(ctx context.Context, work func(ctx context.Context, n int)
 	return Kept{slips[len(slips)*99/100], s.Rate * float64(planned) / float64(took)}, errors.Join(errs...)
 }
 
-// arrive returns the time of the last arrival after the start.
+// arrive sends the arrivals at their times. It returns the time from the start to the last
+// arrival.
 func (s Schedule) arrive(ctx context.Context, arrivals chan<- arrival) (planned time.Duration) {
 	defer close(arrivals)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -11,7 +11,7 @@ import (
 // Stopwatch records when each message was committed and when it was handled.
 type Stopwatch struct {
 	began               time.Time
-	committed, answered []atomic.Int64 // nanoseconds since began; 0: not yet
+	committed, answered []atomic.Int64 // nanoseconds since began; 0: not yet committed or handled
 	missing             atomic.Int64
 }
 
@@ -36,7 +36,7 @@ func (s *Stopwatch) Answered(id string) {
 	}
 }
 
-// Wait waits until all messages are handled.
+// Wait waits until all messages have been handled.
 func (s *Stopwatch) Wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -50,8 +50,8 @@ func (s *Stopwatch) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Took returns how long each message took in milliseconds; 0 if it was handled before the commit
-// returned.
+// Took returns for each message the milliseconds from its commit until it was handled; 0 if it
+// was handled before the commit returned.
 func (s *Stopwatch) Took() []float64 {
 	took := make([]float64, len(s.answered))
 	for n := range took {

@@ -12,9 +12,9 @@ import (
 )
 
 // Oagudo is github.com/oagudo/outbox: one reader without a claim, which publishes messages one by
-// one and deletes them in batches. A second reader would deliver everything twice, a failed message
-// loses its position, and after the last attempt it is deleted.
-type Oagudo struct{ Batch int } // of a read and a delete; defaults to most
+// one and deletes them in batches. A second reader would deliver every message again. A failed
+// message loses its position, and is deleted after its last attempt.
+type Oagudo struct{ Batch int } // the number of messages of a read and of a delete; 0: the constant most
 
 func (Oagudo) Name() string { return "oagudo/outbox" }
 
@@ -39,7 +39,8 @@ SELECT gen_random_uuid(), clock_timestamp(), now(), convert_to(repeat('x', $2::i
 
 func (Oagudo) Pending() string { return "SELECT EXISTS (SELECT 1 FROM outbox)" }
 
-// Start sets the shortest interval, so that reads follow each other immediately.
+// Start runs the reader with the shortest interval, so that each read follows the previous one
+// immediately.
 func (o Oagudo) Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error) {
 	pool, err := pgxpool.New(ctx, d.URL)
 	if err != nil {

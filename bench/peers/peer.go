@@ -1,5 +1,5 @@
-// Package peers runs other Go outboxes and job queues on PostgreSQL. Each runs in this process with
-// its own tables, and is configured for speed as its documentation and its authors' benchmarks
+// Package peers runs other Go outboxes and job queues on PostgreSQL. Each peer runs in this process
+// with its own tables. It is configured for speed, as its documentation and its authors' benchmarks
 // recommend.
 package peers
 
@@ -14,20 +14,20 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Handler delivers a message; nil means delivered. A peer calls it from as many goroutines as it
-// uses.
+// Handler delivers a message. A result of nil means that the message was delivered. A peer may call
+// a Handler from several goroutines.
 type Handler func(ctx context.Context, payload []byte) error
 
-// Peer is a way to run a competitor.
+// Peer is another outbox or queue in one configuration.
 type Peer interface {
 	// Name returns the name for figures.
 	Name() string
-	// Keeps reports whether done rows stay.
+	// Keeps reports whether rows stay in the tables when they are done.
 	Keeps() bool
 	// Create creates the tables.
 	Create(ctx context.Context, d *table.Database) error
-	// Insert returns a statement that writes $1 messages with payloads of $2 bytes, like the peer's
-	// own writer.
+	// Insert returns a statement that writes $1 messages with payloads of $2 bytes. The rows are
+	// like those of the peer's own writer.
 	Insert() string
 	// Start runs the peer until stop is called. The function stop returns the peer's error.
 	Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error)
@@ -35,7 +35,7 @@ type Peer interface {
 	Pending() string
 }
 
-// All has all peers. Those that can both keep and delete done rows appear twice.
+// All has all peers. Peers that can both keep and delete done rows appear with both configurations.
 var All = []Peer{
 	River{}, Watermill{}, Watermill{Forwarder: true},
 	River{Delete: true}, Watermill{Delete: true}, Watermill{Delete: true, Forwarder: true}, Oagudo{},
@@ -44,13 +44,13 @@ var All = []Peer{
 const (
 	// tick is the poll interval of peers without notifications.
 	tick = time.Millisecond
-	// most is the batch size of all peers. A larger batch makes each of them faster, so one number
-	// is fair. It is River's maximum of completions in one statement, and more than a relay's
-	// buffer.
+	// most is the batch size of all peers. Larger batches make each peer faster, so the same size
+	// for all is fair. It is the largest number of jobs that River completes in one statement, and
+	// more than a relay's buffer.
 	most = 5000
 )
 
-// some is the number of messages per transaction: many for a backlog, but not all of it.
+// some is the number of messages that a transaction writes: many, but only a part of the backlog.
 const some = 1000
 
 // Fill creates the peer's tables with a backlog, and lets the database come to rest.
@@ -94,8 +94,8 @@ func Drain(ctx context.Context, p Peer, d *table.Database, backlog int, handle H
 	return time.Since(began), errors.Join(err, stop())
 }
 
-// UntilDone waits until no message is pending. Its queries cost the database something, so it
-// should start when little is left.
+// UntilDone waits until no message is pending. Its queries put load on the database, so it should
+// be called when few messages are left.
 func UntilDone(ctx context.Context, p Peer, d *table.Database) error {
 	for {
 		left, err := Left(ctx, p, d)

@@ -13,8 +13,8 @@ import (
 
 const backlog = 2500
 
-// Each peer delivers every message with its whole payload. Pending is true until then, and false
-// afterwards.
+// Each peer delivers every message with its complete payload. The query of Pending returns true
+// before that, and false afterwards.
 func TestPeersDrain(t *testing.T) {
 	t.Parallel()
 	for _, p := range All {

@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// River is github.com/riverqueue/river, a queue of jobs. They are leased with an UPDATE, worked by
-// many goroutines, and marked as done in place, in batches. River keeps no order.
+// River is github.com/riverqueue/river, a queue of jobs. An UPDATE leases jobs, many goroutines
+// work on them, and batches of them are marked as done in place. River keeps no order.
 type River struct {
 	// Delete deletes done jobs immediately with the client's own call. By default River deletes
 	// them every 30 s.
@@ -61,7 +61,7 @@ func (r River) Pending() string {
 	return "SELECT EXISTS (SELECT 1 FROM river_job WHERE state IN ('available', 'running', 'retryable', 'scheduled', 'pending'))"
 }
 
-// Start uses the intervals and the number of workers of River's own benchmark.
+// Start runs River with the intervals and the number of workers of River's own benchmark.
 func (r River) Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error) {
 	pool, err := pgxpool.New(ctx, d.URL)
 	if err != nil {

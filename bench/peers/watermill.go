@@ -17,16 +17,17 @@ import (
 const topic = "outbox"
 
 // Watermill is github.com/ThreeDotsLabs/watermill with its SQL subscriber. It reads batches in a
-// transaction that stays open while their messages are delivered one by one. It has one consumer at
-// a time and the order of commits, and a message that fails blocks all others.
+// transaction, which stays open while the messages of a batch are delivered one by one. Only one
+// consumer reads at a time. Messages arrive in the order of commits, and a failed message blocks
+// all others.
 type Watermill struct {
-	// Delete uses the schema of a queue, which deletes acknowledged messages, instead of that of a
-	// log, which advances an offset and keeps all rows.
+	// Delete selects the schema of a queue, in which acknowledged messages are deleted. The default
+	// is the schema of a log, in which an offset advances and all rows stay.
 	Delete bool
-	// Forwarder uses the forwarder, which unpacks an envelope, instead of the bare subscriber under
-	// it.
+	// Forwarder selects Watermill's forwarder, which unpacks each message from an envelope. The
+	// default is the subscriber that the forwarder uses.
 	Forwarder bool
-	Batch     int // defaults to most
+	Batch     int // the batch size; 0: the constant most
 }
 
 func (w Watermill) Name() string {

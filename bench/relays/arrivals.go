@@ -13,7 +13,7 @@ type Arrivals struct {
 	Tell func(id string)
 }
 
-// Send reports the batch's ids, and returns that all messages were delivered.
+// Send reports the batch's ids, and returns Delivered for all messages.
 func (a Arrivals) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	for i := range batch {
 		a.Tell(batch[i].ID)

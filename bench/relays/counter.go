@@ -9,19 +9,19 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// Counter is a sink that only counts.
+// Counter is a sink that only counts messages.
 type Counter struct {
 	discard.Sink
 	count atomic.Int64
 }
 
-// Send counts the batch, and returns that all messages were delivered.
+// Send counts the batch, and returns Delivered for all messages.
 func (c *Counter) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	c.count.Add(int64(len(batch)))
 	return c.Sink.Send(ctx, batch)
 }
 
-// Count returns the number of messages so far.
+// Count returns the number of messages that have arrived so far.
 func (c *Counter) Count() int { return int(c.count.Load()) }
 
 // Wait waits until count messages have arrived.

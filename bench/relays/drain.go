@@ -12,7 +12,7 @@ import (
 )
 
 // Drain runs a relay on an existing backlog until no row is pending, and returns the time since its
-// start. It sets the observer of the options.
+// start. It replaces the observer in the options.
 func Drain(ctx context.Context, d *table.Database, backlog int, options relay.Options) (took time.Duration, err error) {
 	seen := &settled{all: make(chan struct{})}
 	seen.left.Store(int64(backlog))
@@ -31,11 +31,11 @@ func Drain(ctx context.Context, d *table.Database, backlog int, options relay.Op
 	return time.Since(began), errors.Join(err, stop())
 }
 
-// settled counts down the messages whose delivery was settled.
+// settled is an observer that counts down as deliveries are settled.
 type settled struct {
 	relay.NoObserver
 	left atomic.Int64
-	all  chan struct{} // closed when none is left
+	all  chan struct{} // closed when all deliveries are settled
 }
 
 func (s *settled) Settled(_ storage.Settled, states map[storage.State]int) {

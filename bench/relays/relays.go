@@ -1,4 +1,4 @@
-// Package relays runs relays with their own pools, as an embedding program does.
+// Package relays runs relays with their own pools, like a program that embeds relays.
 package relays
 
 import (
@@ -39,8 +39,8 @@ func Start(ctx context.Context, d *table.Database, options relay.Options) (r *re
 	}, nil
 }
 
-// UntilEmpty waits until no row is pending. Its queries cost the database something, so it should
-// start when little is left.
+// UntilEmpty waits until no row is pending. Its queries put load on the database, so it should be
+// called when few rows are left.
 func UntilEmpty(ctx context.Context, d *table.Database) error {
 	for {
 		left, err := d.Pending(ctx)

@@ -12,7 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// Clock is a sink that records how long each message of a steady load took, and counts all others.
+// Clock is a sink that records how long each message of a steady load took, and counts all other
+// messages.
 type Clock struct {
 	discard.Sink
 	mu     sync.Mutex
@@ -42,7 +43,7 @@ func (c *Clock) Others() int {
 	return c.others
 }
 
-// Take returns the times since the last call, sorted.
+// Take returns the times that were recorded since the last call of Take, sorted.
 func (c *Clock) Take() []time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,7 +53,7 @@ func (c *Clock) Take() []time.Duration {
 	return took
 }
 
-// Quantile returns a quantile of sorted times; 0 without times.
+// Quantile returns a quantile of sorted times. It returns 0 if there are no times.
 func Quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -1,5 +1,5 @@
-// Package steady writes messages at a steady rate, independently of their delivery, and records
-// their times.
+// Package steady writes messages at a steady rate, independently of their delivery. Each message
+// contains the time at which it was due.
 package steady
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Topic is the topic of the messages, by which a [Clock] recognises them.
+// Topic is the topic of the messages. A [Clock] recognises them by it.
 const Topic = "steady"
 
 // Writer is an open loop: it doesn't slow down when the database does.
 type Writer struct {
 	Rate    int           // messages per second
 	Every   time.Duration // the time between two transactions
-	Payload int           // bytes
+	Payload int           // bytes of a payload
 	Written func()        // called after each commit; may be nil
 }
 
-// Run writes until the context ends. After a late transaction the next one follows immediately, and
-// its messages have the time at which it should have begun.
+// Run writes messages until the context ends. If a transaction takes too long, the next one follows
+// immediately. Its messages contain the time at which that transaction should have begun.
 func (w Writer) Run(ctx context.Context, d *table.Database) error {
 	each := max(1, int(float64(w.Rate)*w.Every.Seconds()))
 	next := time.Now()

@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// grown is how many rows Grow copies per statement: one of each key.
+// grown is the number of rows that Grow copies with each statement: one row of each key.
 const grown = 5_000
 
-// Grow writes a backlog like Fill, but in the database: it repeatedly copies the first rows, which
-// takes a tenth of the time.
+// Grow writes a backlog like Fill, but takes a tenth of the time: it writes the first rows, and
+// lets the database copy them repeatedly.
 func (d *Database) Grow(ctx context.Context, m Messages) error {
 	first := m
 	first.Count = min(m.Count, grown)
@@ -78,7 +78,7 @@ func (d *Database) hurry(ctx context.Context, statement string) error {
 	return tx.Commit()
 }
 
-// Burst writes messages in one statement on PostgreSQL: 256 B each, with 5,000 keys.
+// Burst writes messages of 256 B with 5,000 keys in one statement. It works only on PostgreSQL.
 func (d *Database) Burst(ctx context.Context, messages int) error {
 	return d.do(ctx, fmt.Sprintf("INSERT INTO outbox (topic, message_key, payload)"+
 		" SELECT 'burst', "+filledKey+", convert_to(repeat('x', 256), 'UTF8') FROM generate_series(1, %d) AS n", messages))

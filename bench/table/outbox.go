@@ -12,7 +12,7 @@ import (
 // Migrate creates the outbox's tables.
 func (d *Database) Migrate(ctx context.Context) error { return d.MigrateFor(ctx, "") }
 
-// MigrateFor creates the tables for a way of claiming: "rows" adds indexes.
+// MigrateFor creates the tables for a claim mode. The mode "rows" adds indexes.
 func (d *Database) MigrateFor(ctx context.Context, claim string) error {
 	m, err := migrations.New(d.DB, d.Dialect, migrations.Options{Claim: claim})
 	if err != nil {
@@ -48,10 +48,10 @@ func (d *Database) IndexRows(ctx context.Context) error {
 // Messages describes a backlog.
 type Messages struct {
 	Count   int
-	Payload int                // bytes of each
-	Key     func(n int) string // of message n; nil: 5,000 keys in turn
+	Payload int                // bytes of each payload
+	Key     func(n int) string // the key of message n; nil: 5,000 keys in turn
 	Topic   string             // empty: "orders"
-	TopicOf func(n int) string // of message n; nil: Topic
+	TopicOf func(n int) string // the topic of message n; nil: Topic
 }
 
 func (m Messages) topic(n int) string {
@@ -71,7 +71,7 @@ func (m Messages) key(n int) string {
 	return m.Key(n)
 }
 
-// Fill writes a backlog, and lets the database come to rest.
+// Fill writes a backlog, and makes the database do its deferred work.
 func (d *Database) Fill(ctx context.Context, m Messages) error {
 	if err := d.Write(ctx, m); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (d *Database) Count(ctx context.Context, table string) (n int, err error) {
 	return n, err
 }
 
-// Pending reports whether a message can be delivered now.
+// Pending reports whether the table of pending rows has rows.
 func (d *Database) Pending(ctx context.Context) (left bool, err error) {
 	err = d.DB.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM outbox)").Scan(&left)
 	return left, err

@@ -1,5 +1,5 @@
-// Package table creates databases with an outbox for measurements, fills them, and counts what is
-// left.
+// Package table creates databases with an outbox for measurements, fills them, and counts the
+// remaining rows.
 package table
 
 import (
@@ -22,13 +22,13 @@ import (
 
 // Server is a database server that deploy/servers starts, or SQLite.
 type Server struct {
-	Name    string // for figures
+	Name    string // the name in figures
 	Dialect dialect.Dialect
-	// variable is the environment variable with its URL.
+	// variable is the environment variable with the server's URL; empty: none is needed.
 	variable string
 }
 
-// Servers has all servers by their short names.
+// Servers has all servers. The keys are their short names.
 var Servers = map[string]Server{
 	"postgres15":      {Name: "PostgreSQL 15", Dialect: dialect.Postgres(), variable: "ROWRELAY_TEST_POSTGRES15"},
 	"postgreslogical": {Name: "PostgreSQL 15", Dialect: dialect.Postgres(), variable: "ROWRELAY_BENCH_POSTGRESLOGICAL"},
@@ -45,8 +45,8 @@ func (s Server) Missing() bool { return s.variable != "" && os.Getenv(s.variable
 type Database struct {
 	Server
 	DB  *sql.DB
-	DSN string // as Pool expects it
-	URL string // for clients that need one; empty for SQLite
+	DSN string // the data source name for Pool
+	URL string // the URL for clients that need one; empty for SQLite
 
 	drop func()
 }
@@ -70,7 +70,7 @@ func (d *Database) Close() {
 	d.drop()
 }
 
-// connections is the limit of the rowrelay command.
+// connections is the limit of a pool's connections, as in the rowrelay command.
 const connections = 10
 
 // Pool opens another pool of the database.
@@ -78,7 +78,7 @@ func (d *Database) Pool() (*sql.DB, error) {
 	pool, err := sql.Open(d.driver(), d.DSN)
 	if err == nil {
 		pool.SetMaxOpenConns(connections)
-		pool.SetMaxIdleConns(connections) // with the default of two, a relay would reconnect again and again
+		pool.SetMaxIdleConns(connections) // with the default of two, a relay would open new connections repeatedly
 	}
 	return pool, err
 }
@@ -105,7 +105,7 @@ func (s Server) postgres(ctx context.Context, name string) (*Database, error) {
 	}
 	address.Path = "/" + name
 	query := address.Query()
-	query.Set("jit", "off") // as the rowrelay command sets it
+	query.Set("jit", "off") // set as in the rowrelay command
 	address.RawQuery = query.Encode()
 	return s.opened(&Database{DSN: address.String(), URL: address.String(), drop: drop})
 }
@@ -124,7 +124,7 @@ func (s Server) mysql(ctx context.Context, name string) (*Database, error) {
 	return s.opened(&Database{DSN: config.FormatDSN(), URL: address.String(), drop: drop})
 }
 
-// mysqlConfig has the settings of the rowrelay command.
+// mysqlConfig returns the configuration for a server, with the settings of the rowrelay command.
 func mysqlConfig(address *url.URL) *mysql.Config {
 	config := mysql.NewConfig()
 	config.User = address.User.Username()

@@ -104,8 +104,7 @@ func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (conf
 	return config.Config{}, nil
 }
 
-// checkSource checks a table. It ends at the first check that the next ones
-// depend on, if that fails.
+// checkSource checks a table. If a check fails on which the next checks depend, checkSource returns early.
 func (c *checkReport) checkSource(ctx context.Context, configured config.Config, source config.Source) {
 	name := "source " + source.Name + ": "
 	db, d, err := openDatabase(ctx, source.Database, pool{})
@@ -170,13 +169,13 @@ func (c *checkReport) checkOthers(name string, configured config.Config, source 
 	c.add(found)
 }
 
-// checkNotifications listens as a relay does, until a notification of its own arrives. Its finding
-// also says whether plain INSERTs notify.
+// checkNotifications listens as a relay does, until it receives the notification that the listener itself sends at the start.
+// The finding also reports whether plain INSERTs notify.
 func (c *checkReport) checkNotifications(ctx context.Context, name string, source config.Source, db *sql.DB, d dialect.Dialect) {
 	listener, err := newListener(source)
 	if err == nil {
 		listening, stop := context.WithCancel(ctx)
-		err = listener.Listen(listening, stop) // the first notification ends it
+		err = listener.Listen(listening, stop) // Listen calls stop when the first notification arrives
 		stop()
 	}
 	if err != nil {
@@ -191,15 +190,15 @@ func (c *checkReport) checkNotifications(ctx context.Context, name string, sourc
 	c.tried(name+"notifications", heard, err)
 }
 
-// checkSink makes a sink, opens it without creating anything, and closes it again. If the sink has a method Reach, because it
-// opens without a connection, checkSink calls it to check that the destination can be reached.
+// checkSink makes a sink, opens it without creating anything, and closes it again. Some sinks open without a connection and
+// have a method Reach, which checkSink then calls to check that the destination can be reached.
 func (c *checkReport) checkSink(ctx context.Context, source config.Source, to config.Sink) {
 	limited, cancel := context.WithTimeout(ctx, sinkTimeout)
 	defer cancel()
 	sink, err := to.Make(c.kinds)
 	if err == nil {
 		open := sink.Open
-		if checker, ok := sink.(sinks.Checker); ok { // its Open would create missing files or topics
+		if checker, ok := sink.(sinks.Checker); ok { // the sink's Open would create missing files or topics
 			open = checker.Check
 		}
 		err = errors.Join(open(limited), sink.Close(limited))
@@ -226,7 +225,7 @@ type checkReport struct {
 
 func (c *checkReport) add(f sqlstore.Finding) { c.findings = append(c.findings, f) }
 
-// tried adds a finding, which is OK if err is nil, and reports whether it is.
+// tried adds a finding, which is OK if err is nil, and reports whether err is nil.
 func (c *checkReport) tried(name, detail string, err error) bool {
 	if err == nil {
 		c.add(sqlstore.Finding{Name: name, OK: true, Detail: detail})

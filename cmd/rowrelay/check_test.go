@@ -86,10 +86,10 @@ func TestCheckReportsAllConfigurationProblems(t *testing.T) {
 }
 
 // checked runs check until it finds no problem. It retries because other tests read the server's list of
-// transactions all the time, and then the list is empty for other readers for a while.
+// transactions all the time, and while they do, other readers find the list empty.
 func checked(t *testing.T, args ...string) (got result) {
 	t.Helper()
-	const busy = "the server's list of open transactions has been unusable for a while" // in JSON, too
+	const busy = "the server's list of open transactions has been unusable for a while" // also a substring of the JSON output
 	for limit := time.Now().Add(patience); time.Now().Before(limit); {
 		if got = call(t.Context(), "", append([]string{"check"}, args...)...); !strings.Contains(got.stdout, busy) {
 			break
@@ -119,8 +119,8 @@ func TestCheckReportsOtherClaim(t *testing.T) {
 	})
 }
 
-// Before a relay is started, check reports that it would wait because live relays have other sinks or routes. It
-// names these relays and the differences, and has a hint.
+// Before a relay is started, check reports that the relay would wait because live relays have other sinks or
+// routes. The finding names those relays and the differences, and has a hint.
 func TestCheckReportsThatARelayWouldWait(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {

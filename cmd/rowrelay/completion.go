@@ -18,7 +18,7 @@ import (
 const completionTime = 2 * time.Second
 
 // completeValues registers shell completion for the values of all commands' flags: fixed values, names from the
-// configuration, and names from the table. A query that fails completes nothing.
+// configuration, and names from the table. If a query fails, nothing is completed.
 func (p program) completeValues(command *cobra.Command) {
 	for _, below := range command.Commands() {
 		p.completeValues(below)
@@ -40,7 +40,7 @@ func (p program) completeValues(command *cobra.Command) {
 		},
 		"log-level": func(*cobra.Command) []string { return []string{"debug", "info", "warn", "error"} },
 	} {
-		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" { // there --sink is a URL
+		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" { // in run, --sink is a URL
 			continue
 		}
 		_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

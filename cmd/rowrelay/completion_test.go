@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// A shell completes values from the program, the configuration and the table, and nothing if these can't be
-// read.
+// A shell completes values from the program, the configuration and the table. If the configuration or the
+// table can't be read, it completes nothing.
 func TestCompletionOfValues(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {

@@ -83,7 +83,8 @@ func paused(command *cobra.Command, args []string) (c storage.Control, err error
 	return c, usagef("wrong arguments: use %s with sink NAME, topic NAME, key KEY or relay NAME", command.CommandPath())
 }
 
-// command makes one of the commands. It passes the control that read makes of the arguments to work.
+// command makes one of the commands. It calls read to make a control from the arguments, and passes
+// the control to work.
 func (s *steering) command(use, short, long string, read func(*cobra.Command, []string) (storage.Control, error), work func(context.Context, storage.Operator, storage.Control) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
@@ -112,7 +113,7 @@ func (s *steering) lasting(command *cobra.Command) {
 	command.Flags().StringVar(&s.last, "for", "", "end after this `duration`, such as 90m or 2d")
 }
 
-// lasts returns the duration that --until or --for gives, from now on; 0 if there is no end.
+// lasts returns the duration from now that --until or --for gives, or 0 if neither was given.
 func (s *steering) lasts(now time.Time) (time.Duration, error) {
 	switch {
 	case s.until != "" && s.last != "":

@@ -12,7 +12,7 @@ import (
 )
 
 // Paused messages aren't sent. status lists the pause, and the log of actions has its author. A drain reports the
-// messages that it leaves.
+// messages that it leaves undelivered.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -48,7 +48,7 @@ func TestPauseAndResume(t *testing.T) {
 		}
 		mustRun(t, "limit", "sink", "http", "100/s", "--database", db.URL)
 		mustRun(t, "unlimit", "sink", "http", "--database", db.URL)
-		mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL, "--by", "mallory") // changes nothing, and so isn't in the log
+		mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL, "--by", "mallory") // changes nothing, and so isn't logged
 		mustCall(t, `{"topic":"bad"}`, "enqueue", "--database", db.URL)
 		drainAtOnce(t, db, endpoint.URL)
 		mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL, "--by", "eve")
@@ -103,11 +103,12 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// While relays are alive, a pause or a limit for an unknown sink or relay is refused. The error has the known names.
+// While relays are alive, a pause or a limit for an unknown sink or relay is refused. The error lists the known
+// names.
 func TestPauseRefusesUnknownNames(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
-		mustRun(t, "pause", "sink", "early", "--database", db.URL) // for a relay that starts later
+		mustRun(t, "pause", "sink", "early", "--database", db.URL) // this sink belongs to a relay that starts later
 		mustRun(t, "resume", "sink", "early", "--database", db.URL)
 		endpoint := newWeb(t, always(http.StatusOK))
 		mustCall(t, jsonLines("orders", 1, 1), "enqueue", "--database", db.URL)

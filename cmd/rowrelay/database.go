@@ -34,16 +34,16 @@ var errURL = errors.New("the URL can't be parsed")
 
 // pool has options for opening a database.
 type pool struct {
-	create bool          // a missing SQLite file is created
-	most   int           // connections; 0: maxConnections
-	limit  time.Duration // of a statement, for servers that don't end one when its call is cancelled; 0: none
+	create bool          // create a missing SQLite file
+	most   int           // the largest number of connections; 0: maxConnections
+	limit  time.Duration // the longest time of a statement, on servers that don't end a statement when its call is cancelled; 0: no limit
 }
 
-// databaseDriver opens one kind of database. They are in drivers_*.go.
+// databaseDriver opens one kind of database. The drivers are in drivers_*.go.
 type databaseDriver struct {
 	dialect dialect.Dialect
 	open    func(ctx context.Context, database config.Database, as pool) (*sql.DB, error)
-	hint    func(error) string // returns a hint for an error code of the server, or ""; nil if the kind has none
+	hint    func(error) string // returns a hint for an error of the server, or ""; nil if this kind of database has no hints
 }
 
 // drivers returns the databases that this program was built with.
@@ -84,10 +84,10 @@ func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.
 	return db, driver.dialect, nil
 }
 
-// renewing is a connector for a login that may change. Each new connection uses the login that the database's file has at
-// that moment, and the certificates that its URL names.
+// renewing is a connector for a login that may change. Each new connection reads the login from the database's file
+// again, and the certificates that the URL names.
 type renewing struct {
-	driver.Connector // for the login at the start
+	driver.Connector // for the initial login
 	database         config.Database
 	make             func(config.Database) (driver.Connector, error)
 }
@@ -100,7 +100,8 @@ func (r renewing) Connect(ctx context.Context) (driver.Conn, error) {
 	return connector.Connect(ctx)
 }
 
-// newRenewing returns an error if make can't parse the URL.
+// newRenewing returns a connector that calls make for each new connection. It returns an error if make can't parse the
+// URL.
 func newRenewing(database config.Database, make func(config.Database) (driver.Connector, error)) (driver.Connector, error) {
 	connector, err := make(database)
 	return renewing{connector, database, make}, err
@@ -114,15 +115,15 @@ func openStore(ctx context.Context, source config.Source, db *sql.DB, d dialect.
 	})
 }
 
-// The page's pools have these numbers of connections. Each concurrent read takes one, and the page and /status each
-// take one more for counting.
+// The page's pools have these numbers of connections. Each concurrent read takes one connection. The page and /status
+// each take one more, to count messages.
 const (
 	readingConnections = admin.MostReads + 2
 	actingConnections  = 4
 )
 
-// pageConnectionLife is the longest life of one of the page's connections. After a switchover, the old primary
-// continues to answer reads, with stale data; only a new connection reaches the new primary.
+// pageConnectionLife is the longest life of one of the page's connections. After a switchover, the old primary continues
+// to answer reads with stale data, and only a new connection reaches the new primary.
 const pageConnectionLife = 15 * time.Second
 
 // openPage opens a source's table for the admin page, with one pool for reads and one for changes.
@@ -168,7 +169,7 @@ func withOperator(ctx context.Context, source config.Source, work func(storage.O
 	return explain(source, work(store))
 }
 
-// closing closes the closer, for use with defer, and joins an error to err.
+// closing closes the closer and joins an error of Close to err. It is called with defer.
 func closing(closer io.Closer, err *error) {
 	if closeErr := closer.Close(); closeErr != nil {
 		*err = errors.Join(*err, fmt.Errorf("close the database: %w", closeErr))

@@ -13,12 +13,12 @@ import (
 
 // arrival is a request that the endpoint has accepted.
 type arrival struct {
-	id    string // of the message
+	id    string // the message's id
 	order order
 }
 
-// endpoint receives the orders. It fails in three ways: some requests get an error;
-// some get an error after the order was accepted, so that it arrives again; and for a
+// endpoint receives the orders. It fails in three ways: some requests get an error; some
+// get an error although the order was accepted, so the order arrives again; and for a
 // while all requests get "service unavailable".
 type endpoint struct {
 	listener net.Listener

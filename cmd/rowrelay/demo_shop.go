@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	shopTills     = 4 // sell at the same time
-	shopCustomers = 3 // at each till
+	shopTills     = 4 // these tills sell concurrently
+	shopCustomers = 3 // customers of each till
 )
 
 // order is the payload of the shop's messages.
@@ -26,8 +26,8 @@ type order struct {
 	Amount   int    `json:"amount"`
 }
 
-// shop sells at several tills concurrently. A customer uses only one till, so that the
-// customer's orders commit one after the other.
+// shop sells at several tills concurrently. A customer uses only one till, so each of the
+// customer's orders commits before the next one begins.
 type shop struct {
 	db     *sql.DB
 	writer *outbox.Writer

@@ -33,7 +33,7 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 		return nil, err
 	}
 	db := sql.OpenDB(connector)
-	var seconds int // after which the server ends idle connections
+	var seconds int // the server ends connections that have been idle for longer
 	if err := db.QueryRowContext(ctx, "SELECT @@wait_timeout").Scan(&seconds); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -42,10 +42,11 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 }
 
 // sessionSettings returns the statements that set up every connection. Settings that only MySQL or only MariaDB has are in a
-// comment that the other one skips. The isolation level is set by a statement of its own, because the name of its variable
-// differs by version.
+// comment that the other one skips. A separate statement sets the isolation level, because the name of its variable differs
+// between versions.
 //
-// limit bounds statements on the server, because it continues to run a statement whose caller has given up; 0 is no limit.
+// limit is the longest time that the server runs a statement; 0 is no limit. Without a limit the server continues to run a
+// statement whose caller has given up.
 func sessionSettings(limit time.Duration) []string {
 	set := map[string]string{}
 	for _, setting := range dialect.Settings(dialect.MySQL()) {

@@ -18,7 +18,7 @@ import (
 
 func TestMySQLURLs(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{ // the driver's DSN without the parameters that all have
+	for text, want := range map[string]string{ // the driver's DSN without the parameters that all DSNs have
 		"mysql://u:p%2F%40@h/d":                              "u:p/@@tcp(h:3306)/d?tls=preferred",
 		"mariadb://u@[::1]:3307/d%20e?tls=false":             "u@tcp([::1]:3307)/d%20e?tls=false",
 		"mysql:///d?parseTime=1&time_zone=%2B00:00":          "tcp(127.0.0.1:3306)/d?tls=preferred",
@@ -110,7 +110,7 @@ func openMySQLTest(t *testing.T, address string) (*sql.DB, error) {
 	return db, err
 }
 
-// hostileMySQL has defaults for a server that differ from the settings that the command needs.
+// hostileMySQL has server defaults that differ from the settings that the command needs.
 var hostileMySQL = map[string]string{
 	"transaction_isolation": "'SERIALIZABLE'", "tx_isolation": "'SERIALIZABLE'", "completion_type": "'CHAIN'", "sql_mode": "'ANSI'", "range_optimizer_max_mem_size": "1",
 	"autocommit": "0", "sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0", "time_zone": "'-11:00'", "max_execution_time": "1", "max_statement_time": "1",
@@ -172,7 +172,7 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 				}
 			}
 		}
-		const limit = 2 * time.Second // for the page's reads
+		const limit = 2 * time.Second // the limit for the page's reads
 		pages := sql.OpenDB(session{connector, sessionSettings(limit)})
 		defer func() { _ = pages.Close() }()
 		name, limited := "max_execution_time", "2000"
@@ -190,7 +190,8 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 	})
 }
 
-// If a mysql:// URL leads to a MariaDB server, or a mariadb:// URL to MySQL, the error has the right scheme.
+// If a mysql:// URL is used for a MariaDB server, or a mariadb:// URL for MySQL, the error names the right
+// scheme.
 func TestMySQLURLWithTheWrongScheme(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
@@ -202,8 +203,8 @@ func TestMySQLURLWithTheWrongScheme(t *testing.T) {
 	})
 }
 
-// Without the parameter tls, TLS is used if the server has it: the MySQL servers of the tests have TLS, the
-// others don't.
+// Without the parameter tls, TLS is used if the server has it. The tests' MySQL servers have TLS, and their
+// MariaDB servers don't.
 func TestMySQLWithTLS(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {

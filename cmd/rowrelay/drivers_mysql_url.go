@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// mysqlFixed are the driver's parameters that must have these values. A URL may repeat them, and the
-// settings of [sessionSettings], with the same values.
+// mysqlFixed has the driver's parameters whose values can't be changed. A URL may repeat them, and
+// the settings of [sessionSettings], with the same values.
 var mysqlFixed = map[string]string{
 	"parseTime":         "true", // return times as time.Time, not as text
 	"loc":               "UTC",
@@ -28,16 +28,16 @@ var mysqlFixed = map[string]string{
 	"charset":           "utf8mb4",
 }
 
-// mysqlFree are the driver's parameters that a URL may set to any value.
+// mysqlFree lists the driver's parameters that a URL may set to any value.
 var mysqlFree = []string{
 	"allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "compress", "connectionAttributes",
 	"maxAllowedPacket", "readTimeout", "rejectReadOnly", "timeout", "tls", "writeTimeout",
 }
 
-// mysqlOwn are parameters that are handled here, and not by the driver.
+// mysqlOwn lists parameters that this program handles, and not the driver.
 var mysqlOwn = []string{"socket", "ca_file", "cert_file", "key_file"}
 
-// mysqlSettings returns the settings of a URL, together with the fixed ones.
+// mysqlSettings returns the driver's configuration for a URL, including the fixed parameters.
 func mysqlSettings(text string) (*mysql.Config, error) {
 	address, err := url.Parse(text)
 	if err != nil {
@@ -74,8 +74,8 @@ func mysqlAddress(address *url.URL, socket string) string {
 	return "tcp(" + address.Host + ")"
 }
 
-// mysqlParameters splits a URL's parameters into the driver's parameters and the
-// parameters of mysqlOwn. It refuses unknown parameters, and other values of fixed ones.
+// mysqlParameters splits a URL's parameters into the driver's parameters and the parameters of
+// mysqlOwn. It refuses unknown parameters, and fixed parameters with other values.
 func mysqlParameters(query string) (url.Values, map[string]string, error) {
 	given, err := url.ParseQuery(query)
 	if err != nil {
@@ -129,7 +129,7 @@ func setFixed(parameters url.Values, own map[string]string) error {
 // sameSetting reports whether a and b are spellings of the same value, such as 1, on and true.
 func sameSetting(a, b string) bool {
 	plain := func(text string) string {
-		text = strings.ToLower(strings.Trim(strings.ReplaceAll(text, " ", "+"), `'"`)) // an unescaped + in a URL was decoded as a space
+		text = strings.ToLower(strings.Trim(strings.ReplaceAll(text, " ", "+"), `'"`)) // url parsing decoded an unescaped + as a space
 		if spelled, ok := map[string]string{"1": "true", "on": "true", "0": "false", "off": "false"}[text]; ok {
 			return spelled
 		}

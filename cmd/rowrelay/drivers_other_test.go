@@ -7,7 +7,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-// The tests have no servers of these kinds, but errors without a server must not contain the password either.
+// Errors contain no password, even for databases without a test server.
 func TestErrorsWithoutAServerHideThePassword(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{

@@ -89,8 +89,8 @@ func newListener(source config.Source) (relay.Listener, error) {
 	return listener, nil
 }
 
-// unparsed returns the reason why pgx can't parse a URL, without the URL, in which
-// pgx doesn't redact every password.
+// unparsed returns the reason why pgx can't parse a URL. It leaves out the URL, because pgx doesn't redact every password
+// in it.
 func unparsed(err error) error {
 	text, mark := err.Error(), "`: "
 	i := strings.LastIndex(text, mark)

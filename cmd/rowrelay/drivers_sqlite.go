@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// sqliteAnswers has the pragmas that SQLite reports in another form than that in which they are set.
+// sqliteAnswers has the values that SQLite reports for those pragmas whose values are set in another form.
 var sqliteAnswers = map[string]string{"journal_mode": "wal", "synchronous": "2"}
 
 // fileURL returns the URL of an SQLite file.
@@ -47,7 +47,7 @@ func sqliteDSN(path string, create bool) string {
 	for _, pragma := range dialect.Settings(dialect.SQLite()) {
 		parameters.Add("_pragma", pragma.Name+"("+pragma.Value+")")
 	}
-	// Characters of the path that are special in a URI are escaped.
+	// Escape the characters of the path that are special in a URI.
 	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path)
 	return "file:" + escaped + "?" + parameters.Encode()
 }

@@ -31,7 +31,7 @@ func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 			hostile := map[string]string{"jit": "on", "datestyle": "SQL, DMY", "bytea_output": "escape", "standard_conforming_strings": "off", "client_encoding": "LATIN1"}
 			for _, setting := range dialect.Settings(dialect.Postgres()) {
 				if _, err := own.DB.ExecContext(t.Context(), "ALTER DATABASE "+name+" SET "+setting.Name+" = '"+hostile[setting.Name]+"'"); err != nil {
-					t.Fatal(err) // also for a setting without a hostile value
+					t.Fatal(err) // the test also fails if hostile lacks a setting
 				}
 			}
 			for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} { // the last two send values as text
@@ -53,7 +53,7 @@ func TestEveryPostgresConnectionIsSetUp(t *testing.T) {
 				defer func() { _ = db.Close() }()
 				for _, setting := range dialect.Settings(dialect.Postgres()) {
 					var got string
-					if err := db.QueryRowContext(t.Context(), "SELECT current_setting('"+setting.Name+"')").Scan(&got); err != nil || !strings.HasPrefix(got, setting.Value) { // ISO, DMY
+					if err := db.QueryRowContext(t.Context(), "SELECT current_setting('"+setting.Name+"')").Scan(&got); err != nil || !strings.HasPrefix(got, setting.Value) { // DateStyle is reported as "ISO, DMY"
 						t.Errorf("%s: %s is %s, %v, want %s", mode, setting.Name, got, err, setting.Value)
 					}
 				}

@@ -42,13 +42,13 @@ type enqueue struct {
 	expireIn   string
 	json       bool
 
-	expires time.Time // for messages whose line has no expires_at; zero: they don't expire
+	expires time.Time // the expires_at of messages whose line has none; zero: they don't expire
 
 	writer  *outbox.Writer
 	db      *sql.DB
 	dialect dialect.Dialect
 	written int
-	line    int // the last line that was written
+	line    int // the number of the last line that was written
 }
 
 func (p program) enqueueCommand() *cobra.Command {
@@ -137,8 +137,8 @@ func (e *enqueue) count(one, more string) string {
 	return fmt.Sprintf("%d messages %s", e.written, more)
 }
 
-// interruptible returns a reader whose reads end with the context. A read from a terminal or a
-// pipe doesn't.
+// interruptible returns a reader whose reads end with the context. A plain read from a terminal or a pipe doesn't end
+// with the context.
 func interruptible(ctx context.Context, from io.Reader) io.Reader {
 	reader, writer := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(context.Cause(ctx)) })
@@ -157,7 +157,7 @@ const maxBatchBytes = 16 << 20
 func (e *enqueue) writeAll(ctx context.Context, lines *lines, progress *progress) error {
 	for {
 		var batch []outbox.Message
-		var numbers []int // of their lines
+		var numbers []int // the batch's line numbers
 		for bytes := 0; len(batch) < e.batch && bytes < maxBatchBytes; {
 			line, ok, err := lines.next()
 			if err != nil {
@@ -193,7 +193,7 @@ func (e *enqueue) writeAll(ctx context.Context, lines *lines, progress *progress
 }
 
 // writeTries is the number of attempts to write a batch if the server is read-only. Each attempt uses new connections,
-// because after a failover the host name may still lead to the old primary at first.
+// because shortly after a failover the host name may still resolve to the old primary.
 const writeTries = 4
 
 func (e *enqueue) write(ctx context.Context, batch []outbox.Message, numbers []int) (err error) {

@@ -19,11 +19,11 @@ import (
 type lines struct {
 	from   *bufio.Reader
 	most   int
-	number int // of the last line that was read, from 1
+	number int // number of the last line that was read, from 1
 }
 
-// newLines returns a reader for lines that are long enough for a payload of this
-// number of bytes, whatever JSON escapes in it, and for the rest of a message.
+// newLines returns a reader whose longest line has room for a payload of this number of
+// bytes, even if JSON escapes every byte, and for a message's other members.
 func newLines(from io.Reader, payload int) *lines {
 	const rest = 1 << 20
 	return &lines{from: bufio.NewReaderSize(from, 64<<10), most: 6*payload + rest}
@@ -44,7 +44,7 @@ func (l *lines) next() (line []byte, ok bool, err error) {
 	}
 }
 
-// read returns the next line, and whether more may follow.
+// read returns the next line, and whether more lines may follow.
 func (l *lines) read() (line []byte, more bool, err error) {
 	l.number++
 	for {
@@ -64,9 +64,9 @@ func (l *lines) read() (line []byte, more bool, err error) {
 	}
 }
 
-// members has a function for each member of a line's object, which reads it into a
-// message. The stdout and file sinks add the last three members; these are ignored,
-// so that the output of the sinks can be enqueued again.
+// members has a function for each member of a line's object. The function reads the
+// member into a message. The stdout and file sinks add the last three members, which are
+// ignored, so the output of these sinks can be enqueued again.
 var members = map[string]func(*outbox.Message, json.RawMessage) error{
 	"topic":          func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.Topic) },
 	"key":            func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.Key) },
@@ -98,7 +98,7 @@ func parseLine(line []byte) (outbox.Message, error) {
 	}
 	for name, raw := range object {
 		if string(raw) == "null" {
-			continue // the same as a missing member
+			continue // null is the same as a missing member
 		}
 		if err := members[name](&m, raw); err != nil {
 			return m, fmt.Errorf("%s %w", name, err)
@@ -124,7 +124,7 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 		if err != nil {
 			return nil, syntaxError(err)
 		}
-		name := token.(string) // Decode has failed if the name isn't a string
+		name := token.(string) // can't fail: Decode returns an error if the name isn't a string
 		switch {
 		case members[name] == nil:
 			return nil, fmt.Errorf("has an unknown member %.50q: members are topic, key, payload or payload_base64,"+
@@ -143,7 +143,7 @@ func parseObject(line []byte) (map[string]json.RawMessage, error) {
 	return object, nil
 }
 
-// syntaxError returns an error with the position of the mistake. It may repeat the
+// syntaxError returns an error with the position of the mistake. It may contain the
 // library's error, which shows at most one character of the line.
 func syntaxError(err error) error {
 	var syntax *json.SyntaxError

@@ -32,7 +32,7 @@ func TestParseLine(t *testing.T) {
 		`{"topic":"a","expires_at":"2026-01-31T12:00:00Z"}`:                           {Topic: "a", ExpiresAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)},
 		` { "topic" : "a" , "message_id" : "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60" } `: {Topic: "a", ID: "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60"},
 		`{"topic":"a","attempt":3,"sequence":7,"created_at":"2026-01-31T12:00:00Z"}`:  {Topic: "a"},
-		`{}`: {}, // the Writer refuses it
+		`{}`: {}, // parseLine accepts it, and the Writer refuses it
 	} {
 		got, err := parseLine([]byte(line))
 		if err != nil {
@@ -104,7 +104,7 @@ func TestErrorsOfALineHideItsContent(t *testing.T) {
 	}
 }
 
-// FuzzParseLine searches for lines that make the reader panic, or that it accepts
+// FuzzParseLine searches for lines that make the reader panic, or that the reader accepts
 // although encoding/json refuses them.
 func FuzzParseLine(f *testing.F) {
 	for _, line := range []string{`{"topic":"a","payload":{"b":[1]}}`, `{"topic":"a","headers":{"b":"c"}}`, `{"a":`, `{"topic":"\ud800"}`, `{}`} {

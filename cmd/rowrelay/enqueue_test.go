@@ -44,7 +44,7 @@ func TestBatchWithAnInvalidLineIsNotWritten(t *testing.T) {
 	})
 }
 
-// The flags set expires_at for lines without one.
+// The flags set the expires_at of lines that have none.
 func TestEnqueuedMessagesExpire(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {

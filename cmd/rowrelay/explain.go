@@ -11,13 +11,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// explain adds a hint to an error about a table: what the user can do about it.
+// explain adds a hint to an error about a table. The hint describes what the user can do.
 func explain(source config.Source, err error) error {
 	if err == nil || errors.As(err, new(*explainedError)) {
 		return err
 	}
 	var missing, denied bool
-	var where string // the flags that name the table, without its password; empty if several are meant
+	var where string // the flags that select the table, without the password; empty if the error is about several tables
 	if d, unknown := dialect.ByName(source.Database.Kind()); unknown == nil {
 		missing, denied = d.Missing(err), d.Denied(err)
 		where = " --database " + shellQuote(source.Database.String())

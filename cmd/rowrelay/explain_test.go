@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// The error for a URL of another kind of database has the right scheme.
+// The error for a URL of another kind of database names the right scheme.
 func TestWrongSchemeIsExplained(t *testing.T) {
 	t.Parallel()
 	_, err := dialect.MySQL().(dialect.Fitting).Fit(dialect.Server{Facts: map[string]string{"version": "10.11.6-MariaDB"}})
@@ -23,7 +23,7 @@ func TestWrongSchemeIsExplained(t *testing.T) {
 	}
 }
 
-// The hint for a command that fails because of a server's setting has the setting's name.
+// The hint for a command that fails because of a server's setting names the setting.
 func TestHintsForServerSettings(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]error{

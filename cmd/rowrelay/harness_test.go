@@ -22,10 +22,11 @@ import (
 // patience is how long a test waits for an expected event.
 const patience = 5 * time.Minute
 
-// decade is the bound of backoffs that may not end within a test. A relay draws each wait at random, from zero to the bound.
+// decade is the bound of backoffs that must not end within a test. It is this long because a relay draws each wait at random
+// between zero and the bound.
 const decade = 90_000 * time.Hour
 
-// nobody is an address without a listener. Neither clients nor tests get its port.
+// nobody is an address without a listener. The system gives its port neither to clients nor to tests.
 const nobody = "127.0.0.1:9"
 
 // onEveryVersion runs a test on an empty database of each kind and version, with the
@@ -54,7 +55,7 @@ func on(t *testing.T, test func(t *testing.T, db testdb.Database), names ...stri
 	}
 }
 
-// onMigrated is like onEachDatabase, but the tables exist.
+// onMigrated is like onEachDatabase, but the database has the tables.
 func onMigrated(t *testing.T, test func(t *testing.T, db testdb.Database)) {
 	t.Helper()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
@@ -123,7 +124,7 @@ type daemon struct {
 	code   int
 }
 
-// start starts a command, which ends with the test at the latest.
+// start starts a command, which ends when the test ends, or earlier.
 func start(t *testing.T, args ...string) *daemon {
 	t.Helper()
 	stdout := newLog()
@@ -170,7 +171,7 @@ type request struct {
 	topic, key, id, body string
 }
 
-// web is an endpoint that answers as the test asks and stores its requests.
+// web is an endpoint. It answers with the status that the test's function returns, and stores its requests.
 type web struct {
 	*httptest.Server
 	answer   func(request) int

@@ -78,9 +78,10 @@ func (p program) askReady(ctx context.Context, admin config.Admin) error {
 	if err != nil {
 		return usage(err)
 	}
-	// The certificate is not verified: it is for the host's public name, and no secret is sent.
+	// The certificate is not verified, because it has the host's public name, and because no
+	// secret is sent.
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	answer, err := transport.RoundTrip(request) // follows no redirect, because a relay sends none
+	answer, err := transport.RoundTrip(request) // follows no redirect; a relay sends none
 	if err != nil {
 		return fmt.Errorf("ask the relay: %w", err)
 	}

@@ -32,8 +32,8 @@ func ended(t *testing.T, command *exec.Cmd) {
 	}
 }
 
-// A trial relay on a table that another relay works on takes no messages, unless it has --join. When the first
-// relay has stopped, the other takes over.
+// A trial relay takes no messages from a table while another relay delivers them, unless the trial relay has
+// --join. When the other relay has stopped, the trial relay takes over.
 func TestTrialRelayTakesNoMessages(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -71,7 +71,7 @@ func TestTrialRelayTakesNoMessages(t *testing.T) {
 			t.Errorf("the relay that waits delivered %.500s", text)
 		}
 
-		// A relay with --join takes messages, and so do relays with the same configuration.
+		// A relay with --join takes messages, and so does each relay with the same configuration.
 		third, joinedOut, _ := lookAt(t, db, "--join")
 		waitForStatus(t, db, "the one that joined has lanes", func(got admin.Report) bool {
 			shared := 0
@@ -93,7 +93,7 @@ func TestTrialRelayTakesNoMessages(t *testing.T) {
 	})
 }
 
-// waitForStatus requests the status until it is as wanted.
+// waitForStatus requests the status until wanted returns true for it.
 func waitForStatus(t *testing.T, db testdb.Database, what string, wanted func(admin.Report) bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

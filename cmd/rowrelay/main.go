@@ -1,10 +1,10 @@
 // Rowrelay delivers messages from a table in an application's own database to an
 // HTTP endpoint, a file or a broker. Start with `rowrelay demo` and `rowrelay help`.
 //
-// Each command has a file of its own with its flags, its work and its output, in
-// this order. The commands share the choice of the table (target.go), opening the
-// database (database.go, drivers_*.go), the list of sinks (sinks.go), hints for
-// errors (explain.go) and printing (output.go).
+// Each command's flags, work and output are in a separate file, in this order. The
+// commands share the selection of the table (target.go), opening the database
+// (database.go, drivers_*.go), the list of sinks (sinks.go), hints for errors
+// (explain.go) and printing (output.go).
 package main
 
 import (
@@ -40,20 +40,20 @@ func main() {
 const (
 	exitDone   = 0
 	exitFailed = 1 // the command was tried and failed
-	exitUsage  = 2 // nothing was tried, because a flag, a command or the configuration is wrong
+	exitUsage  = 2 // a flag, a command or the configuration is wrong, so nothing was tried
 
 	exitInterrupted = 130 // the code that shells report for SIGINT
 )
 
-// program is one invocation of the command, with all parts of the process that
-// it uses.
+// program is one invocation of the command, with the parts of the process that the
+// command uses.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	abort          <-chan struct{} // closed by the second signal
-	colours        bool            // output on a terminal may be coloured
+	colours        bool            // coloured output to a terminal is permitted
 	kinds          *sinks.Registry
-	completionTime time.Duration // replaces the constant of this name in tests; 0 keeps it
+	completionTime time.Duration // replaces the constant of this name in tests; 0: the constant is used
 }
 
 // run runs the command line and returns its exit code.
@@ -71,7 +71,7 @@ func (p program) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitDone
 	}
-	_, _ = fmt.Fprintf(p.stderr, "rowrelay: %v\n", err) // a failure of stderr can't be reported anywhere
+	_, _ = fmt.Fprintf(p.stderr, "rowrelay: %v\n", err) // if stderr fails, no output is left for the error
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
@@ -159,8 +159,8 @@ func usage(err error) error {
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// noArguments is cobra.NoArgs, but its error doesn't repeat the arguments,
-// because one may be a URL with a password.
+// noArguments is like cobra.NoArgs, but its error doesn't repeat the arguments, because
+// an argument may be a URL with a password.
 func noArguments(command *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("%s takes no arguments, only flags: see %[1]s --help", command.CommandPath())
@@ -190,14 +190,14 @@ func onlyCommands(command *cobra.Command, args []string) error {
 	return usagef("%s needs a command", command.CommandPath())
 }
 
-// sameSignal is the time after the first signal in which another one counts as
-// the same: a supervisor may signal both the process and its group.
+// sameSignal is how long after the first signal another one counts as the same signal: a
+// supervisor may signal both the process and its group.
 const sameSignal = 500 * time.Millisecond
 
-// signals returns a context that the first SIGINT or SIGTERM ends, and a
-// channel that the second closes. A third one kills the process. A SIGPIPE also
-// ends the context if the reader of the output has gone: the process must not
-// die of it, because its messages would stay claimed.
+// signals returns a context and a channel. The first SIGINT or SIGTERM cancels the
+// context, the second closes the channel, and a third kills the process. A SIGPIPE also
+// cancels the context if the output has lost its reader. It must not kill the process,
+// because the process's messages would stay claimed.
 func signals() (context.Context, <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	abort := make(chan struct{})
@@ -206,7 +206,7 @@ func signals() (context.Context, <-chan struct{}) {
 	go func() {
 		first := <-received
 		for first == syscall.SIGPIPE && !outputGone() {
-			first = <-received // a write to a broken network connection raises SIGPIPE, too
+			first = <-received // a write to a broken network connection also raises SIGPIPE
 		}
 		at := time.Now()
 		if first == syscall.SIGPIPE {

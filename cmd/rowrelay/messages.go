@@ -73,7 +73,7 @@ func (p program) messagesCommand() *cobra.Command {
 	)
 }
 
-// messages are the flags of one of the group's commands.
+// messages holds the flags of one of the group's commands.
 type messages struct {
 	program
 	target target
@@ -83,14 +83,14 @@ type messages struct {
 	// These are flags of the commands that change messages.
 	by, reason  string
 	dryRun, yes bool
-	limit       int // of messages to change
+	limit       int // change at most this number of messages
 }
 
 // change describes what a command does to messages.
 type change struct {
 	action string // as in operate.Bulk
 	done   string // the past participle for output, such as "skipped"
-	loss   string // the effect that can't be undone, for the confirmation; "" if none needs to be confirmed
+	loss   string // the effect that can't be undone, which the confirmation shows; "" if no confirmation is needed
 }
 
 // command makes one of the group's commands. It calls work with the filter of the
@@ -176,7 +176,8 @@ func (m *messages) list(ctx context.Context, operator storage.Operator, filter s
 	return found, err
 }
 
-// find returns the messages with the given ids. If not all rows were searched, it prints that to stderr.
+// find returns the messages with the given ids. If it hasn't searched all rows, it prints to stderr how far it
+// got.
 func (m *messages) find(ctx context.Context, operator storage.Operator, filter storage.Filter, everything bool) (storage.Found, error) {
 	patience := operate.FindPatience
 	if everything {
@@ -223,7 +224,7 @@ func (p program) showCommand() *cobra.Command {
 		if m.json {
 			show = func(info storage.Info) error { return m.printJSON(operate.NewFullMessage(info)) }
 		}
-		for _, info := range found.Infos { // several if it has a row for each sink, or if its id was used again
+		for _, info := range found.Infos { // several if it has a row for each sink, or if its id was reused
 			if err := show(info); err != nil {
 				return err
 			}
@@ -241,7 +242,8 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-// changeCommand makes retry, skip or discard, for messages in one of the states; the first is the default.
+// changeCommand makes the command retry, skip or discard. The command changes messages in one of the states,
+// by default in the first.
 func (p program) changeCommand(use, short, long string, c change, of ...storage.State) *cobra.Command {
 	m := &messages{program: p}
 	command := m.command(use, short, long, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
@@ -271,7 +273,7 @@ func (p program) changeCommand(use, short, long string, c change, of ...storage.
 }
 
 // carryOut plans a change, asks for confirmation if the change needs one, and makes the change. With --dry-run
-// it only plans. It returns the number of messages that were changed, also with an error.
+// it only plans. It returns the number of messages that were changed, even if it returns an error.
 func (m *messages) carryOut(ctx context.Context, operator storage.Operator, bulk operate.Bulk, c change) (planned *operate.Plan, changed int, err error) {
 	bulk.Limit = m.limit
 	planned, err = bulk.Plan(ctx, operator)
@@ -310,7 +312,7 @@ func counted(n int) string {
 	return grouped(n) + " messages"
 }
 
-// waiting describes messages in this state, for an error.
+// waiting describes messages in this state for an error message.
 func waiting(state storage.State) string {
 	if state == storage.StateRetry {
 		return "waiting for their next attempt (state retry, not due yet)"
@@ -318,8 +320,8 @@ func waiting(state storage.State) string {
 	return "parked (state error)"
 }
 
-// mustSelect adds the flags that select messages in one of the states. The command fails if none is
-// given, or if it needs a confirmation and has no terminal.
+// mustSelect adds the flags that select messages in one of the states. The command fails if none of these
+// flags is given, or if it needs a confirmation and has no terminal.
 func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.State) {
 	var all bool
 	everyOne := "every parked message"
@@ -408,7 +410,7 @@ func (m *messages) printMessage(info storage.Info) error {
 	return m.print("\n" + printable(shown) + "\n")
 }
 
-// cell returns a text on one line, cut to at most this number of characters.
+// cell returns the text on one line, cut to at most this number of characters.
 func cell(text string, most int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) > most {

@@ -18,8 +18,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// parked parks three messages, with the topic orders for the keys a and b and with the
-// topic mail for a, and delivers one.
+// parked delivers one message and parks three: two with topic orders, for the keys a and b, and one with
+// topic mail, for the key a.
 func parked(t *testing.T, db testdb.Database) {
 	t.Helper()
 	const input = `{"topic":"orders","key":"a","payload":"hunter2-1"}
@@ -210,7 +210,7 @@ func TestRequeueWithALiveRelay(t *testing.T) {
 	})
 }
 
-// A list of messages with large payloads doesn't read all payloads into memory together, and is complete.
+// A list of messages with large payloads never has all payloads in memory, and is complete.
 func TestListingOfLargeMessages(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -230,7 +230,8 @@ func TestListingOfLargeMessages(t *testing.T) {
 	}
 }
 
-// If a search ends before it has read all rows, a line says how far it got and how to continue.
+// If a search ends before it has read all rows, a line reports how far the search got and how to
+// continue.
 func TestFindingInALargeTable(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -259,7 +260,7 @@ func TestFindingInALargeTable(t *testing.T) {
 	}
 }
 
-// seeker is an Operator whose Find always returns the same.
+// seeker is an Operator whose Find always returns the same result.
 type seeker struct {
 	storage.Operator
 	found    storage.Found

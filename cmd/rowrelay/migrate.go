@@ -28,7 +28,7 @@ type migrate struct {
 	inbox  bool
 	json   bool
 
-	notifies *bool // whether plain INSERTs notify relays, for the output; nil prints nothing
+	notifies *bool // whether plain INSERTs notify relays, as the output reports it; nil: not reported
 }
 
 func (p program) migrateCommand() *cobra.Command {
@@ -86,7 +86,7 @@ func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 	return sources, nil
 }
 
-// migrations returns the migrations of the source's outbox, or of the inbox.
+// migrations returns the migrations of the source's outbox, or with --inbox those of the inbox.
 func (m *migrate) migrations(db *sql.DB, d dialect.Dialect, source config.Source) (*migrations.Migrations, error) {
 	if m.inbox {
 		return migrations.NewInbox(db, d, source.Table)
@@ -193,8 +193,9 @@ func keepRecords(ctx context.Context, steps *migrations.Migrations, discard bool
 	return fmt.Errorf("%d controls (pauses and limits) and %d entries of the log of actions would be lost: save the log with rowrelay actions --json, then give --discard-controls", controls, actions)
 }
 
-// refuseDown returns an error if the last migration must not be reverted. It tries again if another
-// process has reverted one meanwhile, and returns nil if that one has dropped the tables.
+// refuseDown returns an error if the last migration must not be reverted. If another process has
+// reverted a migration meanwhile, refuseDown tries again, or returns nil if that process has dropped
+// the tables.
 func refuseDown(ctx context.Context, source config.Source, steps *migrations.Migrations, discard bool) error {
 	for tries := 1; ; tries++ {
 		before, err := applied(ctx, steps)
@@ -244,8 +245,8 @@ func wouldLose(undelivered int64, err error) error {
 // columns meanwhile.
 var errUncounted = errors.New("count the messages: ")
 
-// forbidden returns an error if the tables must stay: because a relay is alive, or
-// because messages would be lost and discard is false.
+// forbidden returns an error if the tables must stay, either because a relay is alive or because
+// messages would be lost and discard is false.
 func forbidden(ctx context.Context, source config.Source, discard bool) error {
 	return withOperator(ctx, source, func(operator storage.Operator) error {
 		status, err := operator.Status(ctx)
@@ -313,7 +314,7 @@ func (p program) migratePrintCommand() *cobra.Command {
 	m := &migrate{program: p, target: target{noServer: true}}
 	var after int64
 	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
-		if after != 0 && m.claim == "" { // the first migration has created the indexes that the configuration needs
+		if after != 0 && m.claim == "" { // the first migration created the indexes for the configured claim
 			source.Claim = ""
 		}
 		d, err := dialect.ByName(source.Database.Kind())
@@ -351,7 +352,7 @@ type migrationJSON struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// report prints migrations, or otherwise if the list is empty.
+// report prints the migrations. If the list is empty, it prints the text in the argument otherwise.
 func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
 	if m.json {
 		shown := []migrationJSON{}

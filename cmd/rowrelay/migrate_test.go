@@ -48,7 +48,7 @@ func TestNotifyTrigger(t *testing.T) {
 			{"check", "plain INSERTs send none (see rowrelay migrate up --notify)"},
 			{"migrate up --notify", "plain INSERTs notify  on"},
 			{"migrate up --notify --json", `"notify": true`},
-			{"migrate up", "the tables of outbox are up to date"}, // and doesn't drop the trigger
+			{"migrate up", "the tables of outbox are up to date"}, // without --notify, migrate up keeps the trigger
 			{"migrate status", "plain INSERTs notify  on"},
 			{"migrate status --json", `"notify": true`},
 			{"check", "plain INSERTs send them"},
@@ -215,7 +215,7 @@ func TestMigratingAnInbox(t *testing.T) {
 			{"migrate up --inbox", "00001_inbox.sql"},
 			{"migrate up --inbox", "the tables of inbox are up to date"},
 			{"migrate status --inbox", "applied"},
-			{"migrate status", "pending"}, // of the outbox
+			{"migrate status", "pending"}, // the status of the outbox
 			{"migrate up --inbox --table received", "received"},
 			{"migrate down --inbox", "taken back"},
 			{"migrate status --inbox", "pending"},
@@ -241,7 +241,7 @@ func TestInboxRefusesAConfiguration(t *testing.T) {
 	}
 }
 
-// The commands of the documentation work without a server.
+// The documentation's migrate print commands work without a server.
 func TestMigratePrintNeedsOnlyTheScheme(t *testing.T) {
 	t.Parallel()
 	for _, database := range []string{"postgres://", "mysql://", "mariadb://", "sqlserver://", "oracle://", "sqlite:", "sqlite://"} {

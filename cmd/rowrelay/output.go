@@ -50,8 +50,8 @@ func (p program) printTable(rows [][]string) error {
 	return table.Flush()
 }
 
-// printable replaces the control characters of a table's cell, because they could
-// control a terminal. It replaces a tab, which separates cells, with a space.
+// printable replaces the control characters in a text, because they could control a terminal.
+// It replaces tabs with spaces, because a tab separates the cells of a table.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\t' {
@@ -71,9 +71,9 @@ func shownTime(at time.Time) string {
 	return at.UTC().Format(time.RFC3339)
 }
 
-// checkedWriter remembers the first error of a Write, so that a command with
-// incomplete output fails. A Write that blocks because its reader doesn't read blocks
-// no other method, so the process can still end.
+// checkedWriter remembers the first error of a Write, so that a command with incomplete output
+// fails. A Write blocks if the output's reader has stopped reading. The method failed never
+// waits for a Write, so the process can still end.
 type checkedWriter struct {
 	writing sync.Mutex
 	to      io.Writer

@@ -31,7 +31,7 @@ func (d deaf) Write(text []byte) (int, error) {
 	return 0, io.ErrClosedPipe
 }
 
-// A relay can be stopped while a write to its output blocks.
+// A relay can be stopped even while a write to its output blocks.
 func TestBlockedOutputDoesNotBlockAStop(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

@@ -18,14 +18,14 @@ var waitingForTables = map[string]string{
 	testdb.MariaDB:  "SELECT count(*) FROM information_schema.processlist WHERE db = database() AND state LIKE 'Waiting for table metadata lock%'",
 }
 
-// Sixty requests that the database does not answer take four connections of the page, and none of the relay. Requests beyond
-// the queue are refused immediately, with Retry-After.
+// While the database doesn't answer, sixty requests occupy four of the page's connections and none of the relay's. Requests
+// that the queue has no room for are refused immediately, with Retry-After.
 func TestPageReadsTakeNoConnectionsOfTheRelay(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		counting := waitingForTables[db.Kind]
 		if counting == "" {
-			return // on SQLite readers don't wait for locks
+			return // SQLite's readers don't wait for locks
 		}
 		endpoint := newWeb(t, always(http.StatusOK))
 		d := start(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--admin", "0")

@@ -9,9 +9,9 @@ import (
 )
 
 // runAsInit runs the command line in a child process if this is process 1, as in a
-// container. Process 1 must reap every orphan, such as the children of plug-ins. It
-// forwards signals to the child. It returns the child's exit code, or ok false if this
-// is not process 1 or no child could be started.
+// container. Process 1 must reap every orphan, such as the children of plug-ins. runAsInit
+// forwards signals to its child and returns the child's exit code. ok is false if this is
+// not process 1 or no child could be started.
 func runAsInit() (code int, ok bool) {
 	if os.Getpid() != 1 {
 		return 0, false
@@ -30,7 +30,7 @@ func runAsInit() (code int, ok bool) {
 	}
 	go func() {
 		for s := range signals {
-			if s != syscall.SIGCHLD && s != syscall.SIGURG { // the Go runtime uses SIGURG for itself
+			if s != syscall.SIGCHLD && s != syscall.SIGURG { // the Go runtime sends SIGURG to its own process
 				_ = child.Process.Signal(s)
 			}
 		}
@@ -38,8 +38,9 @@ func runAsInit() (code int, ok bool) {
 	return reapUntil(child.Process.Pid), true
 }
 
-// reapUntil reaps processes until the one with this number has ended, and returns its exit
-// code. If a signal ended it, the code is 128 plus the signal's number, as in shells.
+// reapUntil reaps processes until the process pid has ended, and returns the exit code of
+// that process. If a signal ended it, the code is 128 plus the signal's number, as in
+// shells.
 func reapUntil(pid int) int {
 	for {
 		var status syscall.WaitStatus

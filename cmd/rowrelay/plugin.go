@@ -50,9 +50,8 @@ func (c *pluginFlags) command(use, short, long string, work func(context.Context
 	return command
 }
 
-// find makes the plug-ins of the arguments, or of the configuration. An argument
-// is a plug-in's URL, or the path of its program. The name of a plug-in leaves out
-// the settings of its URL, because these may be secret.
+// find makes the plug-ins that the arguments or the configuration name. An argument is a plug-in's URL or the
+// path of its program. A plug-in's name leaves out the settings in its URL, because they may be secret.
 func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 	if (c.config == "") == (len(args) == 0) {
 		return nil, errors.New("name plug-ins, as ./path or plugin:./path?arg=…, or give --config")
@@ -97,7 +96,7 @@ type listedPlugin struct {
 	Sink     string `json:"sink"`
 	Program  string `json:"program"`
 	SHA256   string `json:"sha256,omitempty"`
-	Checksum string `json:"checksum"` // whether SHA256 is as configured, or why it can't be read
+	Checksum string `json:"checksum"` // whether SHA256 is the configured checksum, or why it can't be read
 }
 
 func (p program) pluginListCommand() *cobra.Command {
@@ -151,7 +150,7 @@ func (p program) pluginCheckCommand() *cobra.Command {
 	})
 }
 
-// checkPlugin checks a plug-in until the first failure.
+// checkPlugin checks a plug-in, and returns at the first failed check.
 func (c *checkReport) checkPlugin(ctx context.Context, each namedPlugin) {
 	limited, cancel := context.WithTimeout(ctx, pluginTimeout)
 	defer cancel()

@@ -70,8 +70,8 @@ func TestPluginCommands(t *testing.T) {
 	}
 }
 
-// If a plug-in can't be started, the messages of its sink wait, and those of other
-// sinks are delivered.
+// If a plug-in can't be started, the messages of its sink wait, and the messages of other sinks
+// are delivered.
 func TestBrokenPluginDoesNotStopOtherSinks(t *testing.T) {
 	t.Parallel()
 	program, folder := pluginProgram(t), t.TempDir()

@@ -18,13 +18,13 @@ import (
 )
 
 // Behind a pooler in transaction mode without support for prepared statements, such as PgBouncer, the command fails
-// with a hint. With what the hint recommends, it delivers all messages.
+// with a hint. With the parameter that the hint recommends, a relay delivers all messages.
 func TestBehindAPooler(t *testing.T) {
 	t.Parallel()
 	pooled := poolerOf(t, postgresDatabase(t))
 	mustRun(t, "migrate", "up", "--database", pooled+"&default_query_exec_mode=exec")
 
-	call(t.Context(), "", "check", "--database", pooled) // leaves prepared statements on the server's connections
+	call(t.Context(), "", "check", "--database", pooled) // leaves prepared statements in sessions of the server
 	got := call(t.Context(), "", "check", "--database", pooled)
 	if want := "add default_query_exec_mode=exec to the URL"; got.code != exitFailed || !strings.Contains(got.stdout, want) {
 		t.Errorf("check with prepared statements doesn't say %q:\n%s%s", want, got.stdout, got.stderr)
@@ -54,7 +54,7 @@ func postgresDatabase(t *testing.T) testdb.Database {
 	return testdb.Database{}
 }
 
-// poolerOf starts a PgBouncer for a database, and returns the URL to connect through it.
+// poolerOf starts a PgBouncer for a database and returns a URL that connects through the PgBouncer.
 func poolerOf(t *testing.T, db testdb.Database) string {
 	t.Helper()
 	binary := os.Getenv("ROWRELAY_TEST_PGBOUNCER")
@@ -71,7 +71,7 @@ func poolerOf(t *testing.T, db testdb.Database) string {
 	}
 	port := testdb.FreePort(t)
 	address := fmt.Sprint("127.0.0.1:", port)
-	folder, err := os.MkdirTemp("", "pgbouncer-") // not t.TempDir, which other users may not read
+	folder, err := os.MkdirTemp("", "pgbouncer-") // the folder of t.TempDir can't be read by other users
 	if err != nil {
 		t.Fatal(err)
 	}

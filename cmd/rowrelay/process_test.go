@@ -77,7 +77,7 @@ func TestSignals(t *testing.T) {
 					t.Fatal(err)
 				}
 				endpoint.next(t, endpoint.requests)
-				if count == 2 { // both signals arrive at the same moment, so they count as one
+				if count == 2 { // both signals arrive at the same moment, so they count as one signal
 					send(t, relay, syscall.SIGSTOP)
 					send(t, relay, syscall.SIGTERM)
 					send(t, relay, syscall.SIGINT)
@@ -88,7 +88,7 @@ func TestSignals(t *testing.T) {
 				logged.wait(t, "stopping")
 				want := "done            1\n"
 				if count == 1 {
-					release() // the endpoint answers, and the relay waits for it
+					release() // the endpoint answers, which the relay waits for
 				} else {
 					<-time.After(2 * sameSignal)
 					if said, _ := logged.read(); strings.Contains(said, "aborting") {
@@ -116,8 +116,8 @@ func send(t *testing.T, command *exec.Cmd, signal os.Signal) {
 	}
 }
 
-// A write to a broken network connection raises SIGPIPE, too, because the program
-// handles that signal. It doesn't stop the relay.
+// Because the program handles SIGPIPE, a write to a broken network connection also raises that signal. Such a signal
+// doesn't stop the relay.
 func TestBrokenConnectionDoesNotStopTheRelay(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -148,7 +148,7 @@ func TestBrokenConnectionDoesNotStopTheRelay(t *testing.T) {
 	}
 }
 
-// The relay stops when the reader of its output is gone.
+// The relay stops when its output has lost its reader.
 func TestClosedOutputStopsTheRelay(t *testing.T) {
 	t.Parallel()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
@@ -174,7 +174,7 @@ func TestClosedOutputStopsTheRelay(t *testing.T) {
 	}
 }
 
-// A reader that stops early, such as head, is no error.
+// A command succeeds even if the reader of its output ends early, as head does.
 func TestClosedPipeIsNoError(t *testing.T) {
 	t.Parallel()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
@@ -198,8 +198,8 @@ func TestClosedPipeIsNoError(t *testing.T) {
 	}
 }
 
-// On SIGHUP the configuration and its secrets are read again. A broken configuration isn't used. Under load no message is
-// lost, and each key's order is kept. Without a file nothing changes, and the relay continues.
+// On SIGHUP the relay reads the configuration and its secrets again, and ignores a broken configuration. Even under load
+// no message is lost, and each key's order is kept. Without a configuration file SIGHUP has no effect.
 func TestSIGHUPReloadsTheConfiguration(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

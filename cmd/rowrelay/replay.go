@@ -51,7 +51,7 @@ type replaying struct {
 	since, until string
 	all          bool
 	stop         string
-	by, reason   string // for the log
+	by, reason   string // recorded in the log of actions
 }
 
 func (p program) replayCommand() *cobra.Command {
@@ -158,7 +158,7 @@ func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRat
 	return err
 }
 
-// stopIt stops the replay, in whichever process it runs.
+// stopIt stops the replay that --stop names, whichever process runs it.
 func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error {
 	is, err := operate.StopReplay(ctx, operator, r.stop)
 	if errors.Is(err, operate.ErrNoReplay) {

@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The store writes the header name that sinks permit.
+// The store marks copies with the same header that sinks permit.
 func TestReplayedHeader(t *testing.T) {
 	t.Parallel()
 	if storage.ReplayedHeader != sinks.ReplayedHeader {
@@ -114,7 +114,7 @@ func (r *replays) Replay(ctx context.Context, was storage.Replay, limit int) (st
 	return is, rows, err
 }
 
-// A replay writes at its rate while its copies are delivered, and waits while they aren't.
+// A replay writes copies at its rate while relays deliver the copies, and waits while they don't.
 func TestReplayWaitsForItsCopies(t *testing.T) {
 	t.Parallel()
 	done := func(storage.Row) storage.Settlement { return storage.Settlement{State: storage.StateDone} }
@@ -156,8 +156,8 @@ func TestReplayWaitsForItsCopies(t *testing.T) {
 	})
 }
 
-// A replay that was interrupted continues where it was, even if the answer of its last step was lost. A replay that
-// is stopped from elsewhere ends.
+// An interrupted replay continues after its last step, even if that step's answer was lost. A replay ends if
+// another process stops it.
 func TestReplayContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, replayGoesOn)

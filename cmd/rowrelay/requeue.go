@@ -102,7 +102,7 @@ func (r *requeue) run(ctx context.Context, operator storage.Operator, filter sto
 // requeueJSON is the output of a requeue as JSON.
 type requeueJSON struct {
 	Requeued  int     `json:"requeued"`
-	Overtaken int     `json:"overtaken,omitempty"` // messages of whose keys later ones were delivered
+	Overtaken int     `json:"overtaken,omitempty"` // messages that later messages of their keys have overtaken
 	Left      []int64 `json:"left,omitempty"`      // ids of overtaken messages that stay parked
 }
 

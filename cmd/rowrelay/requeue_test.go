@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// settleAll settles all pending messages of a table in memory, each as the function says.
+// settleAll settles all pending messages of a table in memory. It calls how for each message's settlement.
 func settleAll(t *testing.T, db *memstore.DB, how func(storage.Row) storage.Settlement) {
 	t.Helper()
 	store := db.Store()
@@ -53,7 +53,7 @@ func settleAll(t *testing.T, db *memstore.DB, how func(storage.Row) storage.Sett
 	}
 }
 
-// requeues is an Operator that records what is requeued, and calls a function meanwhile.
+// requeues is an Operator that records the requeued ids, and calls a function of the test after each batch.
 type requeues struct {
 	storage.Operator
 	ids   []string
@@ -71,14 +71,14 @@ func (r *requeues) Requeue(ctx context.Context, filter storage.Filter) (int, err
 	return n, err
 }
 
-// aRequeue returns a requeue whose output the test gets.
+// aRequeue returns a requeue and its two outputs.
 func aRequeue(rate int) (r *requeue, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	return &requeue{messages: &messages{program: program{stdout: stdout, stderr: stderr}}, rate: rate}, stdout, stderr
 }
 
-// A requeue keeps its rate and prints its progress. Messages that hold their keys are first. Messages that are parked
-// meanwhile, or parked again, stay parked.
+// A requeue keeps to its rate and prints its progress. It requeues messages that hold their keys first. A message that is
+// parked meanwhile stays parked.
 func TestRequeueKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestRequeueRefusesUnknownSinks(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, to, want string
-		relays         map[string][]string // the sinks of each relay; those whose names begin with dead are dead
+		relays         map[string][]string // the sinks of each relay; a relay whose name begins with dead isn't alive
 	}{
 		{"no relay", "orders", "no relay is alive", nil},
 		{"a dead relay", "orders", "no relay is alive", map[string][]string{"dead": {"orders: Kafka"}}},
@@ -167,7 +167,7 @@ func TestRequeueRefusesUnknownSinks(t *testing.T) {
 	}
 }
 
-// After an interruption, another run requeues the rest, and no message twice.
+// After an interruption, another run requeues the remaining messages, and none twice.
 func TestRequeueContinues(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()
@@ -267,8 +267,8 @@ func TestRequeueToAnotherSink(t *testing.T) {
 	}
 }
 
-// Messages that wait for a sink that no longer exists can be sent to another one, as the log recommends: once and in the order
-// of their keys.
+// Messages that wait for a sink that no longer exists can be sent to another sink, as the log recommends. Each is sent once,
+// in the order of its key.
 func TestRequeueFromAnUnknownSink(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -306,7 +306,7 @@ func TestRequeueFromAnUnknownSink(t *testing.T) {
 	})
 }
 
-// While a live relay has the sink, messages that wait for it are left to that relay.
+// While a live relay has a sink, the messages that wait for the sink are not requeued.
 func TestRequeueLeavesMessagesOfLiveSinks(t *testing.T) {
 	t.Parallel()
 	for old, want := range map[string]string{"old: a file": "requeued 0\n", "older: a file": "requeued 3\n"} {

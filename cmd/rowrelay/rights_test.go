@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// stranger creates a user without any right to the tables, and returns the database's
-// URL with this user.
+// stranger creates a user without privileges on the tables, and returns the user's name and the
+// database's URL for this user.
 func stranger(t *testing.T, db testdb.Database) (name, address string) {
 	t.Helper()
 	name = "rowrelay_" + strings.ToLower(rand.Text()[:16])
@@ -20,7 +20,7 @@ func stranger(t *testing.T, db testdb.Database) (name, address string) {
 	}
 	execute(t, db.DB, create)
 	t.Cleanup(func() { executeAtEnd(t, db.DB, drop) })
-	if db.Kind != testdb.Postgres { // a user needs some right in a database to connect to it
+	if db.Kind != testdb.Postgres { // a user needs some privilege in a database to connect to it
 		execute(t, db.DB, "GRANT CREATE TEMPORARY TABLES ON "+nameOf(t, db)+".* TO "+name)
 	}
 	return name, withURL(t, db, func(u *url.URL) { u.User = url.UserPassword(name, "hunter2") })

@@ -42,7 +42,7 @@ type runFlags struct {
 	sink   string
 	drain  bool
 	join   bool
-	limit  time.Duration // of the drain; 0 for none
+	limit  time.Duration // time limit of the drain; 0 for none
 	topics []string
 }
 
@@ -142,7 +142,7 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 		defer cancel()
 		ctx = limited
 	}
-	hintsFor := config.Source{Table: config.DefaultTable} // hints name no table if there are several
+	hintsFor := config.Source{Table: config.DefaultTable} // with several sources, a hint names no table
 	if len(c.Sources) == 1 {
 		hintsFor = c.Sources[0]
 	}
@@ -178,8 +178,8 @@ func (r *runFlags) configuration(command *cobra.Command) (c config.Config, err e
 	)
 }
 
-// fromFile reads the configuration file. It refuses flags for settings that
-// belong into the file.
+// fromFile reads the configuration file. It refuses flags for settings that belong in the
+// file.
 func (r *runFlags) fromFile(command *cobra.Command) (config.Config, error) {
 	var given []string
 	for _, s := range append(append([]setting{{flag: "database"}, {flag: "table"}, {flag: "sink"}, {flag: "topics"}},
@@ -234,7 +234,8 @@ func (r *runFlags) fromFlags(command *cobra.Command) (config.Config, error) {
 	return c, errors.Join(problems...)
 }
 
-// set passes the flag's value to the setting that it stands for, if the flag was given.
+// set applies the flag's value to the setting that the flag stands for, if the flag was
+// given.
 func set(command *cobra.Command, s setting, to func(name, text string) error) error {
 	if !command.Flags().Changed(s.flag) {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// Without a configuration, the tokens of the admin page are taken from the environment. The test isn't parallel, because
+// Without a configuration, run takes the tokens of the admin page from the environment. The test isn't parallel, because
 // it changes the environment.
 func TestRunTakesTokensFromTheEnvironment(t *testing.T) {
 	t.Setenv("ROWRELAY_READER_TOKEN", "short")

@@ -51,7 +51,7 @@ func TestClaimingByRows(t *testing.T) {
 		if len(got) != 50 {
 			t.Fatalf("got %d messages, want those of b", len(got))
 		}
-		var first, last struct{ N int } // the messages of one claim may have any order
+		var first, last struct{ N int } // within one claim, messages may arrive in any order
 		if err := errors.Join(json.Unmarshal([]byte(got[0].body), &first), json.Unmarshal([]byte(got[49].body), &last)); err != nil || first.N <= 40 || last.N > 10 {
 			t.Errorf("got %+v first and %+v last, want the newest first (%v)", got[0], got[49], err)
 		}
@@ -61,7 +61,8 @@ func TestClaimingByRows(t *testing.T) {
 	})
 }
 
-// Expired messages are parked or discarded, as the route says. An expired message that an operator requeues is sent.
+// Expired messages are parked or discarded, as their route is configured. An expired message that an operator requeues is
+// sent.
 func TestExpiredMessages(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -125,7 +126,7 @@ log: {format: json}
 		} {
 			pageShows(t, "http://"+address+path, want)
 		}
-		d.log.wait(t, "lost") // the alarm about a topic without a route
+		d.log.wait(t, "lost") // the warning about the topic lost, which has no route
 		code, logged := d.stop(t)
 		if code != exitDone || strings.Contains(logged, "hunter2") || password(db) != "" && strings.Contains(logged, password(db)) {
 			t.Errorf("exit code %d; the log has no payload and no password in it:\n%s", code, logged)
@@ -136,8 +137,7 @@ log: {format: json}
 	})
 }
 
-// A drain fails while messages without a route are left, and succeeds when they are
-// gone.
+// A drain fails while messages without a route are left, and succeeds when no such messages are left.
 func TestDrainReportsUnroutedTopics(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {
@@ -179,8 +179,8 @@ func password(db testdb.Database) string {
 	return secret
 }
 
-// pageShows requests a page until it contains the text, because messages are counted
-// a little after the endpoint has got them.
+// pageShows requests a page until it contains the text, because the relay counts a message shortly after the endpoint has
+// received it.
 func pageShows(t *testing.T, address, want string) {
 	t.Helper()
 	tick, limit := time.NewTicker(20*time.Millisecond), time.After(patience)
@@ -242,7 +242,7 @@ func TestSecondSignalAbortsTheDrain(t *testing.T) {
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
 		hold := make(chan struct{})
 		endpoint := newWeb(t, func(request) int { <-hold; return http.StatusOK })
-		t.Cleanup(func() { close(hold) }) // before the endpoint closes
+		t.Cleanup(func() { close(hold) }) // runs before the cleanup that closes the endpoint
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
 		d := start(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain-timeout", "1h")
 		endpoint.next(t, endpoint.requests)
@@ -307,7 +307,8 @@ func TestDrainLimitNeedsDrain(t *testing.T) {
 	}
 }
 
-// A hint has the flags --config and --source if there is a configuration, because a URL without its password can't be used.
+// A hint has the flags --config and --source if there is a configuration, because the hint can't show a URL with its
+// password.
 func TestAHintNamesTheConfiguration(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -375,7 +376,7 @@ func TestAnotherTableInItsOwnSchema(t *testing.T) {
 		case testdb.Postgres:
 			table = "Sales.Events"
 			execute(t, db.DB, `CREATE SCHEMA "Sales"`)
-		case testdb.MariaDB: // on MariaDB a schema is a database
+		case testdb.MariaDB: // on MariaDB, a schema is a database
 			schema := "Sales_" + rand.Text()[:8]
 			table = schema + ".Events"
 			execute(t, db.DB, "CREATE DATABASE "+schema)

@@ -32,7 +32,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// trip sends messages through a table on sessions with certain settings, with a writer, a relay and an operator.
+// trip sends messages through a table with a writer, a relay and an operator, whose sessions have certain settings.
 type trip struct {
 	dialect dialect.Dialect
 	app     *sql.DB // the application's pool, on which it writes
@@ -53,7 +53,7 @@ func (r trip) write(ctx context.Context, topics ...string) error {
 	for _, topic := range topics {
 		messages = append(messages, outbox.Message{ID: outbox.NewID(), Topic: topic, Key: topic + hostileText, Payload: []byte(hostileText), Headers: map[string]string{"h": hostileText}, Priority: 3})
 	}
-	for range 21 { // on PostgreSQL the Writer uses another statement for more than 20
+	for range 21 { // on PostgreSQL the Writer uses another statement for more than 20 messages
 		messages = append(messages, outbox.Message{ID: outbox.NewID(), Topic: "many", Key: "many", Payload: []byte{0, 255, '\\'}})
 	}
 	later := outbox.Message{ID: outbox.NewID(), Topic: "cancelled", AvailableAt: time.Now().Add(time.Hour), ExpiresAt: time.Now().Add(2 * time.Hour)}
@@ -97,7 +97,7 @@ func (r trip) write(ctx context.Context, topics ...string) error {
 	})
 }
 
-// insert writes a message of topic "plain" by a plain INSERT, like an application in another language.
+// insert writes a message of topic "plain" with a plain INSERT, like an application in another language.
 func (r trip) insert(ctx context.Context, tx *sql.Tx) error {
 	headers, err := json.Marshal(map[string]string{"h": hostileText})
 	if err != nil {
@@ -184,13 +184,13 @@ func (r trip) deliver(ctx context.Context, claim storage.Claim) error {
 		func() error { return r.write(ctx, "deleted") },
 		func() error { return drain(relay.KeepNothing) },
 		func() error { return count(storage.Filter{State: storage.StateError}, 0) },
-		func() error { // rows that the drain was purging when it ended stay locked until the server notices
+		func() error { // when the drain ends, rows that it was purging stay locked until the server notices the end
 			for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
 				infos, err := store.List(ctx, storage.Filter{State: storage.StateDone, Limit: 1000})
 				if left = len(infos); err != nil {
 					return err
 				}
-				another, err := sqlstore.Open(ctx, r.relay, r.dialect, sqlstore.Options{Table: r.table, Operator: true}) // whose purge begins with the oldest row
+				another, err := sqlstore.Open(ctx, r.relay, r.dialect, sqlstore.Options{Table: r.table, Operator: true}) // its purge begins with the oldest row
 				if err != nil {
 					return err
 				}
@@ -222,11 +222,11 @@ func (r trip) both(ctx context.Context) error {
 	return errors.Join(r.deliver(ctx, storage.ByLanes), r.deliver(ctx, storage.ByRows))
 }
 
-// noSchema has the settings with which the name of a table needs its schema.
+// noSchema is the name of the settings that require a table's name to include its schema.
 const noSchema = "no schema"
 
-// postgresSettings are groups of database settings with which a relay and a Writer must work. Settings that a server
-// doesn't have are left out.
+// postgresSettings has groups of database settings with which a relay and a Writer must work. The test leaves out the settings
+// that a server doesn't have.
 var postgresSettings = map[string][]string{
 	"texts": {"IntervalStyle = 'sql_standard'", "DateStyle = 'ISO, DMY'", "extra_float_digits = -15", "TimeZone = 'America/St_Johns'", "escape_string_warning = on",
 		"backslash_quote = 'off'", "quote_all_identifiers = on", "array_nulls = off", "transform_null_equals = on", "xmloption = 'document'", "client_min_messages = 'debug1'"},
@@ -237,16 +237,17 @@ var postgresSettings = map[string][]string{
 	"repeatable":   {"default_transaction_isolation = 'repeatable read'", "synchronous_commit = 'remote_apply'", "default_toast_compression = 'pglz'", "check_function_bodies = off"},
 	"replica":      {"session_replication_role = 'replica'", "search_path = first, public", "plan_cache_mode = 'force_custom_plan'"},
 	"parallel": {"max_parallel_workers_per_gather = 8", "parallel_setup_cost = 0", "parallel_tuple_cost = 0", "min_parallel_table_scan_size = 0", "min_parallel_index_scan_size = 0",
-		"debug_parallel_query = on", "force_parallel_mode = on"}, // one setting, by its new name and its old one
+		"debug_parallel_query = on", "force_parallel_mode = on"}, // one setting, by its new and by its old name
 	noSchema:   {"search_path = ''"},
 	"timeouts": {"idle_in_transaction_session_timeout = '5min'", "statement_timeout = '5min'", "lock_timeout = '5min'"},
 }
 
 // In the modes exec and simple_protocol, pgx sends and reads values as text. So the command sets DateStyle, bytea_output and
-// standard_conforming_strings, and an application with these modes must do so, too (see TestPostgresPoolThatCannotReadTextsIsRefused).
+// standard_conforming_strings, and an application with these modes must set them, too (see
+// TestPostgresPoolThatCannotReadTextsIsRefused).
 func TestPostgresSettings(t *testing.T) {
 	t.Parallel()
-	for _, target := range testdb.Each() { // one where all use pgx, and one where the application uses lib/pq
+	for _, target := range testdb.Each() { // one target where all use pgx, and one where the application uses lib/pq
 		if target.Kind != testdb.Postgres {
 			continue
 		}
@@ -294,8 +295,8 @@ func databaseName(t *testing.T, db testdb.Database) (name string) {
 	return name
 }
 
-// With settings with which it can't work, a command fails. Its error has the setting and a hint. The test changes the
-// database's settings; for a time limit it holds a lock on the table.
+// A command fails if the database has a setting with which the command can't work. Its error names the setting and has a hint. To
+// exceed a time limit, the test holds a lock on the table.
 func TestPostgresSettingsWithHints(t *testing.T) {
 	t.Parallel()
 	everything := [][]string{{"migrate", "up", "--claim", "rows"}, {"enqueue"}, {"run", "--drain", "--sink", "stdout:", "--listen", "off"}, {"status"}, {"messages", "list"}, {"check"}}
@@ -303,7 +304,7 @@ func TestPostgresSettingsWithHints(t *testing.T) {
 		says     string
 		commands [][]string
 	}{
-		"search_path = ''":                   {"search_path", slices.DeleteFunc(slices.Clone(everything), func(c []string) bool { return c[0] == "enqueue" })}, // its hint is to run migrate up
+		"search_path = ''":                   {"search_path", slices.DeleteFunc(slices.Clone(everything), func(c []string) bool { return c[0] == "enqueue" })}, // the hint of enqueue is to run migrate up
 		"search_path = 'nothing'":            {"name the table with its schema, such as public.outbox", [][]string{{"migrate", "up"}, {"check"}}},
 		"default_transaction_read_only = on": {"default_transaction_read_only", [][]string{{"migrate", "up", "--claim", "rows"}, {"enqueue"}, {"run", "--drain", "--sink", "stdout:", "--listen", "off"}, {"check"}}},
 		"statement_timeout = '1s'":           {"statement_timeout", everything[:5]},
@@ -337,12 +338,13 @@ func TestPostgresSettingsWithHints(t *testing.T) {
 	}
 }
 
-// writersOnly has the settings that a relay refuses (TestMySQLUnfitSessionIsRefused), but with which an application may write.
+// writersOnly is the name of the settings that a relay refuses (TestMySQLUnfitSessionIsRefused) but an application may write
+// with.
 const writersOnly = "limits"
 
-// mysqlSettingsThatWork are groups of session settings with which a relay and a Writer must work. Settings that a server
-// doesn't have are left out. Short time limits aren't among them, because they would end calls on a slow machine;
-// internal/outboxdb tests them with locks and connections.
+// mysqlSettingsThatWork has groups of session settings with which a relay and a Writer must work. The test leaves out the
+// settings that a server doesn't have. The groups have no short time limits, because these would end calls on a slow machine;
+// internal/outboxdb tests short limits with locks and connections.
 var mysqlSettingsThatWork = map[string]map[string]string{
 	writersOnly:   {"sql_safe_updates": "1", "sql_select_limit": "1", "sql_big_selects": "0"},
 	"ansi":        {"sql_mode": "'ANSI,PIPES_AS_CONCAT,HIGH_NOT_PRECEDENCE,NO_UNSIGNED_SUBTRACTION,NO_AUTO_VALUE_ON_ZERO'"},
@@ -382,12 +384,12 @@ func TestMySQLSettings(t *testing.T) {
 				var set []string
 				for setting, value := range settings {
 					if _, err := db.DB.ExecContext(t.Context(), "SET SESSION "+setting+" = "+value); err != nil {
-						continue // another kind of server, or version
+						continue // this kind or version of server doesn't have the setting
 					}
 					set = append(set, "SET SESSION "+setting+" = "+value)
 					app.Params[setting] = value
 					if setting != "collation_connection" {
-						own.Params[setting] = value // before the command's own settings
+						own.Params[setting] = value // set before the command's own settings, which override it
 					}
 				}
 				open := func(config *mysql.Config, set []string) *sql.DB {
@@ -402,7 +404,7 @@ func TestMySQLSettings(t *testing.T) {
 				writes := open(app, nil)
 				command := open(own, sessionSettings(0))
 				trips := map[string]trip{"the command": {d, writes, command, ""}, "a library": {d, writes, writes, ""}}
-				if slices.Contains(sql.Drivers(), "gomysql") { // if the Makefile has linked it
+				if slices.Contains(sql.Drivers(), "gomysql") { // the Makefile has linked the driver
 					address, err := url.Parse(db.URL)
 					if err != nil {
 						t.Fatal("the test server's URL is malformed; it is not shown because it has a password")
@@ -423,8 +425,8 @@ func TestMySQLSettings(t *testing.T) {
 	})
 }
 
-// plainInserts are sessions of applications in other languages, which write literals: the settings of the session, the
-// spelling of its literals, and the statement that follows the INSERT.
+// plainInserts has sessions of applications in other languages, which write literals. Each has the session's settings, the
+// spelling of its literals, and the statement after the INSERT.
 var plainInserts = map[string]map[string]plainInsert{
 	"postgres": {
 		"latin1":    {set: []string{"SET client_encoding = 'LATIN1'"}, latin1: true},
@@ -443,10 +445,10 @@ var plainInserts = map[string]map[string]plainInsert{
 
 type plainInsert struct {
 	set     []string
-	escapes bool              // a backslash in a literal begins an escape
+	escapes bool              // a backslash in a literal begins an escape sequence
 	latin1  bool              // statements are sent in Latin-1
 	more    map[string]string // columns and their values
-	end     string            // a statement
+	end     string            // the statement after the INSERT, if any
 }
 
 func (p plainInsert) statement(topic, text string) string {
@@ -471,18 +473,18 @@ func (p plainInsert) statement(topic, text string) string {
 // Literals of applications in other languages arrive unchanged, whatever their sessions have set.
 func TestPlainInserts(t *testing.T) {
 	t.Parallel()
-	const text = `a\b\\ 'c' "d" || $1 ? é` // all characters are in Latin-1
+	const text = `a\b\\ 'c' "d" || $1 ? é` // Latin-1 has all these characters
 	for _, target := range testdb.Targets() {
 		inserts := plainInserts[map[string]string{testdb.Postgres: "postgres", testdb.MySQL: "mysql", testdb.MariaDB: "mysql"}[target.Kind]]
 		if !strings.HasSuffix(target.Name, "/pgx") && !strings.HasSuffix(target.Name, "/gosql") {
-			continue // the statements are the same for each driver, and lib/pq always uses UTF-8
+			continue // all drivers send the same statements, and lib/pq always uses UTF-8
 		}
 		for name, insert := range inserts {
 			t.Run(target.Name+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				db := target.OpenOutbox(t)
 				app := db.OpenAnother(t)
-				app.SetMaxOpenConns(1) // so that all statements run in one session
+				app.SetMaxOpenConns(1) // one connection, so that all statements run in one session
 				for _, statement := range append(slices.Clone(insert.set), insert.statement(name, text), insert.end) {
 					if statement != "" {
 						execute(t, app, statement)
@@ -514,7 +516,7 @@ func TestPlainInserts(t *testing.T) {
 	}
 }
 
-// An application's pool works with any parameters of its driver.
+// An application's pool works whatever parameters of its driver are set.
 func TestParametersOfDrivers(t *testing.T) {
 	t.Parallel()
 	parameters := map[string][]string{
@@ -533,7 +535,7 @@ func TestParametersOfDrivers(t *testing.T) {
 					t.Fatal(err)
 				}
 				dsn := db.DSN + "&" + parameters
-				if target.Driver == "mysql" { // the parameters of the tests would hide missing ones
+				if target.Driver == "mysql" { // the parameters in the tests' DSN would hide missing ones
 					before, _, _ := strings.Cut(db.DSN, "?")
 					dsn = before + "?" + parameters
 				}
@@ -550,7 +552,7 @@ func TestParametersOfDrivers(t *testing.T) {
 	}
 }
 
-// sqliteSettings are groups of pragmas with which a relay and a Writer must work.
+// sqliteSettings has groups of pragmas with which a relay and a Writer must work.
 var sqliteSettings = map[string][]string{
 	"strict": {"foreign_keys(1)", "case_sensitive_like(1)", "reverse_unordered_selects(1)", "recursive_triggers(1)", "cell_size_check(1)", "secure_delete(1)", "temp_store(2)", "trusted_schema(0)"},
 	"loose":  {"foreign_keys(0)", "legacy_alter_table(1)", "ignore_check_constraints(1)", "synchronous(0)", "temp_store(1)", "auto_vacuum(1)", "cache_size(1)", "automatic_index(0)"},
@@ -574,7 +576,7 @@ func TestSQLiteSettings(t *testing.T) {
 					set = append(set, "PRAGMA "+pragma)
 				}
 				app := openSet(t, target.Driver, "file:"+path+"?"+parameters[target.Driver], set)
-				if err := app.PingContext(t.Context()); err != nil { // creates the file, because some pragmas are stored in it
+				if err := app.PingContext(t.Context()); err != nil { // creates the file, because the file stores some of the pragmas
 					t.Fatal(err)
 				}
 				mustRun(t, "migrate", "up", "--database", "sqlite:"+path)
@@ -597,7 +599,7 @@ func TestSQLiteSettings(t *testing.T) {
 	}
 }
 
-// dsn is a connector for a driver that database/sql knows by its name.
+// dsn is a connector that opens connections with a driver and a DSN.
 type dsn struct {
 	driver driver.Driver
 	text   string
@@ -606,7 +608,7 @@ type dsn struct {
 func (d dsn) Driver() driver.Driver                        { return d.driver }
 func (d dsn) Connect(context.Context) (driver.Conn, error) { return d.driver.Open(d.text) }
 
-// openSet opens a pool whose connections first run statements.
+// openSet opens a pool in which each new connection first runs the statements in set.
 func openSet(t *testing.T, driver, text string, set []string) *sql.DB {
 	t.Helper()
 	known, err := sql.Open(driver, text)

@@ -69,7 +69,8 @@ func (p program) statusCommand() *cobra.Command {
 	return command
 }
 
-// showStatus prints the status repeatedly, at the interval every; once if every is 0.
+// showStatus prints the status once if every is 0. Otherwise it prints the status again after each
+// such interval.
 func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, every time.Duration, asJSON bool) error {
 	var last *statusBefore
 	show := func(p program) error {
@@ -101,8 +102,8 @@ type statusBefore struct {
 	at time.Time
 }
 
-// rate returns the change of a state's count per second since b. It returns "" if the count is the
-// same, or if one of the two is an estimate or a lower bound.
+// rate returns the change of a state's count per second since b. It returns "" if the count has
+// not changed, or if one of the two counts is an estimate, a lower bound, or unknown.
 func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	for _, status := range []storage.Status{b.Status, now} {
 		if slices.Contains(status.Estimated, state) || slices.Contains(status.AtLeast, state) || !status.Has(storage.GaugeCounts) {
@@ -116,7 +117,7 @@ func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	return fmt.Sprintf("%+.1f/s", float64(more)/max(time.Since(b.at).Seconds(), 0.001))
 }
 
-// printStatus prints a status. If before isn't nil, it adds the rates of change since then.
+// printStatus prints a status. If before isn't nil, it adds the rates of change since that status.
 func (p program) printStatus(status storage.Status, before *statusBefore) error {
 	known := func(gauge storage.Gauge, text string) string {
 		if !status.Has(gauge) {

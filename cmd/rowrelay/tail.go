@@ -33,11 +33,11 @@ type following struct {
 	every  time.Duration
 	json   bool
 
-	from time.Time             // the time of delivery from which rows are queried
-	seen map[seenRow]time.Time // the rows since then that were printed, with their times of delivery
+	from time.Time             // rows that were delivered at this time or later are queried
+	seen map[seenRow]time.Time // the printed rows that were delivered at this time or later, with their times of delivery
 }
 
-// seenRow is a row that was printed. A message may have one for each of its sinks.
+// seenRow is a row that was printed. A message may have one row for each of its sinks.
 type seenRow struct {
 	id    int64
 	sinks string
@@ -107,7 +107,7 @@ func (f *following) run(ctx context.Context, follower storage.Follower) error {
 // visible late, because its transaction takes the time of delivery before it commits.
 const overlap = 5 * time.Second
 
-// show prints the rows that weren't printed yet, the oldest first.
+// show prints the rows that haven't been printed, the oldest first.
 func (f *following) show(found []storage.Info, first bool) error {
 	if len(found) == 0 {
 		return nil

@@ -55,7 +55,8 @@ func (d *deliveries) LastDelivered(_ context.Context, _ storage.Filter, since ti
 	return found, nil
 }
 
-// tail prints each delivery once, also one that is committed late, and reports when it leaves some out.
+// tail prints each delivery once, even if it is committed late, and reports when it has left deliveries
+// out.
 func TestTailPrintsEachDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

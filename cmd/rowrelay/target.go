@@ -20,7 +20,7 @@ type target struct {
 	database, table string
 	config, source  string
 
-	noServer bool // the URL may have only the kind of the database, because the command doesn't connect
+	noServer bool // the URL may consist of the scheme alone, because the command doesn't connect
 }
 
 // addFlags adds the flags that name a table.
@@ -38,7 +38,7 @@ func (t *target) addTableFlags(command *cobra.Command) {
 
 func configFlag(command *cobra.Command, file *string, help string) {
 	command.Flags().StringVar(file, "config", "", help)
-	_ = command.MarkFlagFilename("config", "yaml", "yml") // completion only
+	_ = command.MarkFlagFilename("config", "yaml", "yml") // used only for shell completion
 }
 
 // resolve returns the table that the flags select. It fails if they select several.
@@ -130,8 +130,8 @@ func (t *target) checkSink(p program, to string) error {
 	return nil
 }
 
-// checkLivingSink checks, if there is no configuration, that a live relay has the sink to send messages to. Messages for a sink
-// that no relay has would wait forever.
+// checkLivingSink checks the name of the sink to send messages to if no configuration is given: a live relay must have the sink,
+// because otherwise the messages would wait forever.
 func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator, to string) error {
 	if to == "" || t.config != "" {
 		return nil
@@ -145,13 +145,13 @@ func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator,
 		return nil
 	}
 	if len(names) == 0 {
-		return usagef("--to: no relay is alive to name its sinks: give --config with the relay's configuration, or start the relay first")
+		return usagef("--to: no relay is alive, so the existing sinks are unknown: give --config with the relay's configuration, or start the relay first")
 	}
 	return usagef("--to: no relay has a sink %q, they have %s", to, strings.Join(names, ", "))
 }
 
-// livingSinks returns the names of the live relays' sinks. all is false if there may be others, because a relay with many sinks
-// doesn't publish all of them.
+// livingSinks returns the names of the live relays' sinks. The result all is false if the relays may have more sinks, because a
+// relay with many sinks doesn't publish all of them.
 func livingSinks(status storage.Status) (names []string, all bool) {
 	all = true
 	for _, relay := range status.Relays {
@@ -168,8 +168,8 @@ func livingSinks(status storage.Status) (names []string, all bool) {
 	return names, all
 }
 
-// isGone reports whether neither the configuration, if one is given, nor a live relay has the sink, so that messages for it would
-// wait forever.
+// isGone reports whether messages for the sink would wait forever, because no live relay has the sink, and neither has the
+// configuration, if one is given.
 func (t *target) isGone(ctx context.Context, p program, operator storage.Operator, sink string) (bool, error) {
 	if sink == "" {
 		return false, nil

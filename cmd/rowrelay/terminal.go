@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// screen is a terminal that isn't a file: a frame of redraw, or a terminal in tests.
+// screen is a terminal that isn't a file, such as a frame of redraw or a terminal in tests.
 type screen interface{ Size() (columns, rows int) }
 
 // size returns the size of a terminal, and 0, 0 for any other stream.
@@ -48,7 +48,7 @@ func columns(stream any) int {
 // wantsColours reports whether the environment permits colours; see https://no-color.org.
 func wantsColours() bool { return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" }
 
-// colours are the ANSI colours of states.
+// colours has the ANSI colour of each state.
 var colours = map[string]string{
 	string(storage.StateError): "31", string(storage.StateRetry): "33", string(storage.StateDone): "32",
 	string(storage.StateScheduled): "36", string(storage.StateClaimed): "34",
@@ -81,7 +81,7 @@ func (p program) drawTable(rows [][]string, columns int) error {
 			break
 		}
 		widths[widest] = max(least, widths[widest]-(all-columns))
-		for n, width := range widths { // shrink it only until it is narrower than the next widest column
+		for n, width := range widths { // shrink the widest column only until it is narrower than the next widest one
 			if n != widest && width > widths[widest] {
 				widths[widest] = min(width-1, widths[widest]+all-columns)
 			}
@@ -113,7 +113,7 @@ func (p program) drawTable(rows [][]string, columns int) error {
 	return p.print(drawn.String())
 }
 
-// when formats a time. On a terminal it is relative to now, by this machine's clock.
+// when formats a time. On a terminal the time is relative to now on this machine's clock.
 func (p program) when(at time.Time) string {
 	if at.IsZero() || columns(p.stdout) == 0 {
 		return shownTime(at)
@@ -158,8 +158,9 @@ type frame struct {
 
 func (f *frame) Size() (columns, rows int) { return f.columns, f.rows }
 
-// redraw prints the output of draw at the interval every until the context ends. On a terminal each output
-// replaces the last and is cut to fit. redraw returns an error of the first draw; it prints later errors.
+// redraw prints the output of draw immediately and then after each interval, until the context ends. On a
+// terminal each output replaces the previous one and is cut to fit. redraw returns an error of the first
+// draw, and prints the errors of later ones.
 func (p program) redraw(ctx context.Context, every time.Duration, draw func(program) error) error {
 	for first := true; ; first = false {
 		onto := p
@@ -221,7 +222,7 @@ func (p program) confirm(ctx context.Context, question string) error {
 	}
 }
 
-// stopped is the error of an interrupted command. done says how far it got.
+// stopped is the error of an interrupted command. done describes how far the command got.
 type stopped struct{ done string }
 
 func (s stopped) Error() string {
@@ -231,8 +232,8 @@ func (s stopped) Error() string {
 	return "interrupted: " + s.done
 }
 
-// These are the intervals of progress lines: redrawn is for a terminal, where a line replaces the last
-// one; written is for other streams.
+// These are the intervals between progress lines: redrawn on a terminal, where each line replaces the
+// previous one, and written on other streams.
 const (
 	redrawn = 200 * time.Millisecond
 	written = 10 * time.Second
@@ -241,7 +242,7 @@ const (
 // progress prints the progress of long work to stderr.
 type progress struct {
 	to          io.Writer
-	columns     int // of a terminal; 0 for another stream
+	columns     int // the width of a terminal; 0 for another stream
 	every       time.Duration
 	start, last time.Time
 	drawn       bool
@@ -256,8 +257,8 @@ func newProgress(to io.Writer) *progress {
 	return p
 }
 
-// update prints a line of progress, if the last one is old enough. It calls text with the rate per second;
-// total is 0 if it is unknown.
+// update prints a line of progress if the interval since the last line has passed. It calls text with the
+// rate per second to make the line. total is the final value of done; 0 if it is unknown.
 func (p *progress) update(done, total int, text func(rate float64) string) {
 	now := time.Now()
 	if now.Sub(p.last) < p.every {

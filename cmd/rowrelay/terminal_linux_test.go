@@ -53,7 +53,7 @@ func aTerminal(t *testing.T, command *exec.Cmd) (screen *log, keys *os.File) {
 		for {
 			n, err := keys.Read(text)
 			_, _ = screen.Write(text[:n])
-			if err != nil { // the program has closed the terminal
+			if err != nil { // ends when the program has closed the terminal
 				return
 			}
 		}
@@ -138,7 +138,7 @@ func TestQuestionAtATerminal(t *testing.T) {
 	}
 }
 
-// status --watch redraws in place, with ages, and ends without an error after Ctrl-C.
+// status --watch redraws in place, and ends without an error after Ctrl-C.
 func TestWatchAtATerminal(t *testing.T) {
 	t.Parallel()
 	watch := process(t, manyParked(t, 3), "status", "--watch", "--interval", "100ms")

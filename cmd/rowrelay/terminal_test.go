@@ -41,7 +41,8 @@ func answered(ctx context.Context, typed string, args ...string) result {
 	return result{code, stdout.String(), stderr.String()}
 }
 
-// A command that can't be undone asks for confirmation on a terminal, and is refused without one.
+// On a terminal, a command that can't be undone asks for confirmation. Without a terminal it is
+// refused.
 func TestConfirmationBeforeALoss(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
@@ -94,7 +95,7 @@ func TestDryRuns(t *testing.T) {
 			"discard --all":                     2,
 			"discard --key a":                   1,
 			"discard --state retry":             1,
-			"skip --all":                        0, // no message holds its key
+			"skip --all":                        0, // no message holds its key, so nothing is skipped
 			"skip --state retry --key a":        1,
 			"retry --all":                       1,
 			"retry --topic orders":              0,
@@ -182,7 +183,8 @@ func TestInterruptedEnqueue(t *testing.T) {
 	})
 }
 
-// On a terminal, progress is one line that is redrawn. Elsewhere it is a line each ten seconds.
+// On a terminal, progress is one line that is redrawn. On other streams a line is printed every
+// ten seconds.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -217,7 +219,7 @@ func TestGrouped(t *testing.T) {
 	}
 }
 
-// On a terminal, a table is cut to its width. Elsewhere it is not cut.
+// On a terminal, a table is cut to the terminal's width. On other streams it is not cut.
 func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	rows := [][]string{{"\nID", "STATE", "TOPIC", "ERROR"}, {"1", "error", "orders.paid", strings.Repeat("it broke; ", 20)}, {"2", "done", strings.Repeat("topic", 8), "\x1b[2J"}}
@@ -308,7 +310,7 @@ func TestStatusWithMissingFigures(t *testing.T) {
 	}
 }
 
-// looked is an Operator that calls a function before each status.
+// looked is an Operator whose Status calls a function of the test before it returns the status.
 type looked struct {
 	storage.Operator
 	before func() error

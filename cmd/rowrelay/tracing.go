@@ -21,9 +21,9 @@ import (
 // flushGrace is the time that a relay has to export its last spans before it exits.
 const flushGrace = 5 * time.Second
 
-// newTracer returns a tracer if OpenTelemetry's environment variables ask for one, with
-// OTEL_TRACES_EXPORTER=otlp or an endpoint; otherwise it returns nil, and the SDK isn't used. The SDK and
-// its exporter read all other variables. flush exports the remaining spans.
+// newTracer returns a tracer if OpenTelemetry's environment variables set an endpoint or
+// OTEL_TRACES_EXPORTER=otlp. Otherwise it returns nil, and the SDK isn't used. The SDK and its exporter
+// read all other variables. flush exports the remaining spans.
 func newTracer(ctx context.Context, logger *slog.Logger) (tracer relay.Tracer, flush func(), err error) {
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
 	asked := exporter == "otlp" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
@@ -42,7 +42,7 @@ func newTracer(ctx context.Context, logger *slog.Logger) (tracer relay.Tracer, f
 	if err != nil {
 		return nil, nil, fmt.Errorf("export traces: %w", err)
 	}
-	// Attributes from the environment override those given here.
+	// Attributes from the environment override the ones given here.
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "rowrelay"), attribute.String("service.version", build().Version)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {

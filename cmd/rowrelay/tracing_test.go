@@ -19,7 +19,7 @@ const (
 	writersSpan  = "b7ad6b7169203331"
 )
 
-// If OpenTelemetry's variables ask for it, the program exports spans in the writer's trace and forwards its own trace
+// If OpenTelemetry's variables request it, the program exports spans in the writer's trace and forwards its own trace
 // context. Otherwise it forwards the trace context that the writer has stored.
 func TestTracesFromTheEnvironment(t *testing.T) {
 	t.Parallel()
@@ -90,7 +90,7 @@ func TestTracesFromTheEnvironment(t *testing.T) {
 	}
 }
 
-// Invalid values of the variables are errors at the start.
+// Invalid values of the variables make the program fail when it starts.
 func TestInvalidVariablesForTraces(t *testing.T) {
 	t.Parallel()
 	database := "sqlite:" + filepath.Join(t.TempDir(), "a.db")

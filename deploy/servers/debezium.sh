@@ -1,5 +1,5 @@
-# Debezium's connector for PostgreSQL, on Kafka Connect, for the bench, which starts, stops and
-# kills it. Maven downloads both, like Kafka.
+# Debezium's connector for PostgreSQL, on Kafka Connect. The bench starts, stops and kills the worker. Maven
+# downloads the connector and Kafka Connect, as it downloads Kafka.
 source "$here/lib/kafka.sh"
 
 variable=ROWRELAY_BENCH_DEBEZIUM
@@ -24,8 +24,8 @@ kafka_pom() {
 	POM
 }
 
-# words prints the command that starts a worker. The worker takes a file with its properties and one with
-# the connector's. Memory and garbage collector are those of Kafka's connect-standalone.sh.
+# words prints the command that starts a worker. The command's arguments are a file with the worker's properties
+# and a file with the connector's. Memory and garbage collector are set as in Kafka's connect-standalone.sh.
 words() {
 	printf '%s\n' "$(command -v java)" -Xms256M -Xmx2G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 \
 		-XX:+ExplicitGCInvokesConcurrent -Djava.awt.headless=true -Dlog4j2.level=INFO -cp "$jars/*" org.apache.kafka.connect.cli.ConnectStandalone

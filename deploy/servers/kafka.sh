@@ -18,10 +18,10 @@ start() {
 	node_listens 1 "$port" && cp "$dir/1.pid" "$home.pid" || { kafka_log && return 1; }
 }
 
-# logins prints the second variable: a query string with the other listeners' addresses, the folder
-# of the certificates and of the program tool, and the password of the users rowrelay and guest.
-# Guest may do anything that no access rule forbids. The listener behind-front tells clients to
-# connect to front, and behind-front2 to front2. A test may listen there and cut connections.
+# logins prints the value of the second variable: a query string with the other listeners' addresses, the folder
+# that has the certificates and the program "tool", and the password of the users rowrelay and guest.
+# Guest may do anything that no access rule forbids. The listener behind-front makes clients connect to the
+# address front, and behind-front2 to front2. A test may listen at these addresses and cut connections.
 logins() {
 	echo "login=127.0.0.1:$login&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure$(fronts)&folder=$dir&password=$password"
 }
@@ -66,8 +66,8 @@ kafka_properties() {
 	done
 }
 
-# certificates creates an authority for the tests, and its certificates for localhost and
-# 127.0.0.1 and for a client.
+# certificates creates a certificate authority for the tests, and with it two certificates: one for the server
+# (localhost and 127.0.0.1), and one for a client.
 certificates() (
 	cd "$dir" && quiet_openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 -subj /CN=rowrelay-test \
 		-keyout ca.key -out ca.pem && certificate server && certificate client && cat server.key >>server.pem

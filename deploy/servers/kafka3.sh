@@ -1,5 +1,5 @@
-# Apache Kafka, three nodes. A test may kill one. The folder in the second variable has
-# NUMBER.pid, and the program node, which starts a node by its number.
+# Apache Kafka, three nodes. A test may kill a node. The folder in the second variable has the file
+# NUMBER.pid of each node, and the program "node", which starts a node by its number.
 source "$here/lib/kafka.sh"
 
 variable=ROWRELAY_TEST_KAFKA3

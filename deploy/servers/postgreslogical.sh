@@ -1,4 +1,4 @@
-# PostgreSQL 15 with logical decoding, which Debezium needs, for the bench.
+# PostgreSQL 15 for the bench, with logical decoding, which Debezium needs.
 source "$here/postgres15.sh"
 
 variable=ROWRELAY_BENCH_POSTGRESLOGICAL

@@ -1,5 +1,5 @@
 // Kafka consumes the topic that the kafka sink writes to. With an inbox, each message
-// takes effect once. The offset is committed after that.
+// takes effect once. The program commits the offset after the effect.
 package main
 
 import (

@@ -43,7 +43,7 @@ func work(ctx context.Context, consumer *relay.Consumer) {
 		case errors.Is(err, errNonsense):
 			check(job.Park(ctx, err.Error())) // an operator decides what to do with it
 		case err != nil:
-			check(job.Retry(ctx, err.Error())) // later
+			check(job.Retry(ctx, err.Error())) // another attempt follows after a back-off
 		default:
 			check(job.Done(ctx, ""))
 		}

@@ -41,11 +41,11 @@ func (b billing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})
 	switch {
 	case errors.Is(err, inbox.ErrInvalid):
-		http.Error(w, err.Error(), http.StatusBadRequest) // it will always fail: the relay parks the message
+		http.Error(w, err.Error(), http.StatusBadRequest) // every attempt would fail, so the relay parks the message
 	case err != nil:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable) // the relay retries it
+		http.Error(w, err.Error(), http.StatusServiceUnavailable) // the relay retries the message
 	default:
-		w.WriteHeader(http.StatusNoContent) // also for a duplicate, which already took effect
+		w.WriteHeader(http.StatusNoContent) // the same for a duplicate, which took effect earlier
 	}
 }
 

@@ -1,13 +1,10 @@
-// Package app is the daemon that `rowrelay run` runs: one relay for each source of
-// a configuration, their metrics, and the admin server. It starts and stops them
-// together.
+// Package app is the daemon that `rowrelay run` runs: one relay for each source of a configuration, their metrics, and the
+// admin server. The daemon starts and stops these together.
 //
-// Its input is a configuration from package config, and a function that opens a
-// source's table. It reports by log lines, metrics and the error of [App.Run].
-// If one relay fails, the daemon stops the others and returns the error; otherwise
-// the failed source would look as if it had no messages. If a source's table can't
-// be opened at the start, /readyz reports it, and the daemon tries again while the
-// other sources are relayed (reload.go).
+// Its input is a configuration from package config, and a function that opens a source's table. Its output is log lines,
+// metrics and the error of [App.Run]. If one relay fails, the daemon stops the others and returns the error; otherwise the
+// failed source would look as if it had no messages. If a source's table can't be opened at the start, /readyz reports the
+// problem, and the daemon tries again while it relays the other sources (reload.go).
 package app
 
 import (
@@ -31,7 +28,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Store is the interface of a source's table; package sqlstore implements it.
+// Store is a source's table. Package sqlstore implements it.
 type Store interface {
 	storage.Store
 	storage.Operator
@@ -63,23 +60,22 @@ type Options struct {
 	// Sinks has the available kinds of sinks. Required.
 	Sinks *sinks.Registry
 
-	// Build is the program's version and revision.
+	// Build has the program's version and revision.
 	Build metrics.Build
 
 	// Tracer traces messages in all relays. Defaults to none.
 	Tracer relay.Tracer
 
-	// Drain makes the daemon end as soon as no source has a message that is due.
-	// With Drain, it doesn't start unless every table can be opened.
+	// Drain makes the daemon end as soon as no source has a message that is due. With Drain, the daemon doesn't start unless
+	// every table can be opened.
 	Drain bool
 
-	// Load reads the configuration again. Run calls it for each value of Reload, and switches to the new
-	// configuration, or stays with the previous one if the new one has an error.
+	// Load reads the configuration again. Run calls it for each value that it receives from Reload. Then Run switches to the
+	// new configuration, or keeps the previous one if the new one has an error.
 	Load   func() (config.Config, error)
 	Reload <-chan os.Signal
 
-	// Logger receives log lines for operators, never a payload or a
-	// secret. Defaults to slog.Default.
+	// Logger receives log lines for operators, which never contain a payload or a secret. Defaults to slog.Default.
 	Logger *slog.Logger
 }
 
@@ -103,16 +99,16 @@ type App struct {
 	secrets *secrets
 
 	sources    []*source
-	state      *admin.State     // jobs and logins of the page; a successor takes it over
+	state      *admin.State     // jobs and logins of the page, which the next daemon takes over
 	metrics    *metrics.Metrics // nil if the configuration has no admin server
-	follows    bool             // metrics were taken over from the previous daemon
+	follows    bool             // the previous daemon counted in the same metrics
 	admin      *admin.Server    // nil if the configuration has no admin server
-	cancel     func()           // stops relays and counting; nil until they run
+	cancel     func()           // stops the relays and the counting; nil until they run
 	running    sync.WaitGroup
 	ended      context.Context // cancelled when every relay has ended, or one has failed
 	end        func()
-	handedOver bool         // state belongs to another daemon
-	back       chan *source // sources whose tables can be opened now, and couldn't at the start
+	handedOver bool         // another daemon owns state
+	back       chan *source // receives sources whose tables couldn't be opened at the start, and can be now
 }
 
 // source is a table with its relay.
@@ -121,21 +117,22 @@ type source struct {
 	sinks    map[string]relay.SinkOptions
 	table    Table
 	page     PageTable
-	inherits *PageTable   // the previous daemon's page, whose jobs continue; nil if it has none
+	inherits *PageTable   // the previous daemon's page, whose jobs continue; nil if no page is taken over
 	relay    *relay.Relay // nil while the table can't be opened
 	down     error        // why the table couldn't be opened at the start
-	err      error        // of the relay's Run; read it after the relay has ended
+	err      error        // the error of the relay's Run; read it after the relay has ended
 
-	// metrics and watch feed the admin server; both are nil without one. The watch passes events on to metrics.
+	// metrics and watch feed the admin server; both are nil without one. watch passes the relay's events to metrics.
 	metrics *metrics.Source
 	watch   *admin.Watch
 }
 
-// New makes a daemon from a configuration that package config has read. It
-// opens nothing. Its error lists all sinks that can't be made.
+// New makes a daemon from a configuration that package config has read. New opens nothing. Its error lists all sinks that
+// can't be made.
 func New(c config.Config, options Options) (*App, error) { return newApp(c, options, nil) }
 
-// newApp makes a daemon like New. If counted isn't nil, the daemon continues these metrics of the previous one.
+// newApp makes a daemon like New. If counted isn't nil, it has the previous daemon's metrics, in which the new daemon
+// continues to count.
 func newApp(c config.Config, options Options, counted *metrics.Metrics) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
@@ -188,10 +185,9 @@ func (a *App) Addr() string {
 	return a.admin.Addr()
 }
 
-// Run starts the daemon, and stops it when the context ends, when every relay
-// has drained, or when one has failed. Closing abort ends the wait of a stop for
-// messages that are being sent. Run returns nil after a clean stop. When a new
-// configuration is loaded, Run makes a new daemon for it, which takes over.
+// Run starts the daemon, and stops it when the context ends, when every relay has drained, or when one has failed. A stop
+// waits for messages that are being sent, unless abort is closed. Run returns nil after a clean stop. When a new
+// configuration is loaded, Run makes a new daemon for the configuration, and the new daemon takes over.
 func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	if err := a.Start(ctx); err != nil {
 		return err
@@ -230,8 +226,8 @@ func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	}
 }
 
-// Start opens every table, and starts the admin server and the relays. The
-// context bounds only the start. If Start fails, nothing keeps running.
+// Start opens every table, and starts the admin server and the relays. The context limits only the start. If Start fails,
+// nothing keeps running.
 func (a *App) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -254,9 +250,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// openTables opens the tables that aren't open yet, and makes their relays. It fails if no table can be opened, if
-// one can't be opened for which mayBeDown is false, or if a relay can't be made. Other tables that can't be opened
-// are tried again later.
+// openTables opens the tables that aren't open yet, and makes their relays. It fails if no table can be opened, if a table
+// for which mayBeDown returns false can't be opened, or if a relay can't be made. If any other table can't be opened, the
+// daemon tries again later.
 func (a *App) openTables(ctx context.Context, mayBeDown func(*source) bool) error {
 	var problems []error
 	for _, s := range a.sources {
@@ -353,8 +349,8 @@ func (a *App) newRelay(s *source) (*relay.Relay, error) {
 	return relay.New(s.table.Store, options)
 }
 
-// StandbyReasonBeside returns the reason why the relay of a configuration's source would stand by if it started now, next to
-// the live relays; see [relay.Relay.StandbyReasonBeside]. store is the source's table. Nothing is opened or started.
+// StandbyReasonBeside returns the reason why a source's relay would stand by if it started now, while the relays in living
+// are alive; see [relay.Relay.StandbyReasonBeside]. store is the source's table. Nothing is opened or started.
 func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
 	c.Admin = config.Admin{}
 	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}
@@ -371,7 +367,7 @@ func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Regis
 	return beside.StandbyReasonBeside(living), nil
 }
 
-// runRelays starts every relay, and the counting of every table for the admin server. Stop ends them.
+// runRelays starts every relay, and for the admin server the counting of every table's messages. Stop ends both.
 func (a *App) runRelays(ctx context.Context) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	var relays sync.WaitGroup
@@ -393,9 +389,8 @@ func (a *App) runRelays(ctx context.Context) {
 	a.running.Go(func() { relays.Wait(); a.end() })
 }
 
-// Stop stops the relays. Each finishes the messages that it is sending, for at most
-// its drain timeout, or until the context ends. Then Stop closes everything, in
-// reverse order of opening. It returns all errors since the start.
+// Stop stops the relays. Each relay finishes the messages that it is sending, for at most its drain timeout and until the
+// context ends. Then Stop closes everything, in reverse order of opening. It returns all errors since the start.
 func (a *App) Stop(ctx context.Context) error {
 	var problems []error
 	if a.cancel != nil {
@@ -423,8 +418,7 @@ func (a *App) Stop(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// stopRelays stops the relays and waits for them. It aborts them when the context
-// ends.
+// stopRelays stops the relays and waits until they have ended. When the context ends, it aborts the relays.
 func (a *App) stopRelays(ctx context.Context) {
 	a.cancel()
 	stopped := make(chan struct{})

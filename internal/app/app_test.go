@@ -26,11 +26,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench provides a daemon with a table in memory for each source, and with a kind of
+// bench provides what a daemon needs: a table in memory for each source, and a kind of
 // sink that collects messages.
 type bench struct {
 	tables map[string]*memstore.DB
-	opened atomic.Int32 // the number of opened tables
+	opened atomic.Int32 // how many tables were opened
 	closed chan string  // the sources whose tables were closed
 	fails  map[string]error
 

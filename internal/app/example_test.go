@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// A daemon can run in another program. Here the table is in memory; with a database,
-// Open returns a store of package sqlstore.
+// A daemon can run in another program. In this example the table is in memory; for a
+// database, Open returns a store of package sqlstore.
 func Example() {
 	kinds, err := sinks.NewRegistry(discard.Kind())
 	if err != nil {

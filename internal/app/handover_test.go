@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-// follow starts the daemon of another configuration, which replaces a running one.
+// follow starts a daemon with another configuration, which replaces the running daemon.
 func follow(t *testing.T, before *App, configuration config.Config) *App {
 	t.Helper()
 	next, err := before.prepare(t.Context(), configuration, func(*source) bool { return false })
@@ -31,8 +31,8 @@ func follow(t *testing.T, before *App, configuration config.Config) *App {
 	return next
 }
 
-// A new configuration stops no jobs, and the page keeps its charts and failed attempts, because these belong to the process. The
-// jobs of a table stop if the new configuration doesn't have it.
+// A new configuration stops no jobs, except those on a table that the new configuration doesn't have. The page keeps its charts
+// and failed logins, because these belong to the process.
 func TestAJobSurvivesANewConfiguration(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -95,7 +95,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 			changed.Sources = append([]config.Source{}, c.Sources...)
 			test.change(&changed)
 			next := follow(t, first, changed)
-			waitFor(t, next, "/readyz", "200 ") // a relay that is stopped while it starts returns an error
+			waitFor(t, next, "/readyz", "200 ") // a relay that is stopped before it has started returns an error
 			if got := ask(next, "GET", "/api/jobs", ""); test.want == "running" && strings.Contains(got, "stopped") || test.want == "stopped" && !strings.Contains(got, "stopped") {
 				t.Errorf("the job is %s, want %s", got, test.want)
 			}
@@ -109,7 +109,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 	}
 }
 
-// With a new configuration counters continue, and gauges restart: those of a removed source disappear.
+// With a new configuration counters continue and gauges restart, so the gauges of a removed source disappear.
 func TestCountersContinueWithANewConfiguration(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b", "c")

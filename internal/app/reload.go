@@ -10,18 +10,18 @@ import (
 	"github.com/rowrelay/rowrelay/internal/config"
 )
 
-// This file switches to another configuration: after a SIGHUP, when a source that was down at the start can
-// be opened, or when a file names another database. It makes a new daemon that is ready to start: its sinks
-// are made, its tables are open, and its admin server listens, if its address has changed. So all errors are
-// found before the running daemon is stopped. While the running daemon stops, no relay sends messages.
+// This file switches to another configuration: after a SIGHUP, when a source that was down at the start can be opened, or
+// when a file names another database. First it makes a new daemon that is ready to start. The new daemon has made its sinks
+// and opened its tables, and if the admin server's address has changed, the new admin server listens. So errors in these
+// steps leave the running daemon as it is. The new daemon's relays start when the running daemon has stopped.
 
-// successor waits until another daemon must take over, and returns it. It returns nil when the daemon must
-// stop.
+// successor waits until another daemon must take over, and returns that daemon. It returns nil when this daemon must stop
+// without a successor.
 func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
-	var look <-chan time.Time // when to read the files that have databases' URLs
+	var look <-chan time.Time // ticks when to read the files that have databases' URLs
 	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.InFile() }) {
 		ticker := time.NewTicker(movedEvery)
 		defer ticker.Stop()
@@ -31,7 +31,7 @@ func (a *App) successor(ctx context.Context) *App {
 		var next *App
 		select {
 		case <-ctx.Done():
-			a.logger.Info("stopping") // if this takes long, each relay logs what it waits for
+			a.logger.Info("stopping") // if the stop takes long, each relay logs what it waits for
 			return nil
 		case <-a.ended.Done():
 			return nil
@@ -71,12 +71,12 @@ func (a *App) successor(ctx context.Context) *App {
 	}
 }
 
-// movedEvery is the interval at which files with databases' URLs are read, to find another database. A new login in such a
-// file needs no restart: each new connection reads the file.
+// movedEvery is the interval at which the daemon reads files with databases' URLs, to notice that a file names another
+// database. A new login needs no restart, because each new connection reads the file.
 const movedEvery = 5 * time.Second
 
-// prepare makes a daemon for a configuration, without starting it. It fails if a table can't be opened for which mayBeDown is
-// false. It takes at most loadTime, and ends early if this daemon's relays end.
+// prepare makes a daemon for a configuration, without starting it. It fails if a table for which mayBeDown returns false
+// can't be opened. It takes at most loadTime, and ends early if this daemon's relays end.
 func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*source) bool) (*App, error) {
 	limited, cancel := context.WithTimeout(ctx, loadTime)
 	defer cancel()
@@ -100,7 +100,7 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 		err = next.startAdmin()
 	}
 	if err != nil {
-		next.handedOver = true // state belongs to this daemon
+		next.handedOver = true // this daemon keeps state
 		if stopErr := next.Stop(ctx); stopErr != nil {
 			a.logger.Warn("errors while closing what the new configuration had opened", "error", stopErr)
 		}
@@ -109,8 +109,8 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 	return next, nil
 }
 
-// handOver gives the state of the page, and the page's connections, over which jobs run, to the daemon that takes over. It
-// stops the jobs of sources that the other daemon doesn't have, or has with another table.
+// handOver gives the page's state to the daemon that takes over, together with the page's connections, which jobs use. It
+// stops the jobs of each source that the next daemon doesn't have, or has with another table.
 func (a *App) handOver(next *App) {
 	a.handedOver = true
 	for _, s := range a.sources {
@@ -139,14 +139,14 @@ func (a *App) sourceOf(name string) *source {
 // loadTime bounds the time to open everything that a new configuration needs.
 const loadTime = time.Minute
 
-// A table that couldn't be opened is tried again after firstTry, and then at doubling intervals up to lastTry.
+// The daemon tries again to open a table after firstTry, and then at intervals that double up to lastTry.
 const (
 	firstTry = time.Second
 	lastTry  = 30 * time.Second
 )
 
-// tryAgain tries repeatedly to open a source's table, and sends the source to back whenever that
-// succeeds, until a daemon with the source takes over.
+// tryAgain tries repeatedly to open a source's table, and sends the source to back after each success, until a daemon with
+// the source takes over.
 func (a *App) tryAgain(ctx context.Context, s *source) {
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		select {

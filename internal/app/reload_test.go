@@ -18,11 +18,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// runs is a running daemon that the test can make load its configuration again.
+// runs is a running daemon. The test can make it load its configuration again.
 type runs struct {
 	*bench
 	configuration config.Config
-	loads         error // the error of Load
+	loads         error // the error that Load returns
 	reload        chan os.Signal
 	log           strings.Builder
 	stop          func()
@@ -50,7 +50,7 @@ func (r *runs) said() string {
 func (r *runs) hangUp() {
 	r.reload <- syscall.SIGHUP
 	time.Sleep(10 * time.Second)
-	synctest.Wait() // so that the test may read what the daemon has written
+	synctest.Wait() // the daemon has written its log, and the test may read it
 }
 
 func (r *runs) wantDelivered(t *testing.T, want ...string) {
@@ -63,7 +63,7 @@ func (r *runs) wantDelivered(t *testing.T, want ...string) {
 	}
 }
 
-// A source that is down at the start doesn't affect the others, and is relayed when it is back.
+// A source that is down at the start doesn't affect the others, and is relayed when it is up.
 func TestSourceThatIsDownAtTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestSourceThatIsDownAtTheStart(t *testing.T) {
 		}
 		r := run(t, b, options, "a", "b")
 		r.wantDelivered(t, "1")
-		r.hangUp() // the source is still down, but the new configuration is used
+		r.hangUp() // the source is still down, and yet the new configuration is used
 		b.write("a", "3")
 		r.wantDelivered(t, "1", "3")
 		down.Store(false)
@@ -101,13 +101,13 @@ func TestSourceThatIsDownAtTheStart(t *testing.T) {
 	})
 }
 
-// If a source can be opened again but the restart with it fails, the daemon tries again, and the other sources are relayed
+// If a source can be opened again but the restart with it fails, the daemon tries again. It continues to relay the other sources
 // without interruption.
 func TestSourceIsBackButTheRestartFails(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string]struct {
 		source string
-		nth    int32 // which opening of the source fails, in addition to those at the start
+		nth    int32 // which opening of the source fails, not counting those at the start
 	}{
 		"it is down again":   {"b", 2},
 		"another one is":     {"a", 2},
@@ -153,7 +153,7 @@ func TestSourceIsBackButTheRestartFails(t *testing.T) {
 	}
 }
 
-// While a reload waits for a database that doesn't answer, the daemon still notices a relay's failure and the next signal.
+// While a reload waits for a database that doesn't answer, the daemon still reacts to a relay's failure and to the next signal.
 func TestHangingReload(t *testing.T) {
 	t.Parallel()
 	hangs := func(b *bench, options *Options) {
@@ -228,13 +228,13 @@ func TestStartFailsIfAllSourcesAreDown(t *testing.T) {
 	}
 }
 
-// The daemon switches to a new configuration. If this has an error, the daemon stays with the previous one, and closes everything
-// that it has opened for the new one.
+// The daemon switches to a new configuration. If the new configuration has an error, the daemon keeps the previous one, and
+// closes everything that it has opened for the new one.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(r *runs)
-		says   string // the expected error in the log, if the configuration isn't used
+		says   string // the log has this error if the configuration isn't used
 	}{
 		"another source":            {change: func(r *runs) { r.configuration = r.config("a", "b") }},
 		"a source less":             {change: func(r *runs) { r.configuration = r.config("b") }},
@@ -242,7 +242,8 @@ func TestReload(t *testing.T) {
 		"a sink that can't be made": {func(r *runs) { r.configuration.Sinks = []config.Sink{{Name: "all", Type: "unheard-of"}} }, "unheard-of"},
 		"what the relay refuses":    {func(r *runs) { r.configuration = r.config("a"); r.configuration.Sources[0].Lease = time.Millisecond }, "lease"},
 		"a source that is down":     {func(r *runs) { r.configuration = r.config("a", "b"); r.fails["b"] = errors.New("connection refused") }, "connection refused"},
-		// The address has an invalid port, and not an invalid name, because package net keeps a channel of the first bubble that looks up a name.
+		// The address has an invalid port and not an invalid host, because package net keeps a channel of the first synctest
+		// bubble that looks up a host.
 		"an address that isn't one":  {func(r *runs) { r.configuration = r.config("a"); r.configuration.Admin.Listen = "127.0.0.1:99999" }, "99999"},
 		"a certificate that is gone": {func(r *runs) { r.configuration = r.config("a"); r.configuration.Admin.TLS.CertFile = "gone.pem" }, "gone.pem"},
 	} {
@@ -277,8 +278,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A process whose sinks are renamed doesn't wait for itself. If another process has the previous configuration, it waits until that one has
-// been reloaded, too.
+// A process whose sinks are renamed doesn't wait for its own previous relay. A process that still has the previous configuration
+// stands by until it has been reloaded, too.
 func TestReloadWithOtherSinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 
 // Files of secrets and certificates may change while the daemon runs: by hand, by a secrets manager, or by
 // Kubernetes, which swaps a symbolic link. The daemon reads them again when a sink is opened, when a destination
-// refuses messages of a sink, and at most once a second when a sink sends or a token is checked. The login of a
-// database is read again for each connection.
+// refuses messages of a sink, and at most once a second when a sink sends or a token is checked. Each new connection
+// to a database reads the database's login again.
 
 // secrets has the configuration with the current content of its secret files.
 type secrets struct {
@@ -23,11 +23,12 @@ type secrets struct {
 	mu     sync.Mutex
 	read   time.Time
 	config config.Config
-	states map[string]string // sinks' states, by name
-	failed string            // the error of the last read, as it was logged
+	states map[string]string // each sink's state, by the sink's name
+	failed string            // the last read's error, as it was logged
 }
 
-// renewEvery is the minimum time from one read on use to the next.
+// renewEvery is the minimum time between two reads of the files that are caused by a send or by the check of a
+// token.
 const renewEvery = time.Second
 
 func newSecrets(c config.Config, logger *slog.Logger) *secrets {
@@ -46,8 +47,8 @@ func (s *secrets) note() {
 	}
 }
 
-// refresh reads the files, if now is true or the last read is older than renewEvery. Files with errors change
-// nothing, because they may be half written.
+// refresh reads the files if now is true or the last read is older than renewEvery. If a file has an error, the
+// previous content stays in use, because the file may be only partly written.
 func (s *secrets) refresh(now bool) {
 	if !now && time.Since(s.read) < renewEvery {
 		return
@@ -65,7 +66,7 @@ func (s *secrets) refresh(now bool) {
 	s.note()
 }
 
-// sink returns a sink's settings, and their state. now forces a read of the files.
+// sink returns a sink's settings and their state. If now is true, it reads the files first.
 func (s *secrets) sink(name string, now bool) (found config.Sink, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +97,7 @@ type renewing struct {
 
 	mu    sync.Mutex
 	sink  sinks.Sink
-	state string // of the settings and files that sink was made from
+	state string // the state of the settings and files that sink was made from
 }
 
 // renewingDeduplicating wraps a sink that implements [sinks.Deduplicating].
@@ -131,7 +132,8 @@ func (r *renewing) changed(now bool) bool {
 	return r.state != state
 }
 
-// Open makes the sink again if its files have changed, and opens it. If it can't be made, the previous one is opened.
+// Open makes the sink again if its files have changed, and opens it. If it can't be made, Open opens the previous
+// sink.
 func (r *renewing) Open(ctx context.Context) error {
 	if to, state := r.secrets.sink(r.name, true); r.changed(false) {
 		made, err := r.make(to)
@@ -156,8 +158,9 @@ func (r *renewing) Open(ctx context.Context) error {
 
 const renewed = "the sink's secrets or certificates were renewed: it is opened again with them"
 
-// Send reports Unavailable if the sink's files have changed: before sending, or after the destination has refused
-// messages. So old secrets are not used for sending, and messages that were refused because of them are not charged.
+// Send reports Unavailable if the sink's files have changed. It checks the files before it sends, so that it doesn't
+// use old secrets. It checks them again after the destination has refused messages, so that no message is charged
+// because of an old secret.
 func (r *renewing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if r.changed(false) {
 		return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, renewed))
@@ -190,7 +193,8 @@ func (r *renewing) Limits() sinks.Limits {
 	return sinks.Limits{}
 }
 
-// Destination implements [sinks.Destined]. For other sinks it returns the type of the wrapped sink, as relays do.
+// Destination implements [sinks.Destined]. If the wrapped sink isn't Destined, it returns the sink's type, as relays
+// do.
 func (r *renewing) Destination() string {
 	if destined, ok := r.current().(sinks.Destined); ok {
 		return destined.Destination()

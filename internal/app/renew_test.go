@@ -46,7 +46,8 @@ func (exact) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, [
 	return make([]sinks.BatchRef, len(batch)), make([]sinks.Outcome, len(batch))
 }
 
-// Whatever outcome a sink reports for a refused login, no message is charged if the file has another password by then.
+// Whatever outcome a sink reports for a refused login, no message is charged if the password in the file has changed
+// meanwhile.
 func TestRenewedPasswordChargesNoMessage(t *testing.T) {
 	t.Parallel()
 	for _, outcome := range []sinks.Outcome{
@@ -96,7 +97,7 @@ func TestRenewedPasswordChargesNoMessage(t *testing.T) {
 				}
 				send(sinks.Ok(""))
 				to.password = "two"
-				send(outcome) // the file has still the old password
+				send(outcome) // the file still has the old password
 				write("password", "two\n")
 				send(sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, ""))
 				made := len(to.made)

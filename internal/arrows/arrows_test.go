@@ -35,7 +35,7 @@ func TestOnlyRunStartsGoroutines(t *testing.T) {
 
 const own = module + "/"
 
-// Each rule is tested with imports that break it, and with some that don't.
+// Each rule is tested with imports that break it and with imports that don't.
 func TestViolations(t *testing.T) {
 	t.Parallel()
 	const (

@@ -1,6 +1,6 @@
-// Package arrows has only tests. They define which package of the project may import which, and
-// check the tree.
+// Package arrows has only tests. They define which packages of the project each package may
+// import, and check the imports in the tree.
 //
-// The tests read the sources themselves, so that files with any build tag count, and so that go
-// test notices a change and doesn't use a cached result.
+// The tests read the source files themselves. So files with any build tag count, and go test
+// notices each change and doesn't use a cached result.
 package arrows

@@ -16,10 +16,10 @@ import (
 	"testing/fstest"
 )
 
-// order lists the files of package relay from the top down: a file should use only what files below
-// it declare. The first line wires all parts. The second line claims by lanes or by rows. It is
-// above the engine, which calls it through an interface. Below the engine each file is a part with
-// its own fields.
+// order lists the files of package relay from the top down: a file should use only declarations of
+// files below it. The files of the first line wire all parts. The files of the second line claim by
+// lanes or by rows; they are above the engine, because the engine calls them through an interface.
+// Each file below the engine is a part with its own fields.
 var order = strings.Fields(`
 	relay run renew consumer
 	rows read dedup quarantine lease admit passed apart bylanes blocked sweep scan
@@ -29,13 +29,14 @@ var order = strings.Fields(`
 	poll pauses clock base health options observer process answer text
 `)
 
-// pure lists the files of package relay that decide without a clock, channel, goroutine or store.
+// pure lists the files of package relay that make decisions without using a clock, channel,
+// goroutine or store.
 var pure = strings.Fields("joiner breaker lane journaled reader expire deadletter answer text")
 
-// These are the current numbers, which may only fall.
+// These are the current numbers of exceptions, which may only fall.
 const (
-	upwardArrows = 10 // pairs of files of which the lower one uses the higher one
-	embeddings   = 1  // structs of the package that a struct of the package embeds by pointer
+	upwardArrows = 10 // pairs of files in which the lower file uses the higher one
+	embeddings   = 1  // embedded pointers to another struct of the package
 )
 
 func TestRelayUsesDownward(t *testing.T) {
@@ -140,9 +141,9 @@ func TestImpure(t *testing.T) {
 // folder is a package's files without its tests.
 type folder struct {
 	files    []*ast.File
-	names    []string             // the files' names without their folder
-	declares map[types.Object]int // in which file each object of the package is declared
-	uses     map[*ast.Ident]int   // in which file each identifier is used
+	names    []string             // the files' names without the folder
+	declares map[types.Object]int // the file that declares each object of the package
+	uses     map[*ast.Ident]int   // the file that uses each identifier
 	means    map[*ast.Ident]types.Object
 }
 
@@ -160,8 +161,8 @@ func parseFolder(tree fs.FS, name string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse %s: %w", name, err)
 	}
-	// Other packages are empty to the type checker, and its errors about them don't matter. Uses of
-	// the own package are still found, except behind another package's type.
+	// The type checker sees all other packages as empty, and its errors about them don't matter. It
+	// still finds the uses of this package's objects, except those behind another package's type.
 	checked := types.Config{Importer: emptyPackages{}, Error: func(error) {}}
 	own, _ := checked.Check(name, set, f.files, &types.Info{Uses: f.means})
 	fileOf := func(at token.Pos) int { return slices.Index(f.names, set.Position(at).Filename) }
@@ -180,7 +181,8 @@ func (emptyPackages) Import(name string) (*types.Package, error) {
 	return p, nil
 }
 
-// upward returns the pairs of files of which the lower one uses the higher one, and what it uses.
+// upward returns the pairs of files in which the lower file uses the higher one, with the names
+// that it uses.
 func (f *folder) upward(order []string) ([]string, error) {
 	height := make([]int, len(f.names))
 	for i, name := range f.names {
@@ -210,7 +212,7 @@ func (f *folder) upward(order []string) ([]string, error) {
 	return arrows, nil
 }
 
-// embedded returns the structs that embed a pointer to another struct of the package.
+// embedded returns each struct that embeds a pointer to another struct of the package.
 func (f *folder) embedded() (found []string) {
 	for _, file := range f.files {
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -271,8 +273,8 @@ func (f *folder) impure(names []string) (found []string) {
 	return found
 }
 
-// effects are packages that pure files must not import. clock has the identifiers of package time
-// that they must not use.
+// effects lists the packages that pure files must not import. clock lists the identifiers of
+// package time that pure files must not use.
 var (
 	effects = strings.Fields("context database/sql net os sync sync/atomic")
 	clock   = strings.Fields("After AfterFunc NewTicker NewTimer Now Since Sleep Tick Until")

@@ -14,10 +14,10 @@ type Import struct {
 	Path string // the import path
 }
 
-// folder returns the importing package, from the module's root.
+// folder returns the folder of the importing package, relative to the module's root.
 func (i Import) folder() string { return path.Dir(i.File) }
 
-// own returns the imported package's folder if it is one of this module.
+// own returns the imported package's folder if the package belongs to this module.
 func (i Import) own() (string, bool) {
 	if i.Path == module {
 		return ".", true
@@ -28,23 +28,23 @@ func (i Import) own() (string, bool) {
 	return i.Path[len(module)+1:], true
 }
 
-// foreign reports whether the import is of another module.
+// foreign reports whether the imported package belongs to another module.
 func (i Import) foreign() bool {
 	_, own := i.own()
 	first, _, _ := strings.Cut(i.Path, "/")
 	return !own && strings.Contains(first, ".")
 }
 
-// arrow defines what the packages in some folders may import besides the standard library. Folders
-// are patterns of path.Match.
+// arrow defines which packages the packages in some folders may import in addition to the standard
+// library. Folders are patterns of path.Match.
 type arrow struct {
 	from    string
 	to      []string // this module's packages
-	modules bool     // other modules, too
+	modules bool     // other modules may be imported, too
 }
 
-// arrows has the rules; the first one with a matching from applies. Folders in it need not exist
-// yet.
+// arrows has the rules; the first rule whose from matches applies. The folders in a rule need not
+// exist yet.
 var arrows = []arrow{
 	{from: ".", to: []string{"outbox", "outbox/dialect", "migrations", "relay", "relay/storage", "relay/sqlstore", "sinks", "sinks/inproc"}},
 	{from: "outbox/dialect/bind"},
@@ -78,8 +78,8 @@ var arrows = []arrow{
 		"relay", "relay/*", "internal/app", "internal/config", "internal/databases"}, modules: true},
 }
 
-// drivers are the database drivers' modules, and the packages that may import them in addition to
-// commands and test helpers.
+// drivers has the modules of database drivers. For each it lists the packages that may import the
+// module, in addition to commands and test helpers.
 var drivers = map[string][]string{
 	"github.com/jackc/pgx":             {"relay/relaypgx"},
 	"github.com/lib/pq":                nil,
@@ -94,8 +94,8 @@ var drivers = map[string][]string{
 	"github.com/ClickHouse/clickhouse": nil,
 }
 
-// homes are libraries for certain packages only, and those packages. So an embedding program gets
-// no library that only the daemon, or one other part, needs.
+// homes has the libraries that only certain packages may import. For each it lists these packages.
+// So a program that embeds relays gets no library that only the daemon or another part needs.
 var homes = map[string][]string{
 	"github.com/prometheus":      {"relay/metrics"},
 	"github.com/pressly/goose":   {"migrations"},
@@ -120,7 +120,7 @@ func matches(pattern, folder string) bool {
 	return ok
 }
 
-// testHelper reports whether a package is only for tests.
+// testHelper reports whether only tests use the package in a folder.
 func testHelper(folder string) bool {
 	return strings.HasSuffix(folder, "test") || folder == "internal/testdb"
 }

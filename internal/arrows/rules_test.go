@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// rule is a sentence about imports, and a function that finds violations.
+// rule has a sentence about imports, and a function that finds violations of the sentence.
 type rule struct {
 	sentence string
 	broken   func(Import) bool
@@ -49,7 +49,8 @@ func sinkToSink(i Import) bool {
 	return from != "" && to != "" && from != to
 }
 
-// sinkOf returns the name of the sink to which a folder belongs; empty if it belongs to none.
+// sinkOf returns the name of the sink to which a folder belongs; it is empty if the folder
+// belongs to no sink.
 func sinkOf(folder string) string {
 	rest, ok := strings.CutPrefix(folder, "sinks/")
 	if !ok || testHelper(folder) || folder == "sinks/cloudevents" || folder == "sinks/settings" {

@@ -29,8 +29,9 @@ func Imports(tree fs.FS) ([]Import, error) {
 	return imports, err
 }
 
-// Goroutines returns the places in a folder's files, without tests, that start a goroutine with a
-// go statement or with a group's Go method. It skips the file that may start them.
+// Goroutines returns the positions in a folder's non-test files where a goroutine starts, by a go
+// statement or by a method Go. It skips the file that the argument except names, because that file
+// may start goroutines.
 func Goroutines(tree fs.FS, folder, except string) ([]string, error) {
 	var places []string
 	err := eachSource(tree, func(name string, source []byte) error {

@@ -22,7 +22,7 @@ func evaluate[T any](s *scene, expression string) (value T) {
 	return value
 }
 
-// onSQLite runs tests that depend only on the page.
+// onSQLite runs a test on SQLite alone, because the test depends only on the page.
 func onSQLite(t *testing.T, test func(s *scene)) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		if target.Kind == testdb.SQLite {
@@ -31,8 +31,8 @@ func onSQLite(t *testing.T, test func(s *scene)) {
 	})
 }
 
-// The keyboard alone can reach and open rows. The focus returns to them, and stays while the page
-// refreshes.
+// Rows can be reached and opened with the keyboard alone. The focus returns to the row, and the
+// page's refreshes don't change the focus.
 func TestThePageIsUsedByTheKeyboard(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		s.parkMore("orders", 5, 5)
@@ -62,8 +62,8 @@ func TestThePageIsUsedByTheKeyboard(t *testing.T) {
 	})
 }
 
-// Severity and series don't depend on colour alone, changes are announced, a favicon exists, and
-// empty lists have a text.
+// Severity and series don't depend on colour alone, changes are announced to screen readers, a
+// favicon exists, and empty lists have a text.
 func TestThePageIsReadWithoutColours(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		s.login()
@@ -84,13 +84,14 @@ func TestThePageIsReadWithoutColours(t *testing.T) {
 	})
 }
 
-// Charts have one axis of time, and leave gaps where points are missing.
+// Lines stay within their charts even if values are missing, and all charts have the same axis of
+// time.
 func TestChartsStayWithinThemselves(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		begin := time.Now().Add(-time.Hour)
 		for i := range 360 {
 			p := admin.Point{At: begin.Add(time.Duration(i) * 10 * time.Second), Seconds: 10, Pending: -1, Waiting: -1, Error: -1}
-			if i > 200 && i < 300 { // nothing was delivered before and after
+			if i > 200 && i < 300 { // nothing is delivered in the other points
 				p.Delivered, p.Lag, p.MostLag = 10, 1, 2
 			}
 			if i > 100 {
@@ -145,7 +146,7 @@ func TestMessagesAreShownAsTheyAre(t *testing.T) {
 	})
 }
 
-// A browser with a wrong clock displays times by the server's clock. Times have a time zone.
+// A browser whose clock is wrong displays times on the server's clock. Times have a time zone.
 func TestTimesAreTheServers(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		s.write(outbox.Message{Topic: "orders", Payload: []byte("fine")})

@@ -55,11 +55,12 @@ func newBrowser(t *testing.T) context.Context {
 		}
 		t.Skip(missing)
 	}
-	// Chromium's sandbox needs rights that few containers have. Only the tests' pages are loaded.
+	// Chromium's sandbox needs privileges that few containers have. The browser loads only the
+	// tests' pages.
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900))
 	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(stop)
-	// chromedp logs errors about events of newer Chromium versions that it doesn't know.
+	// Newer Chromium versions send events that chromedp doesn't know and logs as errors.
 	ctx, end := chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
 	t.Cleanup(end)
 	chromedp.ListenTarget(ctx, func(event any) {
@@ -78,12 +79,13 @@ func newBrowser(t *testing.T) context.Context {
 	return ctx
 }
 
-// shop is the sink: it answers for messages, and rejects those of some topics.
+// shop is the sink. It rejects some messages, fails others with an error to retry, and accepts
+// the rest.
 type shop struct {
 	mu      sync.Mutex
-	refuses map[string]string // the reason, by topic or payload
+	refuses map[string]string // the reason for a rejection, by topic or payload
 	fails   map[string]bool   // topics whose messages must be retried
-	got     map[string]int    // delivered, by payload
+	got     map[string]int    // the number of deliveries, by payload
 }
 
 func (s *shop) Open(context.Context) error  { return nil }
@@ -130,11 +132,12 @@ func (s *shop) delivered(payload string) int {
 	return s.got[payload]
 }
 
-// gate lets a number of batches be requeued. The next one waits until its job is stopped.
+// gate is an Operator that requeues only a given number of batches. The next batch waits until
+// its job is stopped.
 type gate struct {
 	storage.Operator
 	mu   sync.Mutex
-	left int // negative: any number
+	left int // how many more batches are requeued; negative: no limit
 }
 
 func (g *gate) set(left int) {
@@ -155,7 +158,7 @@ func (g *gate) Requeue(ctx context.Context, filter storage.Filter) (int, error) 
 	return g.Operator.Requeue(ctx, filter)
 }
 
-// heard counts the relay's reads of the controls.
+// heard is the relay's store, and counts the reads of the controls.
 type heard struct {
 	*sqlstore.Store
 	asked atomic.Int64
@@ -177,9 +180,9 @@ type scene struct {
 	writer *outbox.Writer
 	url    string
 	points []admin.Point  // the charts' points, for pictures; empty: the real ones
-	busy   atomic.Int64   // how many listings are refused before one is answered
-	dead   atomic.Bool    // no request is answered
-	others []*admin.Pages // further admin servers, which take turns with the scene's own like replicas behind one address
+	busy   atomic.Int64   // how many of the next listings are refused
+	dead   atomic.Bool    // while it is true, no request is answered
+	others []*admin.Pages // more admin servers, which take turns with the scene's server like replicas behind one address
 	turn   atomic.Int64
 	ctx    context.Context // the context of the browser
 }
@@ -270,8 +273,8 @@ func (s *scene) write(messages ...outbox.Message) {
 // patience is the time limit for each step of the page.
 const patience = 5 * time.Minute
 
-// decade is a back-off that doesn't end within a test. A relay draws each wait at random between
-// zero and its bound.
+// decade is the bound of back-offs that must not end within a test. It is this long because a
+// relay draws each wait at random between zero and the bound.
 const decade = 90_000 * time.Hour
 
 // do runs steps in the browser.
@@ -341,7 +344,7 @@ func (s *scene) login() {
 	s.do("log in", chromedp.Navigate(s.url), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", operatorToken), click("#login", "Log in"), shows("#role", "operator"), gone("#login"))
 }
 
-// picture takes a screenshot, if the flag requests it.
+// picture takes a screenshot if the flag -screenshots is set.
 func (s *scene) picture(name string, width, height int64, dark bool) {
 	s.t.Helper()
 	if *screenshots == "" {
@@ -391,7 +394,7 @@ func TestAParkedMessageIsFoundAndRequeued(t *testing.T) {
 	})
 }
 
-// Many messages are requeued by a filter. The job is stopped half-way and continued.
+// A job requeues all messages that match a filter. The job is stopped half-way and continued.
 func TestManyAreRequeuedByAFilter(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -438,7 +441,7 @@ func TestASinkIsPausedAndResumed(t *testing.T) {
 		s.login()
 		s.do("pause it", click("#sinks li:first-child", "Pause"), chromedp.WaitVisible("#confirm"), chromedp.SendKeys("#confirm [name=reason]", "a test"), chromedp.SendKeys("#confirm [name=by]", "ann"), click("#confirm", "Pause"),
 			shows("#sinks li:first-child", "paused"), shows("#problems", "The sink billing is paused"), shows("#actions", "ann from 127.0.0.1"))
-		// After two more reads the relay has applied the control.
+		// When the relay has read the controls twice more, it has applied this control.
 		for heard := s.heard.asked.Load() + 2; s.heard.asked.Load() < heard; {
 			s.do("wait", chromedp.Poll("true", nil))
 		}
@@ -516,8 +519,8 @@ func TestCountsThatAreEstimates(t *testing.T) {
 	})
 }
 
-// A late response doesn't replace what the operator has opened or searched since, and doesn't
-// reopen what was closed.
+// A late response doesn't replace what the operator has opened or searched meanwhile, and doesn't
+// reopen what the operator has closed.
 func TestLateAnswers(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -525,7 +528,7 @@ func TestLateAnswers(t *testing.T) {
 		s.write(outbox.Message{Topic: "first", Payload: []byte("bad")}, outbox.Message{Topic: "second", Payload: []byte("bad")})
 		s.counted(storage.StateError, 2)
 		s.login()
-		late := func(what string) chromedp.Action { // delays the next response to such a request
+		late := func(what string) chromedp.Action { // delays the next response whose path contains what
 			return chromedp.Evaluate(fmt.Sprintf(`(() => {
 				const fetch = window.asked || window.fetch, what = %q
 				window.asked = fetch
@@ -535,7 +538,7 @@ func TestLateAnswers(t *testing.T) {
 					const answer = await fetch(path, ...more)
 					if (!String(path).includes(what) || window.come) return answer
 					await new Promise(resolve => { window.come = resolve })
-					setTimeout(() => { window.arrived = true }, 50) // after the page has processed it
+					setTimeout(() => { window.arrived = true }, 50) // by then the page has processed the response
 					return answer
 				}
 			})()`, what), nil)

@@ -14,7 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// parkMore writes messages that the shop rejects, and waits until all of them are parked.
+// parkMore writes messages that the shop rejects, and waits until the table has this number of
+// parked messages.
 func (s *scene) parkMore(topic string, count int, parked int64) {
 	s.t.Helper()
 	s.shop.refuse(topic, "HTTP 422: refused")
@@ -46,7 +47,8 @@ func TestDiscardDeletesOnlyWhatWasShown(t *testing.T) {
 	})
 }
 
-// A listing that is refused because of other concurrent reads is requested again.
+// If the server refuses a listing because of too many concurrent reads, the page requests the
+// listing again.
 func TestAListingIsAskedForAgain(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -76,7 +78,7 @@ func TestAJobGoesOnWithWhatWasShown(t *testing.T) {
 	})
 }
 
-// The dialog's count is for the values of its fields, also after they were changed.
+// The dialog's count matches the values of its fields, even after the operator has changed them.
 func TestThePreviewFollowsTheFields(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -94,8 +96,8 @@ func TestThePreviewFollowsTheFields(t *testing.T) {
 	})
 }
 
-// Two relays are behind one address. The relay that made a preview carries it out, and either relay
-// can show and stop its job.
+// Two relays are behind one address. The relay that made a preview also carries out the change,
+// and either relay can show and stop the job.
 func TestAJobBehindOneAddressOfTwo(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A page whose server is down does not claim that everything is well.
+// While its server is down, the page does not claim that everything is well.
 func TestPageShowsThatItsServerIsDown(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)
@@ -48,7 +48,7 @@ func TestPauseOfAnUnknownSinkIsRefused(t *testing.T) {
 	})
 }
 
-// The only message that holds its key is found among hundreds of others.
+// Among hundreds of parked messages, the only one that holds its key is found.
 func TestAHeldKeyIsFoundAmongMany(t *testing.T) {
 	onDatabases(t, func(t *testing.T, target testdb.Target) {
 		s := newScene(t, target)

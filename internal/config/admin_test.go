@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The tokens of the admin server are given in the configuration or in files, and problems don't repeat them.
+// The configuration or files contain the admin server's tokens, and problems don't show the tokens.
 func TestAdminSettings(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -18,7 +18,7 @@ func TestAdminSettings(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings string
 		want     Admin
-		problem  string // a part of the expected problem
+		problem  string // text that the problem must contain
 	}{
 		"all": {
 			"{listen: 8321, reader_token: readers-readers-readers, operator_token_file: token, hosts: [relay.example], payloads: hide, tls: {cert_file: a.pem, key_file: b.pem}}",

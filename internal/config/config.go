@@ -1,10 +1,9 @@
 // Package config reads the daemon's configuration file. It is strict, and
 // reports all problems together, each with its line.
 //
-// The file is YAML. In any value, ${NAME} and ${NAME:-default} are replaced by
-// environment variables, and $${ by a literal ${. A secret can be in a file
-// that the setting name_file names; one newline at its end is removed.
-// deploy/rowrelay.example.yaml has every setting.
+// The file is YAML. In any value, ${NAME} and ${NAME:-default} are replaced by environment variables, and $${ by a
+// literal ${. The value of a secret setting, such as password, can be in a file: the setting password_file names the
+// file, and one newline at its end is removed. deploy/rowrelay.example.yaml has every setting.
 package config
 
 import (
@@ -22,17 +21,17 @@ import (
 
 // Config is the daemon's configuration. All lists are in the order of the file.
 type Config struct {
-	Sources []Source // at least one
-	Sinks   []Sink   // at least one
+	Sources []Source // has at least one source
+	Sinks   []Sink   // has at least one sink
 	Routes  []Route  // if it is empty, every topic goes to the only sink
 	Admin   Admin
 	Log     Log
 
-	again func() (Config, error) // parses the same text again; nil if the configuration has no file
+	again func() (Config, error) // parses the same text and reads the secret files again; nil if the configuration has no file
 }
 
 // Again returns the configuration with the current content of its secret files. It doesn't read the configuration file
-// again: changes of that need a reload.
+// again, because a change of that file needs a reload.
 func (c Config) Again() (Config, error) {
 	if c.again == nil {
 		return c, nil
@@ -95,7 +94,7 @@ const maxName = 63
 
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// named reads a mapping whose keys are names, and calls read for each entry.
+// named calls read for each entry of a mapping whose keys are names, and returns the results.
 func named[T any](r *reader, n *node, read func(name string, n *node) T) (all []T) {
 	if !r.mapping(n) {
 		return nil
@@ -173,11 +172,11 @@ func (c Config) SourceNames() (names []string) {
 }
 
 const (
-	maxFile   = 1 << 20  // bytes of a configuration
-	maxSecret = 64 << 10 // bytes of a secret's file
+	maxFile   = 1 << 20  // the most bytes of a configuration file
+	maxSecret = 64 << 10 // the most bytes of a secret's file
 )
 
-// readLimited reads a file of at most most bytes.
+// readLimited reads a file. It returns an error if the file has more bytes than the argument most.
 func readLimited(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {

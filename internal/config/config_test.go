@@ -309,7 +309,8 @@ func TestOneProblem(t *testing.T) {
 	}
 }
 
-// SinksOf includes the sinks of dead letters, and of their dead letters.
+// SinksOf includes the sinks that receive dead letters, and those that receive dead
+// letters of these sinks in turn.
 func TestSinksOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	c := mustParse(t, `

@@ -11,12 +11,12 @@ import (
 
 // Admin configures the server for metrics, probes, the page and its API.
 type Admin struct {
-	// Listen is its address, host:port. If it is empty, no server is started.
+	// Listen is the server's address, host:port. If Listen is empty, no server is started.
 	Listen string
 
-	ReaderToken   string   // if it is empty, reading needs no token
+	ReaderToken   string   // if it is empty, requests that only read need no token
 	OperatorToken string   // if it is empty, changes are disabled
-	Hosts         []string // additional host names under which the page is served without a ReaderToken; localhost and addresses always work
+	Hosts         []string // additional host names at which the page is served without a ReaderToken; it is always served at localhost and addresses
 	Payloads      Payloads
 	TLS           AdminTLS
 }
@@ -24,7 +24,7 @@ type Admin struct {
 // AdminTLS names the files of the admin server's certificate. Without them, the server doesn't use TLS.
 type AdminTLS struct{ CertFile, KeyFile string }
 
-// Payloads says whether the page and its API show payloads and header values.
+// Payloads decides whether the page and its API show payloads and header values.
 type Payloads string
 
 // Values of Payloads.
@@ -33,8 +33,8 @@ const (
 	HidePayloads Payloads = "hide"
 )
 
-// Set sets the setting with this name in the file to the value that text has
-// there. An error says why text is invalid.
+// Set sets one setting. The name and the form of text are as in the configuration file. An error
+// describes why text is invalid.
 func (a *Admin) Set(name, text string) error { return setText(adminFields(), a, name, text) }
 
 func adminFields() []field[Admin] {
@@ -51,7 +51,7 @@ func adminFields() []field[Admin] {
 	}
 }
 
-// shortestToken is the minimum length of a token, so that it can't be guessed.
+// shortestToken is the minimum length of a token. Shorter tokens could be guessed.
 const shortestToken = 16
 
 // parseToken checks a token, which must be usable in an HTTP header.
@@ -108,8 +108,8 @@ const (
 	JSON Format = "json"
 )
 
-// Set sets the setting with this name in the file, level or format, to the value
-// that text has there. An error says why text is invalid.
+// Set sets one setting, level or format. The form of text is as in the configuration file. An error
+// describes why text is invalid.
 func (l *Log) Set(name, text string) error { return setText(logFields(), l, name, text) }
 
 func logFields() []field[Log] {

@@ -11,16 +11,15 @@ import (
 	"github.com/rowrelay/rowrelay/internal/databases"
 )
 
-// Database is the URL of a database. It prints and logs without its password.
-// The zero value is no database.
+// Database is the URL of a database. It is printed and logged without its password. The zero value is no database.
 type Database struct {
 	kind string
-	url  string // or the path of a file
-	file string // that the URL was read from; empty: none
+	url  string // for a database in a file: the file's path
+	file string // the file that the URL was read from; empty: none
 }
 
-// Current returns the database with the login that its file has now. It returns d unchanged if the file can't be
-// read, or if it names another database, for which a relay must be restarted; see Moved.
+// Current returns the database with the login that the file of its URL has now. It returns d unchanged if that file
+// can't be read, or names another database; see Moved. Only a restarted relay uses another database.
 func (d Database) Current() Database {
 	now, ok := d.reread()
 	if !ok || now.withoutLogin() != d.withoutLogin() {
@@ -32,7 +31,7 @@ func (d Database) Current() Database {
 // InFile reports whether the URL was read from a file.
 func (d Database) InFile() bool { return d.file != "" }
 
-// Moved reports whether the file now has another database, server or parameter.
+// Moved reports whether the URL's file now names another database or server, or has other parameters.
 func (d Database) Moved() bool {
 	now, ok := d.reread()
 	return ok && now.withoutLogin() != d.withoutLogin()
@@ -68,7 +67,7 @@ func (d Database) withoutLogin() string {
 // Kind returns the name of the database's dialect, or "" for the zero Database.
 func (d Database) Kind() string { return d.kind }
 
-// IsFile reports whether the database is a file, and not on a server.
+// IsFile reports whether the database is a file, and has no server.
 func (d Database) IsFile() bool {
 	_, form, _ := databases.Of(d.kind)
 	return form.File != nil
@@ -81,8 +80,7 @@ func (d Database) Polled() bool {
 	return d.kind != "" && product.Schema.Notify == ""
 }
 
-// Secret returns the URL with its password, or the path of a file, for the
-// driver. Never log it.
+// Secret returns what the driver opens: the URL with its password, or the path of a file. Never log it.
 func (d Database) Secret() string { return d.url }
 
 // String returns the URL with its passwords replaced by xxxxx.
@@ -123,8 +121,9 @@ func redact(kind, text string) string {
 	return parsed.Redacted()
 }
 
-// ParseDatabase reads a database's URL in the form of its [backend.URL]. The driver interprets its parameters. The path
-// of a file has neither escapes nor parameters. The error never repeats the URL, because it may have a password.
+// ParseDatabase reads a database's URL in the form of its [backend.URL]. The driver interprets the URL's parameters. If
+// the database is a file, its path has neither escapes nor parameters. The error never repeats the URL, because the URL
+// may have a password.
 func ParseDatabase(text string) (Database, error) {
 	scheme, rest, _ := strings.Cut(text, ":")
 	form, known := formOf(scheme)

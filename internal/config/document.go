@@ -42,8 +42,8 @@ func bodies(file *ast.File) []ast.Node {
 	return found
 }
 
-// syntax reports an error of the parser by its message alone: its full text
-// quotes the file, which may hold secrets.
+// syntax reports only the message of a parser's error, because the error's full text
+// quotes the file, which may have secrets.
 func (r *reader) syntax(err error) {
 	var positioned yaml.Error
 	if !errors.As(err, &positioned) || positioned.GetToken() == nil {
@@ -92,13 +92,14 @@ func (r *reader) convertEntries(n *node, values []*ast.MappingValueNode) {
 		}
 		child := r.convert(value.Value, n.child(key))
 		if child.kind == isMapping || child.kind == isNothing {
-			child.line, child.column = at.Line, at.Column // the best place for an error about a missing setting
+			child.line, child.column = at.Line, at.Column // an error about a missing setting is best reported at the key
 		}
 		n.entries = append(n.entries, entry{key, at.Line, at.Column, child})
 	}
 }
 
-// position returns where a node begins: at its first key, not at a colon.
+// position returns where a node begins: for a mapping, at its first key and not at the
+// colon.
 func position(n ast.Node) *token.Position {
 	switch n := n.(type) {
 	case *ast.MappingNode:
@@ -147,11 +148,11 @@ func typed(from ast.ScalarNode) any {
 	return from.GetValue()
 }
 
-// kind is the shape of a node.
+// kind is the form of a node.
 type kind int
 
 const (
-	isNothing kind = iota // or null
+	isNothing kind = iota // no value, or null
 	isScalar
 	isList
 	isMapping
@@ -161,15 +162,15 @@ func (k kind) String() string {
 	return [...]string{"nothing", "a value", "a list", "a mapping"}[k]
 }
 
-// node is a value of the file with its place. It is independent of the YAML
-// library, so that a flag can be read like a setting of the file.
+// node is a value of the file with its position. It is independent of the YAML library,
+// so a flag can be read like a setting of the file.
 type node struct {
 	kind         kind
 	line, column int
 	path         string
 
-	raw    string // a scalar before expansion: safe to show, unlike the value of a variable
-	text   string // a scalar after expansion
+	raw    string // a scalar before ${NAME} is replaced; safe to show, unlike the value of a variable
+	text   string // a scalar after ${NAME} was replaced
 	value  any    // a scalar with its YAML type: string, int64, uint64, float64 or bool
 	broken bool   // a problem with the node was reported
 
@@ -197,7 +198,7 @@ func (n *node) child(key string) string {
 
 func (n *node) item(i int) string { return n.path + "[" + strconv.Itoa(i) + "]" }
 
-// get returns the value of a key, or nil.
+// get returns the value of a key, or nil if the key is missing.
 func (n *node) get(key string) *node {
 	for _, e := range n.entries {
 		if e.key == key {

@@ -39,7 +39,7 @@ func TestTheExampleIsValid(t *testing.T) {
 	}
 }
 
-// The example has every setting, some of them in comments.
+// The example file has every setting, some of them in comments.
 func TestTheExampleIsComplete(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(exampleFile)
@@ -53,7 +53,8 @@ func TestTheExampleIsComplete(t *testing.T) {
 	}
 }
 
-// No kind of sink has a setting with the name of a relay's setting, which would hide it.
+// No kind of sink has a setting whose name is also a relay's setting, because the relay's
+// setting would hide it.
 func TestKindsHaveNoSettingsOfRelays(t *testing.T) {
 	t.Parallel()
 	for _, kind := range allKinds(t).Kinds() {
@@ -115,7 +116,8 @@ func known(t *testing.T, text string) bool {
 	return false
 }
 
-// acceptable are problems with placeholders in the example, such as missing files.
+// acceptable reports whether a problem is only about the example's placeholders, such as
+// missing files.
 func acceptable(problem string) bool {
 	for _, part := range []string{"isn't set", "can't be read", "is given together with", "no such file", "password", "username", "belong together"} {
 		if strings.Contains(problem, part) {

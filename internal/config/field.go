@@ -12,30 +12,30 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// field is one setting of a T: its name in the file, and how it is read.
+// field is one setting of a T: its name in the file, and a function that reads it.
 type field[T any] struct {
 	name   string
-	secret bool // may be given as name_file too
+	secret bool // the setting may also be given as name_file
 	set    func(*reader, *T, *node)
 }
 
-// value returns the field of a scalar.
+// value returns a field whose value is a scalar.
 func value[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
 		set(r, n, strconv.Quote(n.raw), parse, place(target))
 	}}
 }
 
-// secret returns the field of a scalar that errors don't repeat. It may also be in a
-// file, which name_file names.
+// secret returns a field whose value is a secret scalar. Errors don't show the value. The
+// value may also be in a file, which the setting name_file names.
 func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, secret: true, set: func(r *reader, target *T, n *node) {
 		set(r, n, "the value", parse, place(target))
 	}}
 }
 
-// set parses a scalar into place. If parse fails, it reports a problem with shown in
-// place of the text.
+// set parses a scalar and stores the result in place. If parse fails, set reports a problem
+// that begins with the argument shown, which stands for the scalar's text.
 func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) {
 	text, ok := r.scalar(n)
 	if !ok {
@@ -49,7 +49,7 @@ func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) 
 	*place = parsed
 }
 
-// values returns the field of a list of scalars, which must all be different.
+// values returns a field whose value is a list of scalars, all of them different.
 func values[T any, V comparable](name string, parse parseFunc[V], place func(*T) *[]V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
 		for _, item := range r.items(n) {
@@ -63,14 +63,15 @@ func values[T any, V comparable](name string, parse parseFunc[V], place func(*T)
 	}}
 }
 
-// group returns the field of a mapping that has fields itself.
+// group returns a field whose value is a mapping with fields.
 func group[T, V any](name string, fields []field[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, set: func(r *reader, target *T, n *node) {
 		fill(r, n, fields, place(target))
 	}}
 }
 
-// fill sets the fields of a target from a mapping. It reports keys without a field.
+// fill sets the fields of a target from a mapping. It reports a problem for each key that no
+// field has.
 func fill[T any](r *reader, n *node, fields []field[T], target *T) {
 	if !r.mapping(n) {
 		return
@@ -80,7 +81,7 @@ func fill[T any](r *reader, n *node, fields []field[T], target *T) {
 	}
 }
 
-// fillKnown is like fill, but returns the entries without a field.
+// fillKnown is like fill, but returns the entries whose key no field has.
 func fillKnown[T any](r *reader, n *node, fields []field[T], target *T) (others []entry) {
 	for _, e := range n.entries {
 		if found, ok := find(fields, e.key); ok {
@@ -120,7 +121,7 @@ func names[T any](fields []field[T]) (found []string) {
 	return found
 }
 
-// setText sets one field from the text of a flag.
+// setText sets one field of a target from the text of a flag.
 func setText[T any](fields []field[T], target *T, name, text string) error {
 	return setNode(fields, target, name, textNode("", text))
 }
@@ -142,8 +143,8 @@ func setNode[T any](fields []field[T], target *T, name string, n *node) error {
 // and never repeats it, because the text may be a secret.
 type parseFunc[V any] func(text string) (V, error)
 
-// as returns a function that parses like a field of a sink's settings, so that all
-// settings of the file have the same syntax.
+// as returns a function that parses text as sinks' settings are parsed, so all settings of
+// the file have the same syntax.
 func as[V any](f settings.Field) parseFunc[V] {
 	return func(text string) (value V, err error) {
 		read, err := f.Parse(text)
@@ -174,7 +175,8 @@ func oneOf[V ~string](words ...V) parseFunc[V] {
 	return as[V](f)
 }
 
-// text returns a function that accepts 1 to most bytes.
+// text returns a function that accepts any text that isn't empty and has at most this number
+// of bytes.
 func text(most int) parseFunc[string] {
 	return as[string](settings.Field{Type: settings.TypeString, Required: true, Check: settings.Check(func(value string) error {
 		if len(value) > most {
@@ -184,7 +186,8 @@ func text(most int) parseFunc[string] {
 	})})
 }
 
-// orWord adds a word, such as never or unlimited, that stands for the value meaning.
+// orWord returns a function that parses like parse, but returns the argument meaning for a
+// word such as never or unlimited.
 func orWord[T any](word string, meaning T, parse parseFunc[T]) parseFunc[T] {
 	return func(text string) (T, error) {
 		if text == word {
@@ -198,7 +201,8 @@ func orWord[T any](word string, meaning T, parse parseFunc[T]) parseFunc[T] {
 	}
 }
 
-// orZero adds zero, which stands for the value meaning, to the durations that parse accepts.
+// orZero returns a function that parses like parse, but returns the argument meaning for a
+// duration of zero.
 func orZero(meaning time.Duration, parse parseFunc[time.Duration]) parseFunc[time.Duration] {
 	return func(text string) (time.Duration, error) {
 		if value, err := duration("", "")(text); err == nil && value == 0 {

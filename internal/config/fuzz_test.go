@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzParse searches for a text that makes Parse panic, or that it refuses
-// without a problem.
+// FuzzParse searches for a text that makes Parse panic, or that Parse refuses without
+// reporting a problem.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		smallest, "", "~", "a: b", "- a", "{", "[[[", "&a [*a]", "a: &x\n  <<: *x\n", "? a\n: b", "sources: {? [a] : b}", "!!binary x",

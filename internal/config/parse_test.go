@@ -8,8 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 )
 
-// limits has the values exactly at the limits of each setting, and the values just
-// outside.
+// Each setting accepts the values at its limits, and refuses the values just outside.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	source := func(name string) func(string) error {

@@ -13,7 +13,7 @@ import (
 
 // reader reads settings and collects problems.
 type reader struct {
-	folder   string // the folder that ..._file settings are relative to
+	folder   string // the folder that relative names in ..._file settings start from
 	env      func(string) (string, bool)
 	kinds    *sinks.Registry
 	problems Problems
@@ -28,7 +28,7 @@ func (r *reader) report(line, column int, path, text string) {
 	r.problems.List = append(r.problems.List, Problem{line, column, path, text})
 }
 
-// fail reports a problem with a node, unless one was reported before.
+// fail reports a problem with a node, unless a problem with the node was reported before.
 func (r *reader) fail(n *node, text string) {
 	if !n.broken {
 		r.report(n.line, n.column, n.path, text)
@@ -46,7 +46,7 @@ func (r *reader) err() error {
 	return &r.problems
 }
 
-// scalar returns a node's text, or false if it has none.
+// scalar returns a node's text, or reports a problem and returns false if the node is not a scalar.
 func (r *reader) scalar(n *node) (string, bool) {
 	if n.kind != isScalar {
 		r.fail(n, "needs a value, not "+n.kind.String())
@@ -62,7 +62,7 @@ func (r *reader) items(n *node) []*node {
 	return n.items
 }
 
-// mapping reports whether the node is a mapping with entries. It reports a problem if not.
+// mapping returns true if the node is a mapping with entries. Otherwise it reports a problem.
 func (r *reader) mapping(n *node) bool {
 	switch {
 	case n.kind != isMapping:
@@ -101,8 +101,8 @@ func readSecret(name string) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), err
 }
 
-// fromFile returns a node with the content of the file that the entry name_file names, at the place of the entry.
-// It returns nil if it reports a problem.
+// fromFile returns a node with the content of the file that the entry name_file names. The node has the position
+// of the entry. If fromFile reports a problem, it returns nil.
 func (r *reader) fromFile(n *node, e entry, name string) *node {
 	if n.get(name) != nil {
 		r.fail(e.node, "is given together with "+name+": remove one of them")
@@ -119,7 +119,7 @@ func (r *reader) fromFile(n *node, e entry, name string) *node {
 
 // Problem is a mistake in a configuration.
 type Problem struct {
-	Line, Column int    // in the file, from 1; 0 if the place isn't known
+	Line, Column int    // the position in the file, from 1; 0 if unknown
 	Path         string // the setting, such as sources.orders.lease
 	Text         string // describes the mistake and how to correct it; never has a secret
 }
@@ -155,13 +155,13 @@ func (p *Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// unknown reports a key that is not a setting, and suggests the settings.
+// unknown reports a key that is not a setting, and suggests known settings.
 func (r *reader) unknown(n *node, e entry, known []string) {
 	r.report(e.line, e.column, n.child(e.key), "is not a setting here"+suggest(e.key, "the settings are", known))
 }
 
-// suggest returns the end of an error about an unknown name: a similar known name, or words followed by all
-// known names.
+// suggest returns the end of an error about an unknown name. The end suggests a similar known name; if there is
+// none, it has the text in words and then all known names.
 func suggest(name, words string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A sink's state changes if its certificate files change, whether its settings or its URL name them, and with no other file.
+// A sink's state changes if its settings change, or if a certificate file in its settings or its URL changes.
 func TestStateOfASink(t *testing.T) {
 	t.Parallel()
 	ca := filepath.Join(t.TempDir(), "ca.pem")
@@ -34,7 +34,7 @@ func TestStateOfASink(t *testing.T) {
 	}
 }
 
-// Current takes a new login from the file, but not another database, which Moved reports.
+// Current returns a new login from the file. If the file names another database, Current ignores it and Moved reports it.
 func TestADatabaseInAFile(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

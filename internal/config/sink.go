@@ -18,13 +18,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Sink configures a destination. For numbers and durations that are zero, the
-// relay uses its defaults. SinkOptions.Sink is nil; Make makes it.
+// Sink configures a destination. The relay replaces numbers and durations of zero by its defaults. SinkOptions.Sink is
+// nil; Make makes the sink.
 type Sink struct {
 	relay.SinkOptions
 	Name     string
 	Type     string         // the name of a sinks.Kind
-	Settings map[string]any // the settings of the kind; may have secrets
+	Settings map[string]any // the settings that belong to the kind; may have secrets
 
 	// URL replaces Type and Settings if it isn't empty. Only the command line can
 	// set it. It may have secrets.
@@ -33,7 +33,8 @@ type Sink struct {
 	secrets []string // the names of the files that the secrets of Settings were read from
 }
 
-// certificateFiles returns the names of the certificate files that the settings name. A sink reads these when it is made.
+// certificateFiles returns the names of the certificate files in the settings or the URL. A sink reads these files when
+// it is made.
 func (s Sink) certificateFiles() (names []string) {
 	settingsOf := func(name string) string { text, _ := s.Settings[name].(string); return text }
 	if parsed, err := url.Parse(s.URL); s.URL != "" && err == nil {
@@ -62,10 +63,8 @@ func (s Sink) State() string {
 	return string(hash.Sum(nil))
 }
 
-// Set sets the setting with this name in the file to the value that text has
-// there: batch, batch_bytes, workers, buffer, buffer_bytes, timeout,
-// max_attempts, breaker_threshold, judge_alone_after, park_rate_limit or on_park.
-// An error says why text is invalid.
+// Set sets one of the settings batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts,
+// breaker_threshold, judge_alone_after, park_rate_limit or on_park. The error describes why text is invalid.
 func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
 
 // Make makes the sink. It doesn't connect.
@@ -76,8 +75,7 @@ func (s Sink) Make(kinds *sinks.Registry) (sinks.Sink, error) {
 	return kinds.Make(s.Type, s.Settings)
 }
 
-// LogValue implements [slog.LogValuer]. It has only the name and the type, because
-// settings may have secrets.
+// LogValue implements [slog.LogValuer]. The value has only the name and the type, because settings may have secrets.
 func (s Sink) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("name", s.Name), slog.String("type", s.Type))
 }
@@ -136,8 +134,8 @@ func (r *reader) sink(name string, n *node) (sink Sink) {
 	return sink
 }
 
-// checkDeadLetters checks the dead letters of each sink: that their sink exists, or that each source with
-// messages for the sink has a route for their topic.
+// checkDeadLetters checks where each sink's dead letters go. If they go to another sink, that sink must exist. If they go
+// to a topic, each source with messages for the sink must have a route for the topic.
 func (r *reader) checkDeadLetters(root *node, c *Config) {
 	for _, sink := range c.Sinks {
 		n, to := root.get("sinks").get(sink.Name).get("dead_letter"), sink.DeadLetter
@@ -161,7 +159,7 @@ func (r *reader) checkDeadLetters(root *node, c *Config) {
 	}
 }
 
-// takes returns a function that reports whether a route matches the topic.
+// takes returns a function that reports whether a route matches this topic.
 func takes(topic string) func(relay.Route) bool {
 	return func(route relay.Route) bool {
 		matched, err := regexp.MatchString(`\A(?:`+route.Pattern+`)\z`, topic)
@@ -209,8 +207,8 @@ func (r *reader) kindNames() (names []string) {
 	return names
 }
 
-// settingFields returns fields that store values in a map without checking them,
-// because the kind checks its settings itself.
+// settingFields returns fields that store values in a map without checking them, because the kind checks its own
+// settings.
 func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 	for _, f := range kind.Fields {
 		fields = append(fields, field[map[string]any]{
@@ -230,8 +228,8 @@ func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 	return fields
 }
 
-// secretFiles replaces each entry name_file of a mapping by an entry name with the
-// content of the file.
+// secretFiles replaces the entries of a mapping that name files. An entry with the key name_file becomes an entry with
+// the key name and the content of the file.
 func (r *reader) secretFiles(n *node) {
 	for i, e := range n.entries {
 		name, isFile := strings.CutSuffix(e.key, "_file")
@@ -244,7 +242,7 @@ func (r *reader) secretFiles(n *node) {
 	}
 }
 
-// refused reports the errors of a kind about its settings, at the places of these.
+// refused reports a kind's errors about its settings, each at the position of its setting.
 func (r *reader) refused(n *node, err error) {
 	var list settings.Errors
 	if !errors.As(err, &list) {

@@ -16,21 +16,21 @@ import (
 // DefaultTable is the name of the table if none is given.
 const DefaultTable = "outbox"
 
-// Source is a table to relay from. For durations that are zero, and for empty
-// strings, the relay uses the defaults of [relay.Options].
+// Source is a table to relay from. The relay replaces durations of zero and empty strings by the defaults
+// of [relay.Options].
 type Source struct {
 	Name         string
 	Database     Database
-	Table        string // [DefaultTable] if none is given
+	Table        string // the default is [DefaultTable]
 	Claim        storage.Claim
 	Pick         storage.Pick
 	Topics       []string
-	RelayName    string // empty: a new name for each process
+	RelayName    string // empty: each process gets a new name
 	Join         bool   // share messages with live relays that have other sinks or routes
 	Lease        time.Duration
 	Poll         time.Duration
 	Listen       Switch        // whether the database's notifications wake the relay
-	Retention    time.Duration // relay.KeepNothing if 0 was given
+	Retention    time.Duration // relay.KeepNothing stands for 0 in the file
 	DrainTimeout time.Duration
 
 	// LongestTransaction is how long a producer's transaction may stay open
@@ -38,10 +38,10 @@ type Source struct {
 	// transactions.
 	LongestTransaction time.Duration
 
-	File string // the name that Load was called with; empty if flags named the table
+	File string // the name that was passed to Load; empty if flags named the table
 }
 
-// Switch turns something on or off; empty is the default.
+// Switch turns something on or off. An empty Switch stands for the default.
 type Switch string
 
 // Values of a Switch.
@@ -50,12 +50,11 @@ const (
 	Off Switch = "off"
 )
 
-// Set sets the setting with this name in the file to the value that text has there: database, table,
-// claim, pick, relay_name, join, lease, poll, listen, retention, drain_timeout or longest_transaction. An
-// error says why text is invalid.
+// Set sets one of the settings database, table, claim, pick, relay_name, join, lease, poll, listen,
+// retention, drain_timeout or longest_transaction. The error describes why text is invalid.
 func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
 
-// SetTopics sets the topics like the file does. An error says why one of them is
+// SetTopics sets the topics in the same way as the configuration file. The error describes why a topic is
 // invalid.
 func (s *Source) SetTopics(topics ...string) error {
 	n := &node{kind: isList}
@@ -94,7 +93,7 @@ func (r *reader) source(name string, n *node) Source {
 	source := Source{Name: name, Table: DefaultTable}
 	before := len(r.secrets)
 	fill(r, n, sourceFields(), &source)
-	if len(r.secrets) > before { // the database is the only secret of a source
+	if len(r.secrets) > before { // the database's URL is the only secret of a source
 		source.Database.file = r.secrets[before]
 	}
 	if n.get("database") == nil && n.get("database_file") == nil {
@@ -113,7 +112,7 @@ func (r *reader) source(name string, n *node) Source {
 	return source
 }
 
-// Route sends topics to a sink, from one source or from all.
+// Route sends the messages of topics to a sink, from one source or from all sources.
 type Route struct {
 	relay.Route
 	Source string // the name of a source; empty means every source
@@ -192,7 +191,7 @@ func (c Config) SinksOf(source string) []Sink {
 			routed[name] = true
 		}
 	}
-	for more := true; more; { // a sink of dead letters may have another one itself
+	for more := true; more; { // the sink that receives dead letters may have dead letters, too
 		more = false
 		for _, sink := range c.Sinks {
 			if to := sink.DeadLetter.Sink; to != "" && routed[sink.Name] && !routed[to] {

@@ -17,7 +17,8 @@ func All() []backend.Database {
 	return []backend.Database{postgres.Database(), mysql.Database(), sqlite.Database(), sqlserver.Database(), oracle.Database()}
 }
 
-// Of returns the database that has a dialect of that name, and the form of its URLs, if there is one.
+// Of returns the database that has a dialect of this name, and the form of its URLs. The result
+// found is false if no database has such a dialect.
 func Of(name string) (database backend.Database, form backend.URL, found bool) {
 	for _, database := range All() {
 		for _, form := range database.URLs {
@@ -29,7 +30,7 @@ func Of(name string) (database backend.Database, form backend.URL, found bool) {
 	return backend.Database{}, backend.URL{}, false
 }
 
-// Schemes lists for people what the URLs begin with.
+// Schemes returns a list of all URLs' schemes, as text for people.
 func Schemes() string {
 	var all []string
 	for _, form := range URLs() {
@@ -38,7 +39,7 @@ func Schemes() string {
 	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
 }
 
-// Notifying lists for people the databases that have notifications.
+// Notifying returns a list of the databases that have notifications, as text for people.
 func Notifying() string {
 	var all []string
 	for _, database := range All() {

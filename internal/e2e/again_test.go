@@ -35,8 +35,8 @@ type gate struct {
 	slow bool
 
 	mu       sync.Mutex
-	opened   chan struct{} // closed while messages pass
-	reached  chan struct{} // closed when the first message is stopped
+	opened   chan struct{} // closed while the gate is open
+	reached  chan struct{} // closed when the closed gate has stopped the first message
 	arrivals []arrival
 }
 
@@ -46,7 +46,7 @@ func newGate(slow bool) *gate {
 	return g
 }
 
-// shut closes the gate. The returned channel is closed when a message arrives.
+// shut closes the gate. The returned channel is closed when the first message reaches the gate.
 func (g *gate) shut() (reached <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -205,7 +205,7 @@ func (s *scene) claimed() (n int) {
 	return n
 }
 
-// insist retries work while a server is down.
+// insist calls work until it succeeds, because a server may be down meanwhile.
 func (s *scene) insist(what string, work func() error) {
 	s.t.Helper()
 	var err error
@@ -216,8 +216,8 @@ func (s *scene) insist(what string, work func() error) {
 
 const againCustomers = 20
 
-// writeAgain writes orders in one transaction, and returns the first and the last of their ids. An
-// id always has the same customer.
+// writeAgain writes orders in one transaction, and returns their first and last id. The id decides
+// the customer, so an id that is assigned again has the same customer.
 func (s *scene) writeAgain(count, number int) (first, last int) {
 	s.t.Helper()
 	s.insist("learn the next id", func() (err error) { first, err = s.nextID(number); return err })
@@ -245,15 +245,15 @@ func (s *scene) nextID(number int) (int, error) {
 	return id + 1, err
 }
 
-// loser is a server that loses its latest commits, and assigns their ids again.
+// loser is a server that loses its latest commits and then assigns the ids of those commits again.
 type loser struct {
 	server *own
 	at     string
 	lease  time.Duration // the relays' lease
 	scene  func(name string) *scene
 	relays string // settings of the relays' sessions
-	ready  func() // earlier commits will be kept
-	lose   func() // the commits since ready are lost
+	ready  func() // the server keeps the commits until now
+	lose   func() // the server loses the commits since ready
 }
 
 // failing returns a pair of servers that fails over.
@@ -262,10 +262,10 @@ func failing(t *testing.T, name string) loser {
 	return loser{server: p.primary, at: p.front.address(), lease: 15 * time.Second, scene: p.scene, lose: p.failOver, ready: func() { p.caughtUp(); p.part() }}
 }
 
-// crashing returns a server on which commits don't wait for the disk, neither those of producers
-// nor those of relays, so that the lost commits are predictable. The process that would write them
-// is stopped, as if the disk were slow, and then killed. The server then recovers, as it does after
-// the crash of any of its processes.
+// crashing returns a server on which neither producers' nor relays' commits wait for the disk. To
+// make the lost commits predictable, ready stops the process that writes commits to the disk, as if
+// the disk were slow, and lose kills it. The server then recovers, as it does after the crash of
+// any of its processes.
 func crashing(t *testing.T) loser {
 	s := newOwn(t, "postgres15", testdb.Postgres, "-c", "wal_buffers=64MB")
 	s.start()
@@ -294,12 +294,13 @@ type shop struct {
 	*scene
 	claim   storage.Claim
 	gate    *gate
-	highest int // the highest of the lost ids
+	highest int // the highest id of the lost messages
 	lost    map[string]bool
 }
 
-// A relay has 400 messages in memory that its sink doesn't accept. The server loses them, and
-// assigns their ids to 300 other messages. When the sink is back, those arrive in order.
+// A relay has 400 messages in memory that its sink doesn't accept. The server loses these messages,
+// and assigns their ids to 300 other messages. When the sink accepts messages again, the 300
+// messages arrive in order.
 func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 	t.Helper()
 	var shops []*shop
@@ -328,7 +329,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 	for _, s := range shops {
 		first, last := s.writeAgain(300, 2000)
 		again = max(again, min(last, s.highest)-first+1)
-		if s.claim == storage.ByRows && s.gate.slow { // the sink isn't known to be down
+		if s.claim == storage.ByRows && s.gate.slow { // the relay doesn't know that the sink is down, and claims messages
 			comesTrue(10*time.Second, func() bool { return s.claimed() > 250 })
 		}
 		s.gate.open()
@@ -379,8 +380,8 @@ func (s *shop) judgeKept() {
 	}
 }
 
-// An asynchronous standby replaces its primary, and assigns the ids of the messages that it never
-// received again.
+// An asynchronous standby replaces its primary, and assigns again the ids of messages that were not
+// replicated to it.
 func TestFailoverLosesNoMessageThatTheNewPrimaryHas(t *testing.T) {
 	t.Parallel()
 	for _, name := range drawn("postgres15", "mysql", "mariadb1011") {
@@ -391,15 +392,15 @@ func TestFailoverLosesNoMessageThatTheNewPrimaryHas(t *testing.T) {
 	}
 }
 
-// A server recovers from a crash of one of its processes, and has lost the commits that nobody had
-// waited for.
+// A server recovers from a crash of one of its processes, and loses commits that did not wait for
+// the disk.
 func TestCrashRecoveryLosesNoMessageThatTheServerHas(t *testing.T) {
 	t.Parallel()
 	eachRound(t, func(t *testing.T) { idsComeAgain(t, crashing(t), storage.ByLanes, storage.ByRows) })
 }
 
-// The first read reaches another server than the one on which the table was opened. That server's
-// ids are lower, including those that it assigns after the read.
+// A relay opens the table on one server, and its first read reaches another server. The other
+// server's ids are lower, even those that it assigns after the read.
 func TestServerThatChangesBetweenOpenAndTheFirstRead(t *testing.T) {
 	t.Parallel()
 	for _, name := range drawn("postgres15", "mysql", "mariadb1011") {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// scheduled is the number of messages that become due when relays wake up.
+// scheduled is the number of messages that become due when the suspended relays continue.
 const scheduled = 100
 
-// Relays by rows are stopped, like relays on a suspended machine, and meanwhile the table is
-// changed to lanes. When they continue, messages have just become due. They must not move any of
-// these to where no relay by lanes reads any more.
+// Relays that claim by rows are suspended, and meanwhile the table is changed to lanes. When the
+// relays continue, scheduled messages have just become due. The relays must not move these messages
+// to a position that no relay by lanes will read again.
 func TestSuspendedRelaysByRowsAfterAChangeToLanes(t *testing.T) {
 	t.Parallel()
 	eachRound(t, func(t *testing.T) {
@@ -25,7 +25,7 @@ func TestSuspendedRelaysByRowsAfterAChangeToLanes(t *testing.T) {
 		}
 		s.writeOrders(200, 1)
 		s.settled()
-		due := s.schedule(scheduled, 30*time.Second) // due after the relays by rows are stopped
+		due := s.schedule(scheduled, 30*time.Second) // due only after the relays by rows have been suspended
 		eventually(t, "the scheduled messages are deferred", func() bool {
 			return s.number("SELECT count(*) FROM outbox_held WHERE state = 'scheduled'") == scheduled
 		})
@@ -37,7 +37,7 @@ func TestSuspendedRelaysByRowsAfterAChangeToLanes(t *testing.T) {
 		s.writeOrders(500, 1000)
 		eventually(t, "the relay by lanes has delivered", func() bool { return s.left() == 0 })
 		<-time.After(time.Until(due.Add(-300 * time.Millisecond)))
-		signalAll(t, syscall.SIGSTOP, awake) // otherwise it would sometimes be faster
+		signalAll(t, syscall.SIGSTOP, awake) // otherwise the relay by lanes would sometimes be faster
 		<-time.After(time.Until(due.Add(100 * time.Millisecond)))
 		signalAll(t, syscall.SIGCONT, sleepers...)
 		<-time.After(time.Second)
@@ -64,8 +64,8 @@ func (s *scene) putToSleep(processes []*process) {
 	})
 }
 
-// judgeAsleep checks that all messages arrived, and that the relay by lanes delivered those that
-// were due when the others woke up.
+// judgeAsleep checks that all messages arrived, and that the relay by lanes delivered the messages
+// that became due when the suspended relays continued.
 func (s *scene) judgeAsleep(arrivals []arrival, want int) {
 	s.t.Helper()
 	arrived, stray, lost := map[string]bool{}, 0, 0
@@ -86,10 +86,11 @@ func (s *scene) judgeAsleep(arrivals []arrival, want int) {
 	}
 }
 
-// scheduledCustomers is below the numbers of all customers with scheduled messages.
+// scheduledCustomers separates customers: only those with a higher number have scheduled messages.
 const scheduledCustomers = 1000
 
-// schedule writes messages that are due after a time, and returns when that is.
+// schedule writes messages that become due after the given time, and returns the time at which they
+// are due.
 func (s *scene) schedule(count int, after time.Duration) time.Time {
 	s.t.Helper()
 	due := time.Now().Add(after)

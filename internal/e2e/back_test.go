@@ -26,8 +26,9 @@ func (s *scene) writeUntil(stop <-chan struct{}) (written *atomic.Int32, ended c
 	return written, ended
 }
 
-// A single relay is killed and restarted ten times under load. It delivers again long before the
-// leases of its predecessor end. The test logs how long it took.
+// A single relay is killed and restarted ten times under load. The restarted relay delivers
+// messages long before the leases of its predecessor end. The test logs the time until the first
+// delivery.
 func TestRestartedRelayDeliversBeforeItsOldLeasesEnd(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ target, claim, name string }{
@@ -129,12 +130,12 @@ func TestSecondRelayOfANameFencesTheFirst(t *testing.T) {
 			if want := int(written.Load()); v.distinct != want {
 				t.Errorf("%d distinct messages arrived of %d", v.distinct, want)
 			}
-			for i, d := range v.duplicates { // what the fenced relay had in flight may arrive after the other relay's messages
+			for i, d := range v.duplicates { // messages that the fenced relay had in flight may arrive after the other relay's messages
 				if d.first.from == "/b" && d.again.from == "/a" && d.again.at.Before(stopping) {
 					v.duplicates[i].first, v.duplicates[i].again = d.again, d.first
 				}
 			}
-			explainDuplicates(t, v.duplicates, []*kill{fenced}) // as many as it sends before it notices the fence
+			explainDuplicates(t, v.duplicates, []*kill{fenced}) // the fenced relay has sent these before it noticed the fence
 			if parked := s.status().Counts[storage.StateError]; parked > 0 {
 				t.Errorf("%d messages were parked", parked)
 			}

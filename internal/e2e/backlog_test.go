@@ -17,12 +17,12 @@ import (
 )
 
 var (
-	backlog = flag.Int("backlog", 20_000, "so many messages wait for a sink that is down; the proof has 12 million")
-	sweep   = flag.Duration("sweep", 0, "how long a relay on MySQL or MariaDB waits between two looks at all rows; 0 waits for none")
+	backlog = flag.Int("backlog", 20_000, "number of messages that wait for a sink that is down; the proof has 12 million")
+	sweep   = flag.Duration("sweep", 0, "how long the test waits for sweeps on MySQL and MariaDB; 0 doesn't wait")
 )
 
-// manyWait is a number of rows that can't be read within a lease. With fewer rows nothing is judged
-// by time.
+// manyWait is a number of rows that a relay can't read within a lease. With fewer rows the test has
+// no limits on times.
 const manyWait = 1_000_000
 
 // Many messages wait for a sink that is down, and the server restarts. The messages of the other
@@ -39,15 +39,15 @@ func TestBacklogAndRestartDelayNoOtherSink(t *testing.T) {
 		name   string
 		signal syscall.Signal
 	}{{"fast", syscall.SIGINT}, {"immediate", syscall.SIGQUIT}} {
-		server.exec("CHECKPOINT") // keeps the server's recovery short, which the test does not measure
+		server.exec("CHECKPOINT") // keeps the server's recovery short, because the test does not measure it
 		b.restart(way.signal)
 		b.last("after a restart, "+way.name, lasting(3*time.Second, time.Minute))
 	}
 	b.judge()
 }
 
-// On MySQL and MariaDB, where sweeps read all rows, the messages of the other sink arrive within a
-// second, too.
+// On MySQL and MariaDB, where sweeps read all rows, the messages of the other sink also arrive
+// within a second.
 func TestBacklogAndSweepDelayNoOtherSink(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"mariadb1011", "mysql"} {
@@ -78,7 +78,7 @@ type behind struct {
 
 	mu      sync.Mutex
 	written map[int]time.Time // when the message with this number was committed
-	stopped []span            // when the server was down
+	stopped []span            // the times when the server was down
 	parts   []part
 }
 
@@ -98,8 +98,9 @@ func newBehind(server *own) *behind {
 	return b
 }
 
-// fill adds rows to the backlog with the statement, step rows at a time, up to the backlog's size.
-// The relay passes them over meanwhile. The last step is one that would double the backlog.
+// fill adds rows to the backlog, at most step rows with each execution of the statement, until the
+// backlog has its size. A step of 1000 is executed only once. The relay passes the rows over
+// meanwhile.
 func (b *behind) fill(step int, statement string) {
 	b.t.Helper()
 	began := time.Now()
@@ -116,12 +117,12 @@ func (b *behind) fill(step int, statement string) {
 	b.t.Logf("%d messages wait after %v more", b.filled, time.Since(began).Round(time.Second))
 }
 
-// begin begins the stream of a hundred messages per second. It first waits until the relay has
-// passed the backlog and single messages are delivered promptly.
+// begin begins the stream of a hundred messages per second. Before that it waits until the relay
+// has passed over the backlog and delivers single messages promptly.
 func (b *behind) begin() {
 	b.t.Helper()
 	began, prompt, number := time.Now(), 0, 0
-	for prompt < 20 && time.Since(began) < 30*time.Minute { // the server's work after so many writes is over then, too
+	for prompt < 20 && time.Since(began) < 30*time.Minute { // prompt delivery shows that the server has finished its work after so many writes
 		number++
 		check(b.t, b.orderTo(b.t.Context(), "up", number, number, true))
 		prompt++
@@ -152,7 +153,7 @@ func (b *behind) begin() {
 	b.t.Cleanup(func() { cancel(); writing.Wait() })
 }
 
-// last continues the stream for a time.
+// last waits while the stream continues, and records this time as a part.
 func (b *behind) last(name string, length time.Duration) {
 	from := time.Now()
 	<-time.After(length)
@@ -170,8 +171,8 @@ func (b *behind) restart(signal syscall.Signal) {
 }
 
 // judge logs the delays of messages, and checks that none is missing and that each arrived within a
-// second. Messages that were written while the server restarted must arrive within two seconds of
-// its return.
+// second. A message that was written while the server restarted, or within a second of its return,
+// must arrive within two seconds of the return.
 func (b *behind) judge() {
 	b.t.Helper()
 	b.mu.Lock()
@@ -225,8 +226,8 @@ func (b *behind) judge() {
 	b.t.Logf("the relay has %d MiB in memory", b.runs.resident(b.t))
 }
 
-// lag returns the delay of a message. If the message was written before or within a second after
-// the server's return, the delay counts from the end of that second.
+// lag returns the delay of a message. If the message was written while the server was down, or
+// within a second after it returned, the delay counts from the end of that second.
 func (b *behind) lag(written, arrived time.Time) time.Duration {
 	for _, away := range b.stopped {
 		if due := away.to.Add(time.Second); written.After(away.from) && written.Before(due) {

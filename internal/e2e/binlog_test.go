@@ -8,9 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// With a statement-based binary log InnoDB refuses writes of transactions at READ COMMITTED, which
-// a relay uses. Each command names the setting. When it has been changed, migrate up completes what
-// a refused one has begun.
+// With a statement-based binary log InnoDB refuses writes of transactions at READ COMMITTED, and a
+// relay uses that level. Each command's error names the setting. After the setting has been
+// changed, migrate up completes the migration that was refused.
 func TestABinaryLogOfStatementsIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, kind := range map[string]string{"mysql": testdb.MySQL, "mariadb1011": testdb.MariaDB} {

@@ -17,14 +17,14 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// broker is the destination of a scene's messages, and knows what arrived there.
+// broker is the destination of a scene's messages, and returns the messages that arrived there.
 type broker interface {
-	sink(from string) string // the URL for the command; from is written into each message
-	received() []arrival     // in order within each key
+	sink(from string) string // the URL for the command; from is written into each message to identify the relay
+	received() []arrival     // the arrivals of each key are in their order
 	whole() error            // nil if all nodes are up to date
 }
 
-// source makes messages name the relay that sent them.
+// source returns the URL parameters that write the sending relay's name into each message.
 func source(from string) string {
 	return "cloudevents=binary&cloudevents_source=" + url.QueryEscape(from)
 }
@@ -68,8 +68,8 @@ func (k *kafkaTopic) create(partitions int) error {
 	return answer.Errors[k.name]
 }
 
-// delete waits until the broker doesn't know the topic, because until then the broker acknowledges
-// writes.
+// delete deletes the topic and waits until the broker doesn't know it any more. Until then the
+// broker acknowledges writes to it.
 func (k *kafkaTopic) delete() {
 	k.t.Helper()
 	answer, err := k.client().DeleteTopics(k.t.Context(), &kafka.DeleteTopicsRequest{Topics: []string{k.name}})
@@ -132,7 +132,7 @@ func (k *kafkaTopic) sink(from string) string {
 	return "kafka://" + k.front + "/" + k.name + "?" + source(from)
 }
 
-// whole asks each node whether all replicas of each partition are in sync.
+// whole checks on each node that all replicas of each partition are in sync.
 func (k *kafkaTopic) whole() error {
 	for node := range strings.SplitSeq(k.brokers, ",") {
 		if err := k.isWholeAt(node); err != nil {
@@ -145,7 +145,7 @@ func (k *kafkaTopic) whole() error {
 func (k *kafkaTopic) isWholeAt(node string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	connection, err := kafka.DialContext(ctx, "tcp", node) // a Client would use cached metadata
+	connection, err := kafka.DialContext(ctx, "tcp", node) // a Client would return cached metadata
 	if err != nil {
 		return err
 	}
@@ -193,11 +193,11 @@ func kafkaHeader(m kafka.Message, name string) string {
 	return ""
 }
 
-// rabbitQueue is a queue of one test behind its own exchange.
+// rabbitQueue is a queue of one test, bound to its own exchange.
 type rabbitQueue struct {
 	t           *testing.T
 	login, name string   // login is a URL up to its @
-	hosts       []string // with their ports
+	hosts       []string // names with ports
 	front       string   // the address of the hosts for relays
 }
 
@@ -246,7 +246,7 @@ func (q *rabbitQueue) sink(from string) string {
 	return q.login + q.front + "/?exchange=" + url.QueryEscape(q.name) + "&" + source(from)
 }
 
-// whole asks whether each node knows the queue.
+// whole checks that each node knows the queue.
 func (q *rabbitQueue) whole() error {
 	for _, host := range q.hosts {
 		if err := q.isAt(host); err != nil {
@@ -270,7 +270,7 @@ func (q *rabbitQueue) isAt(host string) error {
 	return err
 }
 
-// end marks the end of what has arrived.
+// end is the id of a message that marks the end of the arrived messages.
 const end = "the end"
 
 // received takes all messages out of the queue.

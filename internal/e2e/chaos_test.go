@@ -12,9 +12,9 @@ import (
 )
 
 // Relays are killed, and their connections to the broker are cut. Nothing is lost, and each
-// customer's orders arrive in order. Each duplicate follows from a kill or from a lost response;
-// with idempotent production no duplicates exist. With -long the scene starts its own broker, which
-// is killed and restarted, too.
+// customer's orders arrive in order. Each duplicate follows from a kill or from a lost response.
+// With idempotent production no duplicates exist. With -long the scene also kills and restarts a
+// broker of its own.
 func TestKillsAndCutsLoseNothing(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(*testing.T) (broker, []trouble){"kafka": cutKafka, "kafka, idempotent": cutExactKafka, "rabbitmq": cutRabbit} {
@@ -33,8 +33,8 @@ func cutExactKafka(t *testing.T) (broker, []trouble) {
 	return idempotentTopic{topic}, troubles
 }
 
-// throughFront makes relays connect through a proxy: the broker has listeners that advertise the
-// proxy's address.
+// throughFront makes relays connect to Kafka through a proxy. One of the broker's listeners
+// advertises the proxy's address.
 func throughFront(t *testing.T, front string) (*kafkaTopic, []trouble) {
 	e := environmentOf(t, "kafka")
 	at := e.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", front)
@@ -42,7 +42,7 @@ func throughFront(t *testing.T, front string) (*kafkaTopic, []trouble) {
 	topic.front = at.Get(front)
 	between, node := newProxy(t, topic.front, at.Get("behind-"+front)), kafkaNodes(t, at.Get("folder"), 1)
 	if *long {
-		t.Cleanup(func() { node.kill(1) }) // the script knows only the first process
+		t.Cleanup(func() { node.kill(1) }) // the script of the servers knows only the process that it started
 	}
 	return topic, befalling(topic, between, node)
 }
@@ -55,25 +55,25 @@ func cutRabbit(t *testing.T) (broker, []trouble) {
 	return queue, befalling(queue, between, rabbitNodes(t, address, 1))
 }
 
-// trouble is something that repeatedly happens to a broker.
+// trouble is a failure that repeatedly happens to a broker.
 type trouble struct {
 	name   string
 	every  time.Duration
-	strike func(times int) // times is the number of earlier strikes
+	strike func(times int) // times is the number of earlier failures
 }
 
 // befalling returns the troubles of a broker with one node.
 func befalling(to broker, between *proxy, own nodes) []trouble {
 	troubles := []trouble{{"cuts", 700 * time.Millisecond, func(int) { between.cut() }}}
 	if !*long {
-		return troubles // the scene may not kill a shared node
+		return troubles // other tests share the node, so the scene may not kill it
 	}
 	restarts := own.fall(to)
-	restarts.every = 15 * time.Second // so that messages are delivered in between
+	restarts.every = 15 * time.Second // leaves time to deliver messages between restarts
 	return append(troubles, restarts)
 }
 
-// happen strikes repeatedly until done is closed, and returns how often.
+// happen calls strike repeatedly until done is closed, and returns the number of calls.
 func (tr trouble) happen(done <-chan struct{}) (times int) {
 	for {
 		select {
@@ -86,7 +86,7 @@ func (tr trouble) happen(done <-chan struct{}) (times int) {
 	}
 }
 
-// load is the work of a scene's relays.
+// load describes the messages that a scene writes for its relays.
 type load struct {
 	transactions, orders int // half of the transactions are rolled back
 	over                 time.Duration
@@ -101,7 +101,8 @@ func theLoad() load {
 	return load{transactions: 2_000, orders: 5, over: 8 * time.Second, batch: killedBatch}
 }
 
-// survive writes orders while relays are killed and troubles strike, and judges what arrived.
+// survive writes orders while relays are killed and the troubles happen, and checks the arrived
+// messages.
 func survive(s *scene, to broker, troubles []trouble) {
 	s.t.Helper()
 	l, under := theLoad(), sync.WaitGroup{}
@@ -148,11 +149,11 @@ func (s *scene) longestGap() time.Duration {
 
 // judgeBroker checks that all orders arrived in order. Each duplicate must follow from the death of
 // a relay that had sent the message, or from an attempt that was charged because its response was
-// lost. Neither may cause more duplicates than can be in flight.
+// lost. A kill or a lost response may not cause more duplicates than messages can be in flight.
 func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 	s.t.Helper()
 	arrivals := to.received()
-	unsettled := mostUnsettled(batch) // of a relay
+	unsettled := mostUnsettled(batch) // the most unsettled messages of a relay
 	v := judge(s.t, arrivals)
 	if want := s.committed(); v.distinct != want {
 		s.t.Errorf("%d distinct messages arrived of %d committed orders", v.distinct, want)
@@ -171,8 +172,8 @@ func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 }
 
 // explained counts the causes of duplicates, and finds duplicates without a cause. If the response
-// of a batch is lost, only the first of a key's messages in it is charged an attempt. The key's
-// next messages are sent again with it.
+// of a batch is lost, only the first message of each key in the batch is charged an attempt. The
+// key's other messages in the batch are sent again, too.
 func (s *scene) explained(arrivals []arrival, kills []*kill) (byKills, byAnswers int) {
 	s.t.Helper()
 	charged, senders, room, last := s.charged(), sendersOf(arrivals), map[int]int{}, map[string]string{}
@@ -194,7 +195,7 @@ func (s *scene) explained(arrivals []arrival, kills []*kill) (byKills, byAnswers
 }
 
 // repetitions returns how often a message arrived again, and how many of these duplicates follow
-// from the death of a relay that had sent it.
+// from the death of a relay that had sent the message.
 func repetitions(senders map[string]int, kills []*kill) (again, dead int) {
 	again = -1
 	for sender, times := range senders {
@@ -206,16 +207,16 @@ func repetitions(senders map[string]int, kills []*kill) (again, dead int) {
 	return again, min(dead, len(senders)-1)
 }
 
-// lostTo counts how often a message arrived again from relays whose logs report lost responses,
-// without a charged attempt in its row. Either a relay was killed before it could settle the
-// message, or it gave the message's lane back while the message waited uncharged.
+// lostTo counts the duplicates of a message that follow from lost responses in relays' logs,
+// although the row has no charged attempt. Either a relay was killed before it could settle the
+// message, or it released the message's lane while the message was suspended.
 func (s *scene) lostTo(senders map[string]int, last string, kills []*kill) (again int) {
 	for _, p := range s.processes {
 		times := senders[p.name]
 		switch {
 		case times == 0 || !strings.Contains(p.log.String(), "reason=unknown"):
 		case killOf(kills, p.name) != nil:
-			again += times - 1 // one of them follows from its death
+			again += times - 1 // one arrival follows from the relay's death
 		case p.name != last:
 			again += times
 		}
@@ -247,8 +248,9 @@ func firsts(arrivals []arrival) (all []arrival) {
 	return all
 }
 
-// charged returns the charged attempts of messages that did not deliver them. While a destination
-// fails, a lost response charges nothing, but its error is stored. That may happen a few times.
+// charged returns how many attempts each message was charged before its delivery. While a
+// destination fails, a lost response charges no attempt, but its error is stored. charged adds
+// three for such an error, because responses may be lost a few times.
 func (s *scene) charged() map[string]int {
 	s.t.Helper()
 	rows, err := s.DB.Query("SELECT message_id, attempts - 1, COALESCE(last_error, '') FROM outbox_done WHERE attempts > 1 OR last_error LIKE 'unknown%' OR last_error LIKE 'timeout%'")

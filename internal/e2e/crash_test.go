@@ -13,8 +13,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// placeOrders writes orders from 8 concurrent writers, orders per transaction, and rolls half of
-// the transactions back. A customer's orders come from one writer, so they are committed in order.
+// placeOrders runs 8 concurrent writers. Each transaction writes the number of orders in the
+// argument orders, and half of the transactions are rolled back. One writer writes all orders of a
+// customer, so they are committed in order.
 func placeOrders(s *scene, transactions, orders int, over time.Duration) {
 	const writers, customers = 8, 80
 	var group sync.WaitGroup
@@ -54,8 +55,8 @@ func TestCommittedOrdersAndNoOthersArriveInOrder(t *testing.T) {
 	}
 }
 
-// killedBatch is the batch size of relays that are killed. It is small, so that few messages can be
-// in flight.
+// killedBatch is the batch size of relays that are killed. It is small, so few messages can be in
+// flight.
 const killedBatch = 20
 
 func TestKilledRelaysLoseNothing(t *testing.T) {
@@ -68,7 +69,7 @@ func TestKilledRelaysLoseNothing(t *testing.T) {
 	}
 }
 
-// By rows messages have no order. Everything else is as by lanes.
+// Relays that claim by rows lose nothing either, but they keep no order.
 func TestKilledRelaysByRowsLoseNothing(t *testing.T) {
 	t.Parallel()
 	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc") {
@@ -101,7 +102,7 @@ func killedRelaysLoseNothing(s *scene, claim string, judge func(testing.TB, []ar
 }
 
 // manyTransactions returns enough transactions to keep the relays busy for the length of the scene.
-// On SQLite each transaction waits for the others, and then for the disk.
+// SQLite has fewer, because there each transaction waits for the others, and then for the disk.
 func (s *scene) manyTransactions() int {
 	switch {
 	case *long:
@@ -113,8 +114,8 @@ func (s *scene) manyTransactions() int {
 	}
 }
 
-// killEverySecond runs three relays and kills one of them every second until done is closed. Each
-// relay's sink may have its own path.
+// killEverySecond runs three relays and kills one of them every second until done is closed. The
+// function sink returns the sink's URL for a relay's path.
 func killEverySecond(s *scene, sink func(path string) string, lease time.Duration, batch int, done <-chan struct{}, more ...string) []*kill {
 	return killInTurns(s, lease, done, func(path string) *process {
 		arguments := append([]string{"--lease", lease.String(), "--batch", fmt.Sprint(batch), "--workers", "2"}, more...)
@@ -122,7 +123,8 @@ func killEverySecond(s *scene, sink func(path string) string, lease time.Duratio
 	})
 }
 
-// killInTurns does the same with relays that the function start starts.
+// killInTurns runs three relays, which startAs starts, and kills one of them every second until
+// done is closed.
 func killInTurns(s *scene, lease time.Duration, done <-chan struct{}, startAs func(path string) *process) []*kill {
 	var (
 		kills    []*kill
@@ -141,7 +143,7 @@ func killInTurns(s *scene, lease time.Duration, done <-chan struct{}, startAs fu
 		<-time.After(time.Second)
 		i := rand.IntN(len(relays))
 		owners := s.owned(relays[i].command.Process.Pid)
-		k := &kill{from: relays[i].name, at: time.Now()} // noted before the kill, because another relay may notice the kill earlier than the test
+		k := &kill{from: relays[i].name, at: time.Now()} // taken before the kill, because another relay may notice the death before kill returns
 		relays[i].kill()
 		kills = append(kills, k)
 		watchers.Go(func() { k.served = s.untilTaken(owners, k.at, lease+30*time.Second) })
@@ -160,7 +162,7 @@ func isOpen(done <-chan struct{}) bool {
 	}
 }
 
-// fence is a lane, and the fence of a relay's lease.
+// fence is a lane and the fence of a relay's lease on it.
 type fence struct{ lane, fence int64 }
 
 // owned returns the lanes that the process has leased.
@@ -178,7 +180,7 @@ func (s *scene) owned(pid int) (lanes []fence) {
 	return lanes
 }
 
-// untilTaken waits until all these lanes have another owner.
+// untilTaken waits until all these lanes have another owner, and returns the time since the kill.
 func (s *scene) untilTaken(lanes []fence, since time.Time, limit time.Duration) time.Duration {
 	for _, f := range lanes {
 		for time.Since(since) < limit {

@@ -1,5 +1,5 @@
 // Package e2e tests the promise end to end, with real processes, a real server, a real endpoint and
-// real kills. By default the scenes are short. With -long they last as long as the promise says.
+// real kills. By default the scenes are short. With -long they last as long as the promise states.
 package e2e
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-var long = flag.Bool("long", false, "let the scenes last as long as the promise is stated for")
+var long = flag.Bool("long", false, "let the scenes last as long as the promise states")
 
 // lasting returns a scene's length: short by default, stated with -long.
 func lasting(short, stated time.Duration) time.Duration {
@@ -35,10 +35,10 @@ func lasting(short, stated time.Duration) time.Duration {
 	return short
 }
 
-var everywhere = flag.Bool("everywhere", false, "play each scene on each of its servers, not on the first and one of the others")
+var everywhere = flag.Bool("everywhere", false, "run each scene on all of its servers, not only on the first and one other")
 
-// drawn returns the first of a scene's servers and a random other one; with -everywhere or -long
-// all of them.
+// drawn returns the first of a scene's servers and a random one of the others. With -everywhere or
+// -long it returns all of them.
 func drawn[T any](servers ...T) []T {
 	if *everywhere || *long || len(servers) < 3 {
 		return servers
@@ -46,7 +46,7 @@ func drawn[T any](servers ...T) []T {
 	return []T{servers[0], servers[1+rand.IntN(len(servers)-1)]}
 }
 
-// binary is the path of the rowrelay command, which is built once.
+// binary is the path of the rowrelay command. It is built once for all tests.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -70,7 +70,7 @@ func run(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the command: %v\n%s", err, out)
 		return 1
 	}
-	os.Unsetenv("GOGC") // make test sets it for tests; relays run with the default
+	os.Unsetenv("GOGC") // make test sets GOGC for the tests; relays run with the default
 	return m.Run()
 }
 
@@ -80,10 +80,10 @@ type scene struct {
 	t         *testing.T
 	writer    *outbox.Writer
 	store     *sqlstore.Store
-	processes []*process // all that the scene has started
+	processes []*process // all processes that the scene has started
 }
 
-// newScene creates an empty table on the target with this name.
+// newScene creates a scene with empty tables on the target with this name.
 func newScene(t *testing.T, target string) *scene {
 	t.Helper()
 	for _, candidate := range testdb.Targets() {
@@ -193,7 +193,7 @@ func (s *scene) settled() {
 	})
 }
 
-// patience is the limit for waiting on the slowest machine.
+// patience is the longest time that a test waits, even on the slowest machine.
 func patience() time.Duration { return lasting(10*time.Minute, 30*time.Minute) }
 
 // eventually waits until the condition holds.
@@ -242,7 +242,7 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-// stop asks the process to end, and waits for that.
+// stop signals the process to end, and waits until it has ended.
 func (p *process) stop(t testing.TB) {
 	t.Helper()
 	p.command.Process.Signal(syscall.SIGTERM)
@@ -259,7 +259,8 @@ func (p *process) stop(t testing.TB) {
 // resident returns the process's resident memory in MiB.
 func (p *process) resident(t testing.TB) int { return p.memory(t, "VmRSS:") }
 
-// memory returns a line of the process's status in MiB. VmHWM is the peak of the resident memory.
+// memory returns a figure of the process's status in MiB. The name VmHWM: stands for the peak of
+// the resident memory.
 func (p *process) memory(t testing.TB, name string) (mib int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))

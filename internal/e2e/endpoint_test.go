@@ -23,7 +23,7 @@ type arrival struct {
 // endpoint accepts messages, and records them in the order of their arrival.
 type endpoint struct {
 	*httptest.Server
-	answer func(*http.Request) int // nil: 200
+	answer func(*http.Request) int // nil: the answer is 200
 
 	mu       sync.Mutex
 	arrivals []arrival
@@ -40,7 +40,7 @@ func newEndpoint(t testing.TB) *endpoint {
 func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the sender died before it had sent the whole body
+		return // the sender died before it had sent the complete body
 	}
 	a := arrival{id: r.Header.Get("Idempotency-Key"), from: r.URL.Path, attempt: r.Header.Get("Rowrelay-Attempt"), at: time.Now()}
 	var order struct{ Customer, Number int }
@@ -90,8 +90,8 @@ type verdict struct {
 type duplicate struct{ first, again arrival }
 
 // judge checks that each customer's orders arrived in order, and returns their number and the
-// duplicates. A duplicate must follow its first arrival, and no order may arrive before its
-// predecessor.
+// duplicates. A duplicate may arrive only after the first arrival of its order, and no order
+// may arrive before its predecessor.
 func judge(t testing.TB, arrivals []arrival) verdict {
 	t.Helper()
 	last, seen := map[int]int{}, map[string]bool{}

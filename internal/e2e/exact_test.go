@@ -22,20 +22,20 @@ import (
 
 var deaths = flag.Int("deaths", 60, "how many relays die in TestRelaysThatDieBeforeSettlingDeliverOnce")
 
-// idempotentTopic is a topic that must have each message once.
+// idempotentTopic is a topic that must have each message exactly once.
 type idempotentTopic struct{ *kafkaTopic }
 
 func (k idempotentTopic) sink(from string) string {
 	return k.kafkaTopic.sink(from) + "&idempotent=true"
 }
 
-// Relays that write to a real broker die by the hundred, most of them between
-// its answer and the mark, and with each death all leases end at once: so
-// others take over from relays that don't know it yet. Each message is in the
-// log once, in the order of its key.
+// Many relays that write to a real broker die, most of them between the broker's answer
+// and the settlement. With each death all leases expire, so other relays also take over
+// from relays that are alive and don't know it yet. Each message is in the topic once, in
+// the order of its key.
 //
-// The table is in memory, since it is the broker that is tried here: a death
-// takes no time. TestKillsAndCutsLoseNothing has real ones.
+// The table is in memory, because this test is about the broker and such a death takes no
+// time. TestKillsAndCutsLoseNothing kills real processes.
 func TestRelaysThatDieBeforeSettlingDeliverOnce(t *testing.T) {
 	t.Parallel()
 	h := newHospital(t)
@@ -52,18 +52,18 @@ func TestRelaysThatDieBeforeSettlingDeliverOnce(t *testing.T) {
 	t.Logf("%d messages, %d deaths (%d between answer and mark), %d twice", h.written, h.died.Load(), h.unmarked.Load(), len(v.duplicates))
 }
 
-// hospital is where relays live and die.
+// hospital has a table and a topic, and runs the relays that die.
 type hospital struct {
 	t       *testing.T
 	db      *memstore.DB
 	topic   *kafkaTopic
-	ahead   atomic.Int64 // how far the table's clock is ahead
+	ahead   atomic.Int64 // how far the table's clock is ahead of the real time
 	mu      sync.Mutex
 	random  *rand.Rand
 	written int
 
 	died, unmarked atomic.Int64
-	ends           sync.WaitGroup // ends of relays that are dead and don't know it
+	ends           sync.WaitGroup // waits for the runs of relays that are dead and don't know it
 }
 
 func newHospital(t *testing.T) *hospital {
@@ -89,7 +89,7 @@ func (h *hospital) live(deaths int) {
 	h.ends.Wait()
 }
 
-// write commits orders of 20 customers.
+// write commits n orders of 20 customers.
 func (h *hospital) write(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -144,7 +144,7 @@ func (h *hospital) oneLife() {
 	case <-time.After(time.Duration(h.pick(1000)) * time.Millisecond):
 		die()
 	}
-	h.ends.Go(func() { // otherwise its lease would soon end its sends
+	h.ends.Go(func() { // the sends of a dead relay continue for at most 300 ms
 		<-time.After(time.Duration(h.pick(300)) * time.Millisecond)
 		r.Abort()
 	})
@@ -164,9 +164,9 @@ func (h *hospital) relay(store storage.Store) *relay.Relay {
 	return r
 }
 
-// recover runs a relay that doesn't die, which delivers what is left.
+// recover runs a relay that doesn't die and delivers the remaining messages.
 func (h *hospital) recover() {
-	h.ahead.Add(int64(time.Hour)) // until then the dead relays count as alive
+	h.ahead.Add(int64(time.Hour)) // from now on the dead relays no longer count as alive
 	ctx, cancel := context.WithTimeout(h.t.Context(), patience())
 	defer cancel()
 	store := h.db.Store()

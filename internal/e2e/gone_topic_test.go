@@ -8,9 +8,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestTopicsDeletedWhileARelayIsDead kills a relay with SIGKILL. Its idempotent sink has written 60 messages to each of four topics,
-// and none of them is settled. Then one topic is deleted, and two are created again, one with fewer partitions and one with more. The
-// next relay writes each message once to the topics that exist. Only messages of the deleted topic wait, until it exists again.
+// TestTopicsDeletedWhileARelayIsDead kills a relay when its idempotent sink has written 60 messages to each of four topics and
+// has settled none. Then one topic is deleted, and two are deleted and created again, one with fewer partitions and one with
+// more. The next relay writes each message once to the existing topics. Only messages of the deleted topic wait until that topic
+// exists again.
 func TestTopicsDeletedWhileARelayIsDead(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings string
@@ -49,18 +50,18 @@ func TestTopicsDeletedWhileARelayIsDead(t *testing.T) {
 
 			first := relay("killed")
 			write(1, 1)
-			eventually(t, "the relay has settled a message of each topic", func() bool { return count("SELECT count(*) FROM outbox_done") == 4 }) // before that it sends one batch only
+			eventually(t, "the relay has settled a message of each topic", func() bool { return count("SELECT count(*) FROM outbox_done") == 4 }) // until the first settlements, the relay sends only one batch
 			hold, err := s.DB.BeginTx(t.Context(), nil)
 			check(t, err)
 			defer func() { _ = hold.Rollback() }()
-			_, err = hold.ExecContext(t.Context(), "LOCK TABLE outbox_done IN SHARE MODE") // no more messages can be settled
+			_, err = hold.ExecContext(t.Context(), "LOCK TABLE outbox_done IN SHARE MODE") // no further messages can be settled
 			check(t, err)
 			write(2, each)
 			for _, topic := range topics {
 				topic.has(1 + each)
 			}
 			first.kill()
-			eventually(t, "the server has ended the sessions of the relay that was killed", func() bool { // otherwise a settlement might still be written
+			eventually(t, "the server has ended the sessions of the relay that was killed", func() bool { // otherwise the killed relay's settlement might still be written
 				return count("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'killed'") == 0
 			})
 			check(t, hold.Rollback())
@@ -94,7 +95,7 @@ func TestTopicsDeletedWhileARelayIsDead(t *testing.T) {
 				t.Errorf("%d messages were charged an attempt", n)
 			}
 			for _, topic := range topics {
-				want := 2 * each // the settled messages were deleted with their topic
+				want := 2 * each // the settled message was deleted with its topic
 				if topic == stays {
 					want++
 				}

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// kill is the death of a relay, or the end of its leases. Other relays send again what it had sent
-// and not settled.
+// kill is the death of a relay, or the loss of its leases. Then other relays send again the
+// messages that the relay had sent and not settled.
 type kill struct {
-	from   string // the path that only this process has used
+	from   string // the path that only the killed process has used
 	at     time.Time
-	served time.Duration // the time until its lanes had other owners
+	served time.Duration // the time until the relay's lanes had other owners
 }
 
-// lostLeases returns the times at which relays logged that they could not renew. On a slow machine
-// or disk that happens without a kill.
+// lostLeases returns a kill for each time that a relay logged that it could not renew its leases.
+// With a slow machine or disk, leases are lost without a kill.
 func (s *scene) lostLeases() (lost []*kill) {
 	s.t.Helper()
 	for _, p := range s.processes {
@@ -57,8 +57,9 @@ time=2026-11-22T08:09:14.024Z level=WARN msg="relay: settlements rejected: lease
 }
 
 // judgeDuplicates checks that each duplicate follows from a kill: the relay that had sent the
-// message first was killed before the message arrived again. The endpoint may read a dead relay's
-// request after its death. No kill may cause more duplicates than messages can be unsettled.
+// message first was killed before the message arrived again. A dead relay's request may still
+// arrive after the relay's death, because the endpoint may read it late. No kill may cause more
+// duplicates than a relay can have unsettled messages.
 func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 	t.Helper()
 	if most := explainDuplicates(t, duplicates, kills); most > mostUnsettled(killedBatch) {
@@ -66,13 +67,13 @@ func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 	}
 }
 
-// mostUnsettled returns how many unsettled messages a relay with two workers may have sent: half of
-// its default buffer of eight batches for each worker (see Buffer in relay.SinkOptions). By rows it
-// is the whole buffer of four batches each.
+// mostUnsettled returns how many unsettled messages a relay with two workers may have sent. By
+// lanes these are half of its default buffer, which has eight batches for each worker (see Buffer
+// in relay.SinkOptions). By rows they are the whole buffer, which has four batches for each worker.
 func mostUnsettled(batch int) int { return 2 * 8 * batch / 2 }
 
 // explainDuplicates checks that each duplicate comes from a relay that was killed before, and
-// returns the most duplicates of one kill.
+// returns the largest number of duplicates after one kill.
 func explainDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) (most int) {
 	t.Helper()
 	caused := map[*kill]int{}
@@ -116,7 +117,7 @@ func judgeTakeovers(t testing.TB, kills []*kill, lease time.Duration) {
 	for _, k := range kills {
 		slowest = max(slowest, k.served)
 	}
-	if limit := lease + 5*time.Second; slowest > limit && *long { // a short run does not fail because of a time
+	if limit := lease + 5*time.Second; slowest > limit && *long { // a short run has no limit on this time
 		t.Errorf("a dead relay's lanes waited %v for another, longer than %v", slowest, limit)
 	}
 	t.Logf("a dead relay's lanes were others' after at most %v, with a lease of %v", slowest.Round(time.Millisecond), lease)

@@ -21,11 +21,11 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-var rows = flag.Int("rows", 3_000, "so many messages wait while an operator looks at the table; the proof has 10 million")
+var rows = flag.Int("rows", 3_000, "number of messages that wait while an operator looks at the table; the proof has 10 million")
 
-// Operators' calls are fast on a table of any size: the page, the status, and listings. For ten
-// waiting messages three are delivered, and one of thirty is parked. The servers' logs show which
-// statements were slow.
+// Operators' calls, such as the page, the status and listings, are fast on a table of any size.
+// For every ten waiting messages the table has three delivered ones, and for every thirty it has
+// one parked message. The servers' logs show which statements were slow.
 func TestOperatorCallsAreFastWithManyRows(t *testing.T) {
 	t.Parallel()
 	const slow = "200" // milliseconds
@@ -41,7 +41,7 @@ func TestOperatorCallsAreFastWithManyRows(t *testing.T) {
 	) {
 		t.Run(on.name, func(t *testing.T) {
 			if !*long {
-				t.Parallel() // otherwise sequential, because times are judged
+				t.Parallel() // with -long the tests are sequential, because they have limits on times
 			}
 			s, said := &scene{}, func() string { return "" }
 			if on.kind == testdb.SQLite {
@@ -66,7 +66,7 @@ func TestOperatorCallsAreFastWithManyRows(t *testing.T) {
 			if *long {
 				<-time.After(time.Minute) // the relay has passed the waiting messages over, and the server has finished its work after so many writes
 			}
-			var parked int64 // the message that is opened
+			var parked int64 // the message that the operator opens
 			check(t, s.DB.QueryRowContext(t.Context(), "SELECT id FROM outbox_held ORDER BY lane DESC, id DESC LIMIT 1").Scan(&parked))
 			before := len(said())
 			s.look(address, file, fmt.Sprint(parked), id)
@@ -81,7 +81,8 @@ func TestOperatorCallsAreFastWithManyRows(t *testing.T) {
 	}
 }
 
-// fillTable writes so many messages for a sink that is down that this number waits in the end.
+// fillTable writes messages for a sink that is down. Some are delivered or parked, and the given
+// number waits.
 func (s *scene) fillTable(waiting int) {
 	s.t.Helper()
 	exec := func(statement string, arguments ...any) (changed int) {
@@ -106,13 +107,14 @@ func (s *scene) fillTable(waiting int) {
 	}
 	move(waiting*3/10, "INSERT INTO outbox_done (id, lane, message_id, topic, message_key, payload_text, priority, attempts, crashes, created_at, finished_at, relay) SELECT id, lane, message_id, topic, message_key, payload_text, priority, 1, 0, created_at, created_at, 'relay'")
 	move(waiting/30, "INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, payload_text, priority, attempts, crashes, created_at, last_error) SELECT id, lane, 'error', message_id, topic, message_key, payload_text, priority, 1, 0, created_at, 'refused: HTTP 400'")
-	if s.Kind == testdb.Postgres { // as autovacuum does if rows are written one by one
+	if s.Kind == testdb.Postgres { // autovacuum does this on a table whose rows are written one by one
 		exec("VACUUM (ANALYZE)")
 	}
 	s.t.Logf("%d messages wait, written within %v", waiting, time.Since(began).Round(time.Second))
 }
 
-// look makes an operator's calls several times, and judges the slowest of each.
+// look makes each of an operator's calls several times. With -long no call may take longer than
+// a second.
 func (s *scene) look(address, file, rowID, messageID string) {
 	s.t.Helper()
 	absentID, absentTime := "0197a3b4-0000-4abc-8def-0123456789ab", outbox.NewID() // the first id contains no time
@@ -157,7 +159,7 @@ func (s *scene) look(address, file, rowID, messageID string) {
 		for what, arguments := range commands {
 			began := time.Now()
 			out, err := exec.CommandContext(s.t.Context(), binary, append(arguments, "--config", file)...).CombinedOutput()
-			if what == "check" { // check reports that the sink is down
+			if what == "check" { // check fails, because the sink is down
 				if !strings.Contains(string(out), "ok    source main: plans: ") {
 					s.t.Errorf("check: %v\n%s", err, out)
 				}
@@ -175,7 +177,7 @@ func (s *scene) look(address, file, rowID, messageID string) {
 			took[what] = max(took[what], time.Since(began))
 		}
 		if *long {
-			<-time.After(5 * time.Second) // the counts are outdated by then
+			<-time.After(5 * time.Second) // by then the cached counts are outdated
 		}
 	}
 	for _, what := range slices.SortedFunc(maps.Keys(took), func(a, b string) int { return int(took[b] - took[a]) }) {
@@ -203,10 +205,10 @@ func get(address, path string) []byte {
 	return body
 }
 
-// logged returns everything that the server has logged.
+// logged returns all log files of the server.
 func (s *own) logged() (all string) {
 	for _, name := range []string{"output", "log.err", "data/log.err"} {
-		text, _ := os.ReadFile(s.path(name)) // each kind of server has some of the files
+		text, _ := os.ReadFile(s.path(name)) // each kind of server writes some of these files
 		all += string(text)
 	}
 	return all

@@ -17,13 +17,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// nodes are a broker's processes, which a scene kills one after the other.
+// nodes has a broker's processes, which a scene kills one after another.
 type nodes struct {
 	t       *testing.T
 	folder  string
 	numbers []int
-	pid     string   // the name of a node's pid file, with its number
-	program []string // the command that starts a node, with its number
+	pid     string   // the name of a node's pid file, with %d for the node's number
+	program []string // the command that starts a node, with %d for the node's number
 }
 
 // kafkaNodes returns the nodes of deploy/servers/kafka.sh or kafka3.sh.
@@ -31,8 +31,8 @@ func kafkaNodes(t *testing.T, folder string, count int) nodes {
 	return nodes{t: t, folder: folder, numbers: []int{1, 2, 3}[:count], pid: "%d.pid", program: []string{"node", "%d"}}
 }
 
-// rabbitNodes returns the nodes of deploy/servers/rabbitmq.sh or rabbitmq3.sh, which report where
-// their files are.
+// rabbitNodes returns the nodes of deploy/servers/rabbitmq.sh or rabbitmq3.sh, which report the
+// folder of their files.
 func rabbitNodes(t *testing.T, address string, count int) nodes {
 	t.Helper()
 	first, _, _ := strings.Cut(address, ",")
@@ -134,9 +134,9 @@ func TestKilledRelaysAndNodesLoseNothing(t *testing.T) {
 	}
 }
 
-// Two of three nodes are dead. The third one accepts connections, and its quorum queue confirms
-// nothing. That is a failure of the destination: nothing is parked, and everything arrives once the
-// nodes are back.
+// Two of three nodes are dead. The third node accepts connections, but its quorum queue confirms no
+// message. The relay treats this as a failure of the destination, so no message is parked, and all
+// messages arrive when the nodes are back.
 func TestQuorumWithoutMajorityParksNothing(t *testing.T) {
 	if !*long {
 		t.Skip("only with -long, and with a cluster of three nodes: deploy/servers/servers up rabbitmq3")

@@ -22,8 +22,8 @@ var anew = []struct{ target, name, statement string }{
 
 const anewCustomers = 20
 
-// The id sequence is reset while no relay is alive. The next drain delivers everything that is
-// written afterwards in order, or reports that it couldn't.
+// The id sequence is reset while no relay is alive. The next drain delivers all messages that are
+// written after the reset, by lanes in order.
 func TestIDSequenceResetBeforeADrain(t *testing.T) {
 	t.Parallel()
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
@@ -43,7 +43,7 @@ func TestIDSequenceResetBeforeADrain(t *testing.T) {
 	})
 }
 
-// eachAnew plays a scene with each way of resetting, by lanes and by rows.
+// eachAnew calls play for several ways to reset the id sequence, each by lanes and by rows.
 func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string)) {
 	for _, way := range drawn(anew...) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -55,10 +55,10 @@ func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim
 	}
 }
 
-// The id sequence is reset while a relay is alive. Each message arrives once and is settled, and so
-// are later messages. They arrive in order if the relay notices the reset immediately. It doesn't
-// on MySQL and MariaDB, where it takes the highest id of any row, including delivered ones, for the
-// last assigned id. There a sweep finds the new rows with low ids.
+// The id sequence is reset while a relay is alive. Each message that is written after the reset
+// arrives once and is settled. By lanes the messages arrive in order if the relay notices the reset
+// immediately. On MySQL and MariaDB it doesn't: there the relay treats the highest id of any row,
+// even a delivered one, as the last assigned id, and only a sweep finds the new rows with low ids.
 func TestIDSequenceResetUnderARelay(t *testing.T) {
 	t.Parallel()
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
@@ -69,7 +69,7 @@ func TestIDSequenceResetUnderARelay(t *testing.T) {
 		told := func() bool { return strings.Contains(p.log.String(), "id sequence was reset") }
 		inOrder := claim == storage.ByLanes && s.Kind != testdb.MySQL && s.Kind != testdb.MariaDB
 		if inOrder && !comesTrue(patience(), told) {
-			t.Error("the relay doesn't tell that the id sequence was reset")
+			t.Error("the relay doesn't log that the id sequence was reset")
 		}
 		s.writeOrders(1000, 10_000)
 		eventually(t, "the messages are delivered", func() bool { return s.left() == 0 })
@@ -92,7 +92,7 @@ func (s *scene) writeOrders(count, number int) {
 	}
 }
 
-// beginAnew runs a statement that resets the id sequence, and checks that it has.
+// beginAnew runs a statement that resets the id sequence, and checks that the sequence was reset.
 func (s *scene) beginAnew(statement string) {
 	s.t.Helper()
 	_, err := s.DB.ExecContext(s.t.Context(), statement)
@@ -104,7 +104,7 @@ func (s *scene) beginAnew(statement string) {
 	}
 }
 
-// drain runs "rowrelay run --drain" to its end.
+// drain runs "rowrelay run --drain" and waits for its end.
 func (s *scene) drain(e *endpoint, arguments ...string) error {
 	s.t.Helper()
 	p := s.relay("drain", e.URL+"/drain", append([]string{"--drain", "--drain-limit", "10m"}, arguments...)...)
@@ -144,8 +144,8 @@ func (s *scene) judgeAnew(e *endpoint, inOrder bool, want int) verdict {
 }
 
 // The owner of a sequence has given it a cache, so each connection takes fifty ids at a time, and
-// later messages may have lower ids. Nothing is lost, or the check and the relay report what is
-// wrong.
+// later messages may have lower ids. No message is lost, or both the command check and the relay
+// report the cache.
 func TestSequenceWithACache(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "postgres18/pq"} {
@@ -194,6 +194,6 @@ func (s *scene) writeInTurns(connections, each int) {
 			check(s.t, s.write(s.t.Context(), tx, "orders", by, n+1))
 			check(s.t, tx.Commit())
 		}
-		<-time.After(20 * time.Millisecond) // so that a relay reads in between
+		<-time.After(20 * time.Millisecond) // time for a relay to read in between
 	}
 }

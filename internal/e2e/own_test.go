@@ -22,22 +22,23 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// own is a database server of one test, which may kill it. The server ends with the test, even if
-// the test process is killed. Its data survive the death of the server, but not of the machine.
+// own is a database server of one test, which may kill the server. The server ends with the test,
+// even if the test process is killed. Its data survive the death of the server, but not a crash of
+// the machine.
 type own struct {
 	t       *testing.T
-	kind    string // as in testdb
+	kind    string // the kind of the database, as in package testdb
 	words   []string
 	folder  string
 	port    int
 	secret  string
 	options []string
 	process *exec.Cmd     // the latest process
-	exited  chan struct{} // closed when it has ended
+	exited  chan struct{} // closed when the latest process has ended
 }
 
-// newOwn returns a server of one of the names in deploy/servers, with these additional options. It
-// isn't started yet.
+// newOwn returns a server that isn't started yet. The name is one of those in deploy/servers, and
+// the given options are added to the usual ones.
 func newOwn(t *testing.T, name, kind string, options ...string) *own {
 	t.Helper()
 	s := blank(t, kind, wordsOf(t, name), preparedSecret, options)
@@ -56,14 +57,14 @@ func newOwn(t *testing.T, name, kind string, options ...string) *own {
 	return s
 }
 
-// prepared has the initial data of a server of each name. All servers of that name are copies of
-// it, because creating data takes MySQL several seconds of CPU.
+// prepared has initial data for each name of a server. Each server with this name starts with a
+// copy, because creating the data takes MySQL several seconds of CPU.
 var prepared = struct {
 	sync.Mutex
 	data map[string]string
 }{data: map[string]string{}}
 
-// preparedSecret is the password in some of the prepared data.
+// preparedSecret is the password of all servers, because some prepared data contain it.
 var preparedSecret = rand.Text()
 
 func removePrepared() {
@@ -87,11 +88,11 @@ func (s *own) init() {
 	}
 }
 
-// takes copies data into the server's folder.
+// takes copies prepared data into the server's folder.
 func (s *own) takes(data string) {
 	s.t.Helper()
 	s.run("cp", "-a", data, s.data())
-	_ = os.Remove(filepath.Join(s.data(), "auto.cnf")) // the server's unique id
+	_ = os.Remove(filepath.Join(s.data(), "auto.cnf")) // has the server's unique id, which a copy must not share
 }
 
 // mariadbTables returns the statements for MariaDB's system tables, as deploy/servers creates them.
@@ -113,12 +114,12 @@ func mariadbTables(t *testing.T) string {
 // blank returns a server without data.
 func blank(t *testing.T, kind string, words []string, secret string, options []string) *own {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "rowrelay-own-") // t.TempDir isn't accessible to other users
+	folder, err := os.MkdirTemp("", "rowrelay-own-") // other users can't access t.TempDir
 	check(t, err)
 	s := &own{t: t, kind: kind, words: words, folder: folder, secret: secret, port: testdb.FreePort(t), options: options}
 	t.Cleanup(func() {
 		s.kill()
-		for range 100 { // child processes of a killed server end a little later
+		for range 100 { // the child processes of a killed server end a little later
 			if os.RemoveAll(folder) == nil {
 				return
 			}
@@ -153,8 +154,8 @@ func wordsOf(t *testing.T, name string) []string {
 	return strings.Fields(string(out))
 }
 
-// unprivileged returns the user for servers, some of which refuse to run as root; nil for the
-// test's own user.
+// unprivileged returns the user that runs servers, because some servers refuse to run as root. nil
+// means the test's own user.
 func unprivileged(t *testing.T) *syscall.Credential {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -240,7 +241,7 @@ func (s *own) start() {
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: unprivileged(s.t), Pdeathsig: s.end()}
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the server would be killed with the thread that started it
+		runtime.LockOSThread() // if this thread ended, the server that it started would be killed
 		err := s.process.Start()
 		started <- err
 		if err == nil {
@@ -270,7 +271,7 @@ func (s *own) end() syscall.Signal {
 // kill ends the server as a crash would.
 func (s *own) kill() { s.signal(syscall.SIGKILL) }
 
-// signal sends a signal that ends the server, and waits for that.
+// signal sends a signal that ends the server, and waits until the server has ended.
 func (s *own) signal(signal syscall.Signal) {
 	if s.process != nil && s.process.Process != nil {
 		_ = s.process.Process.Signal(signal)
@@ -292,8 +293,8 @@ func (s *own) said() string {
 
 func (s *own) address() string { return fmt.Sprint("127.0.0.1:", s.port) }
 
-// url returns the URL of one of the server's databases, or of its first one. The address may be a
-// proxy's.
+// url returns the URL of one of the server's databases, or of its default database if the name is
+// empty. The address may belong to a proxy.
 func (s *own) url(at, database string) string {
 	if s.kind == testdb.Postgres {
 		return fmt.Sprintf("postgres://rowrelay:%s@%s/%s?sslmode=disable", s.secret, at, cmp.Or(database, "postgres"))
@@ -317,8 +318,8 @@ func (s *own) open(at, database, settings string) *sql.DB {
 	return db
 }
 
-// scene creates a database with an empty outbox and a business table on the server, which clients
-// reach at this address. The sessions of the scene's writers have these settings.
+// scene creates a database on the server, with an empty outbox and a business table. Clients reach
+// the server at the address at. The sessions of the scene's writers have these settings.
 func (s *own) scene(at, name, settings string) *scene {
 	s.t.Helper()
 	s.exec("CREATE DATABASE " + name)

@@ -15,13 +15,14 @@ type pair struct {
 	t                *testing.T
 	primary, standby *own
 	line             *proxy // the connection between standby and primary
-	front            *proxy // the address of the primary for clients
+	front            *proxy // the address at which clients reach the primary
 }
 
-// pairs has the kinds of the servers that can be pairs.
+// pairs has the servers that can form pairs, and their kinds.
 var pairs = map[string]string{"postgres15": testdb.Postgres, "mariadb1011": testdb.MariaDB, "mysql": testdb.MySQL}
 
-// newPair returns a pair whose standby applies changes after lag, in whole seconds.
+// newPair returns a pair. Its standby applies changes after the time lag, which is in whole
+// seconds.
 func newPair(t *testing.T, name string, lag time.Duration) *pair {
 	t.Helper()
 	p := &pair{t: t}
@@ -86,13 +87,14 @@ func (p *pair) caughtUp() {
 	})
 }
 
-// part cuts the connection: later commits don't reach the standby.
+// part cuts the standby off: later commits of the primary don't reach it.
 func (p *pair) part() {
 	p.line.redirect("127.0.0.1:1")
 	p.line.cut()
 }
 
-// failOver kills the primary and promotes the standby. Clients reach it at the primary's address.
+// failOver kills the primary and promotes the standby. Clients then reach the standby at the
+// address that was the primary's.
 func (p *pair) failOver() {
 	p.t.Helper()
 	p.primary.kill()
@@ -108,7 +110,7 @@ func (p *pair) failOver() {
 	p.front.cut()
 }
 
-// scene creates a database on the pair. Its writers connect through the front.
+// scene creates a database on the pair. The scene's writers connect through front.
 func (p *pair) scene(name string) *scene {
 	p.t.Helper()
 	return p.primary.scene(p.front.address(), name, "")

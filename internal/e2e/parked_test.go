@@ -40,9 +40,9 @@ func (s *scene) operate(arguments ...string) {
 	}
 }
 
-// The sink has rejected messages of three keys, which hold their keys, also under a relay that
-// takes over. An operator requeues the first message, skips the second and discards the third. Each
-// key continues in order.
+// The sink has rejected messages of three keys, and these messages hold their keys, even when
+// another relay takes over. An operator requeues the first message, skips the second and discards
+// the third. Each key continues in order.
 func TestParkedMessagesHoldTheirKeys(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "mysql/gosql"} {
@@ -96,8 +96,9 @@ routes:
   - {topic: "*", sink: orders}
 `
 
-// While the sink is down, quotes, and orders with an expiry, expire. None of them is sent when the
-// sink is back, and all others are, in order. Requeued messages are sent.
+// While the sink is down, all quotes expire, and so do the orders that have an expiry. When the
+// sink is back, no expired message is sent, and all others are sent in order. Expired orders are
+// parked, and are sent when an operator requeues them.
 func TestMessagesThatExpireInAnOutageAreNotSent(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "mariadb1011/gosql"} {
@@ -116,7 +117,7 @@ func TestMessagesThatExpireInAnOutageAreNotSent(t *testing.T) {
 				check(t, s.writer.Write(t.Context(), outbox.WithoutTransaction(s.DB), m))
 				check(t, s.writer.Write(t.Context(), outbox.WithoutTransaction(s.DB), orderMessage("quotes", 10+n%10, n+1)))
 			}
-			<-time.After(2 * time.Second) // the last quote has expired by then, however slow the writes were
+			<-time.After(2 * time.Second) // by then the last quote has expired, however slow the writes were
 			e.answering(nil)
 			s.settled()
 			if v := judge(t, e.received()); v.distinct != 50 || len(v.duplicates) > 0 {

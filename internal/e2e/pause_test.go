@@ -10,9 +10,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Three relays obey one pause from the command line: all of them stop sending to the sink, and
-// continue when it is resumed. The sink is still paused after the relays were killed and restarted.
-// The test logs how long this took; the engine's own test bounds it with a fake clock.
+// Three relays obey a pause that the command line sets. All of them stop sending to the sink, and
+// continue when it is resumed. Even after the relays were killed and restarted, the sink is still
+// paused. The test logs how long the relays took to obey; a test of the engine, with a fake clock,
+// limits that time.
 func TestAPauseHoldsForAllRelays(t *testing.T) {
 	t.Parallel()
 	for _, target := range []string{"postgres15/pgx", "mysql/gosql"} {

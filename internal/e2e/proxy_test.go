@@ -12,9 +12,9 @@ type proxy struct {
 	listener net.Listener
 
 	mu     sync.Mutex
-	once   string // the target of the next connection only
+	once   string // the target of the next connection; empty: target
 	target string
-	open   map[net.Conn]bool // connections to either side
+	open   map[net.Conn]bool // open connections, of clients and to servers
 }
 
 // newProxy listens at an address until the end of the test.
@@ -45,7 +45,8 @@ func (p *proxy) accept(running *sync.WaitGroup) {
 	}
 }
 
-// serve copies bytes both ways until either side or a cut ends it.
+// serve copies bytes in both directions until either side ends the connection or cut is
+// called.
 func (p *proxy) serve(client net.Conn) {
 	defer p.end(client)
 	server, err := net.Dial("tcp", p.leads())

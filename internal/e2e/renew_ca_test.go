@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// selfSigned returns a certificate for 127.0.0.1, and its PEM form.
+// selfSigned returns a certificate for 127.0.0.1, also in PEM form.
 func selfSigned(t *testing.T) (tls.Certificate, string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -29,8 +29,9 @@ func selfSigned(t *testing.T) (tls.Certificate, string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: private}, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// The endpoint switches to a certificate of another authority, and the file with the trusted
-// authorities is renewed some time later. A message has one attempt.
+// The endpoint switches to a certificate of another authority, and the relay's file with the
+// trusted authorities is renewed some time later. All messages arrive, although each has
+// only one attempt.
 func TestRenewedAuthority(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "sqlite/modernc")

@@ -21,8 +21,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// mount is a folder of secrets like Kubernetes's: the files are symbolic links through one link,
-// which is replaced when the secrets are renewed.
+// mount is a folder of secrets as Kubernetes mounts it: the path of each file leads through one symbolic link, which is replaced
+// when the secrets are renewed.
 type mount struct {
 	t      *testing.T
 	folder string
@@ -67,7 +67,7 @@ func (p *process) says(t *testing.T, text string) {
 	eventually(t, "the relay logs "+text, func() bool { return strings.Contains(p.log.String(), text) })
 }
 
-// wantAll waits until want messages are delivered, and none is parked or charged.
+// wantAll waits until no message is left to deliver, and checks that want messages were delivered and none was parked.
 func (s *scene) wantAll(want int) {
 	s.t.Helper()
 	s.settled()
@@ -76,8 +76,8 @@ func (s *scene) wantAll(want int) {
 	}
 }
 
-// The endpoint switches to another token and another certificate, and the files are renewed some
-// time later. A message has one attempt.
+// The endpoint switches to another token and another certificate, and the relay's files are renewed some time later. All messages
+// arrive, although each has only one attempt.
 func TestRenewedFilesOfAnEndpoint(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, "sqlite/modernc")
@@ -134,10 +134,10 @@ admin: {listen: "127.0.0.1:%d", reader_token_file: %q, operator_token_file: %q}
 	s.wantAll(200 + written)
 }
 
-// renewedSink is the configuration of a sink with a password.
+// renewedSink has a sink's settings, and the right password.
 type renewedSink struct{ settings, right string }
 
-// The broker refuses the relay's first password, and then the file is renewed.
+// The broker refuses the relay's first password. Then the password file is renewed.
 func TestRenewedPasswordOfABroker(t *testing.T) {
 	t.Parallel()
 	for name, sink := range map[string]func(t *testing.T) renewedSink{
@@ -174,8 +174,9 @@ func kafkaLogin(settings string) func(t *testing.T) renewedSink {
 	}
 }
 
-// TestRenewedPasswordOfAnOpenKafka changes the password of the relay's user while the relay is connected. The broker ends each login
-// after three seconds, and refuses the next one until the relay's file is renewed. With an idempotent sink each message is there once, and none is charged.
+// TestRenewedPasswordOfAnOpenKafka changes the password of the relay's user while the relay is connected. The broker ends each
+// login after three seconds, and refuses the next login until the relay's file is renewed. With an idempotent sink each message
+// is in the topic once, and no attempt is charged.
 func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 	t.Parallel()
 	for name, settings := range map[string]string{"plain": "idempotent: false", "idempotent": "idempotent: true, max_attempts: 1"} {
@@ -191,7 +192,7 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 			s.wantAll(100)
 			topic.setPassword(user, "two")
 			written := 100
-			eventually(t, "the broker refuses the old password", func() bool { // with its present login the relay may still deliver
+			eventually(t, "the broker refuses the old password", func() bool { // the relay may still deliver with its present login
 				written++
 				check(t, s.order(t.Context(), 1000, written, true))
 				return strings.Contains(p.log.String(), "reason=auth") && strings.Contains(p.log.String(), "SCRAM-SHA-512")
@@ -199,7 +200,7 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 			m.swap(map[string]string{"password": "two\n"})
 			s.wantAll(written)
 			v := judge(t, topic.received())
-			if name == "plain" { // if a request takes longer than the login lasts, its response is lost
+			if name == "plain" { // the response of a request is lost if the login ends before it
 				v.duplicates = nil
 			}
 			if v.distinct != written || len(v.duplicates) > 0 || strings.Count(p.log.String(), "relaying") != 1 {
@@ -209,8 +210,8 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 	}
 }
 
-// The password of the relay's user is changed on the broker while a connection is open, which the
-// broker then closes. The file is renewed some time later. Nothing is lost, and nothing is charged.
+// While the relay is connected, its user's password is changed on the broker, and the connection is closed. The relay's file is
+// renewed some time later. No message is lost, and no attempt is charged.
 func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 	t.Parallel()
 	address := theMachine.asked(t, "ROWRELAY_TEST_RABBITMQ")
@@ -229,7 +230,7 @@ func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 		response, err := http.DefaultClient.Do(request)
 		check(t, err)
 		defer response.Body.Close()
-		if response.StatusCode > 299 && response.StatusCode != http.StatusNotFound { // the connection may have ended by then
+		if response.StatusCode > 299 && response.StatusCode != http.StatusNotFound { // the connection may have ended already
 			t.Fatalf("%s %s: %s", method, path, response.Status)
 		}
 		if result != nil {
@@ -276,8 +277,8 @@ func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 	}
 }
 
-// The password of the relay's user is changed, and all its connections are ended. The file is
-// renewed some time later.
+// The password of the relay's database user is changed, and all the user's connections are ended. The relay's file is renewed
+// some time later.
 func TestRenewedPasswordOfADatabase(t *testing.T) {
 	t.Parallel()
 	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql") {
@@ -344,7 +345,7 @@ func (s *scene) hangUp(user, statement string) {
 	check(s.t, rows.Err())
 }
 
-// When the file names another database, the daemon starts on that one, without a signal.
+// When the file names another database, the daemon continues with that database, without a signal.
 func TestDaemonStartsOnANewDatabaseInItsFile(t *testing.T) {
 	t.Parallel()
 	e, first, second := newEndpoint(t), newScene(t, "sqlite/modernc"), newScene(t, "sqlite/modernc")

@@ -12,14 +12,15 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-var replayed = flag.Int("replayed", 0, "how many delivered messages are replayed beside new ones; 0 for as many as the scene has")
+var replayed = flag.Int("replayed", 0, "number of delivered messages to replay while new ones are written; 0 for the scene's default")
 
-// firstOld is the first customer of the replayed messages. New messages are of customers below it.
+// firstOld is the lowest customer number of the replayed messages. The customers of new messages
+// have lower numbers.
 const firstOld = 1000
 
 // Delivered messages are replayed while new ones are written. The replay is killed half-way and
 // continued. New messages are hardly delayed, and each copy arrives once, in the order of its key.
-// The bound on the latency applies with -long; a short run does not fail because of a time.
+// The latency is limited only with -long, because a short run must not fail on a slow machine.
 func TestReplayHardlyDelaysNewMessages(t *testing.T) {
 	rate, count, replayRate, alone := 100, 500, 50, time.Second
 	if *long {
@@ -30,7 +31,7 @@ func TestReplayHardlyDelaysNewMessages(t *testing.T) {
 	}
 	s, endpoint := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	s.deliveredBefore(count)
-	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Notify: true}) // otherwise the poll interval would be most of the latency
+	writer, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Notify: true}) // without notifications, the poll interval would be most of the latency
 	check(t, err)
 	s.writer = writer
 	s.relay("relay", endpoint.URL)
@@ -39,7 +40,7 @@ func TestReplayHardlyDelaysNewMessages(t *testing.T) {
 	perStep := max(1, int(float64(rate)*step.Seconds()))
 	at := map[int]time.Time{}
 	next := 1
-	// traffic writes at the rate until it is stopped, and returns the latency.
+	// traffic writes messages at the rate until ended returns true, and returns their latency.
 	traffic := func(ended func() bool) latency {
 		from := next
 		for start := time.Now(); !ended(); {
@@ -69,7 +70,7 @@ func TestReplayHardlyDelaysNewMessages(t *testing.T) {
 		began := time.Now()
 		return func() bool { return time.Since(began) > d }
 	}
-	traffic(lasting(alone)) // until everything is running
+	traffic(lasting(alone)) // the time in which everything starts; not measured
 	before := traffic(lasting(alone))
 
 	began, halfway := time.Now(), lasting(time.Duration(count/replayRate/2)*time.Second)
@@ -130,14 +131,14 @@ FROM generate_series(1, $1::bigint) AS i`,
 	}
 }
 
-// A replay that is killed continues from its position: each copy arrives once.
+// A replay that was killed continues from its position, so each copy arrives once.
 func TestReplaySurvivesKills(t *testing.T) {
 	const count, kills = 600, 3
 	s, endpoint := newScene(t, "postgres15/pgx"), newEndpoint(t)
 	s.deliveredBefore(count)
 	s.relay("relay", endpoint.URL)
 	arguments := []string{"messages", "replay", "old", "--database", s.URL}
-	replay := s.start("replay", append(arguments, "--topic", "old", "--rate", "60")...) // slow enough to be killed before it ends
+	replay := s.start("replay", append(arguments, "--topic", "old", "--rate", "60")...) // slow enough to be killed before its end
 	for kill := range kills {
 		eventually(t, "some copies have arrived", func() bool { return len(endpoint.received()) > kill*count/(kills+1) })
 		replay.kill()

@@ -10,8 +10,8 @@ import (
 )
 
 // A database with an outbox moves from PostgreSQL 15 to 18 by logical replication of all its
-// tables, as in an upgrade, while relays deliver on the old server. Nothing stops the subscriber,
-// and the new server continues where the old one stopped.
+// tables, as in an upgrade, while relays deliver on the old server. Replication has no errors,
+// and delivery continues on the new server where it stopped on the old one.
 func TestLogicalReplicationOfAnOutbox(t *testing.T) {
 	t.Parallel()
 	older := newOwn(t, "postgres15", testdb.Postgres, "-c", "wal_level=logical")

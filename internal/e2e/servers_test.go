@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// environment returns the addresses of servers, by names of variables.
+// environment returns the address of a server, by the name of an environment variable.
 type environment func(variable string) string
 
-// theMachine has the servers that all tests share.
+// theMachine has the addresses of the servers that all tests share.
 var theMachine environment = os.Getenv
 
-// asked returns the address of a server. If it is missing, the test is skipped, or fails if servers
-// are required.
+// asked returns the address of a server. If the address is missing, the test is skipped, or fails
+// if servers are required.
 func (e environment) asked(t *testing.T, variable string) string {
 	t.Helper()
 	address := e(variable)
@@ -35,8 +35,9 @@ func missing(t *testing.T, what string) {
 	t.Skipf("%s is not set", what)
 }
 
-// query returns the parameters of a variable, which is a URL's query, and requires one of them. A
-// server that an older script has started may lack it.
+// query returns the parameters in a variable's value, which has the form of a URL's query. It
+// requires the parameter that the argument with names, because an older script that started the
+// server may not have set it.
 func (e environment) query(t *testing.T, variable, with string) url.Values {
 	t.Helper()
 	values, err := url.ParseQuery(e.asked(t, variable))
@@ -47,8 +48,8 @@ func (e environment) query(t *testing.T, variable, with string) url.Values {
 	return values
 }
 
-// environmentOf returns the shared environment, or with -long one with the test's own server, which
-// the test may kill.
+// environmentOf returns the shared environment. With -long it starts a server for the test alone,
+// which the test may kill, and returns that server's environment.
 func environmentOf(t *testing.T, server string) environment {
 	t.Helper()
 	if !*long {

@@ -26,9 +26,9 @@ routes:
   - {topic: "*", sinks: [steady, shaky, down]}
 `
 
-// One of three relays is killed every second. Every message goes to three endpoints: one works, one
-// sometimes fails, and one is down half of the time. Each endpoint receives all committed orders in
-// order, and duplicates follow from kills.
+// One of three relays is killed every second. Every message goes to three endpoints. One endpoint
+// works, one sometimes fails, and one is down half of the time. Each endpoint receives all
+// committed orders in order, and duplicates follow from kills.
 func TestKilledRelaysOfSeveralSinksLoseNothing(t *testing.T) {
 	t.Parallel()
 	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc") {

@@ -17,7 +17,7 @@ import (
 )
 
 // split simulates a proxy that splits reads from writes: SELECTs outside transactions go to the
-// standby, everything else to the primary, and settings to both.
+// standby, all other statements to the primary, and settings to both.
 type split struct{ primary, standby driver.Connector }
 
 func (s split) Driver() driver.Driver { return s.primary.Driver() }
@@ -34,7 +34,7 @@ func (s split) Connect(ctx context.Context) (driver.Conn, error) {
 	return &splitConn{primary: primary, standby: standby}, nil
 }
 
-// splitConn is a session through such a proxy.
+// splitConn is a session through the proxy that split simulates.
 type splitConn struct {
 	primary, standby driver.Conn
 	inTx             bool
@@ -43,7 +43,7 @@ type splitConn struct {
 var plainSelect = regexp.MustCompile(`(?is)^\s*SELECT\b`)
 var lockingSelect = regexp.MustCompile(`(?i)\bFOR\s+(UPDATE|SHARE|NO KEY UPDATE|KEY SHARE)\b|\bLOCK IN SHARE MODE\b|\bGET_LOCK\b|\bnextval\b`)
 
-// of returns the server's connection for a statement.
+// of returns the connection to the server that gets the statement.
 func (c *splitConn) of(query string) driver.Conn {
 	words := strings.Fields(strings.ToUpper(query))
 	switch {
@@ -114,7 +114,7 @@ func (s *own) connector(database string) driver.Connector {
 	return connector
 }
 
-// split opens a scene's database through a proxy that splits.
+// split opens a scene's database through a proxy that sends reads to the standby.
 func (p *pair) split(s *scene) *sql.DB {
 	p.t.Helper()
 	db := sql.OpenDB(split{p.primary.connector(s.Name), p.standby.connector(s.Name)})
@@ -125,8 +125,8 @@ func (p *pair) split(s *scene) *sql.DB {
 // named matches an error or log line that names the problem.
 var named = regexp.MustCompile(`(?i)replica|standby|read-only|another server|not the one`)
 
-// A proxy sends reads to a standby that is a second behind. The relay refuses that with a reason,
-// or it does no harm.
+// A proxy sends reads to a standby that is a second behind. The relay reports the reason why it
+// refuses, or everything is delivered correctly.
 func TestReadsFromAStandbyBehindAProxy(t *testing.T) {
 	t.Parallel()
 	for _, name := range drawn("postgres15", "mysql", "mariadb1011") {

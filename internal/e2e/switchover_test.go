@@ -17,9 +17,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// switchover makes the standby the primary. The old primary returns as a standby, and clients still
-// find it at the primary's address, until the front is redirected to the new primary. That ends no
-// connection.
+// switchover makes the standby the primary. The old primary returns as a standby. Clients still
+// reach the old primary at the pair's address until front is redirected to the new primary, and the
+// redirection ends no connection.
 func (p *pair) switchover(readOnly string) {
 	p.t.Helper()
 	p.caughtUp()
@@ -36,8 +36,8 @@ func (p *pair) switchover(readOnly string) {
 	}
 }
 
-// ordinary returns the URL for a user without administrator's rights, who can't write on a
-// read-only server.
+// ordinary returns the URL for a user without an administrator's privileges, because an
+// administrator can write on a read-only server.
 func (p *pair) ordinary(s *scene) string {
 	p.t.Helper()
 	if s.Kind == testdb.Postgres {
@@ -50,9 +50,9 @@ func (p *pair) ordinary(s *scene) string {
 	return address.String()
 }
 
-// After a switchover relays leave the old primary, which answers but refuses writes. The test has a
-// relay in a process, one on an application's own pool, and commands that first connect to the old
-// primary.
+// After a switchover relays leave the old primary, which answers reads but refuses writes. The test
+// has a relay in a separate process, a relay on an application's own pool, and commands that first
+// connect to the old primary.
 func TestSwitchover(t *testing.T) {
 	t.Parallel()
 	for _, way := range drawn(
@@ -72,7 +72,7 @@ func TestSwitchover(t *testing.T) {
 				e, g := newEndpoint(t), newGate(false)
 				if claim == storage.ByLanes {
 					log = s.relay("relay", e.URL+"/relay", "--admin", admin).log
-				} else { // on the application's pool
+				} else { // on a pool as an application opens it
 					driver, dsn := p.primary.dsn(p.front.address(), s.Name, "")
 					if s.Kind != testdb.Postgres {
 						dsn = strings.Replace(dsn, "root:"+p.primary.secret, "app:app", 1)
@@ -128,8 +128,8 @@ func TestSwitchover(t *testing.T) {
 	}
 }
 
-// A server that becomes read-only under a listener sends no more notifications, but still answers
-// the listener's pings.
+// A listener leaves a server that has become read-only. Such a server sends no more notifications,
+// but still answers the listener's pings.
 func TestAListenerLeavesAReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	server := newOwn(t, "postgres15", testdb.Postgres)

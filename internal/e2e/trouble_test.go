@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// A relay is stopped in the middle of a send, and continues after another one has taken over. It
-// changes nothing, and logs that.
+// A relay is suspended in the middle of a send, and continues after another relay has taken
+// over. The first relay then changes no row, and logs that its settlements were rejected.
 func TestStoppedRelayIsFenced(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
@@ -38,7 +38,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	}
 	<-reached
 	check(t, first.command.Process.Signal(syscall.SIGSTOP))
-	close(release) // the endpoint answers while the relay is stopped
+	close(release) // the endpoint answers while the relay is suspended
 	s.relay("second", e.URL+"/second", "--lease", "2s")
 	s.settled()
 	before := s.states()
@@ -50,7 +50,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 		t.Errorf("the fenced relay changed rows:\n%s\nbecame\n%s", before, after)
 	}
 	v := judge(t, e.received())
-	late := 0 // messages of the first relay after those of the second, because it was stopped after it had checked its lease
+	late := 0 // messages that the first relay sends after the second one, because it was suspended after it had checked its lease
 	for _, d := range v.duplicates {
 		if d.first.from != "/first" || d.again.from != "/second" {
 			late++
@@ -64,7 +64,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 	}
 }
 
-// states returns each row's state, and when it got it.
+// states returns the state and the number of attempts of each row.
 func (s *scene) states() string {
 	s.t.Helper()
 	rows, err := s.DB.Query("SELECT id || ' ' || state || ' ' || attempts FROM outbox_messages ORDER BY id")
@@ -80,7 +80,7 @@ func (s *scene) states() string {
 	return strings.Join(lines, "\n")
 }
 
-// Every connection to the database is cut again and again.
+// All connections to the database are cut repeatedly.
 func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres18/pgx"), newEndpoint(t)
@@ -119,7 +119,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Logf("%d orders, %d duplicates", v.distinct, len(v.duplicates))
 }
 
-// Readiness fails with the reason while the database is down.
+// While the database is down, the readiness check fails and reports the reason.
 func TestReadinessFailsWhileTheDatabaseIsDown(t *testing.T) {
 	t.Parallel()
 	s, e := newScene(t, "postgres15/pgx"), newEndpoint(t)
@@ -148,7 +148,7 @@ func TestReadinessFailsWhileTheDatabaseIsDown(t *testing.T) {
 	}
 }
 
-// maintenance opens a pool of the server's own database.
+// maintenance opens a pool of the server's maintenance database.
 func (s *scene) maintenance(t testing.TB) *sql.DB {
 	t.Helper()
 	address, err := url.Parse(s.DSN)

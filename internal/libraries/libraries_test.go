@@ -42,12 +42,12 @@ type shop struct {
 	writer  *outbox.Writer
 }
 
-// library inserts an order and writes messages in one transaction. It then calls after, and rolls
-// back if that returns an error.
+// library inserts an order and writes messages in one transaction. Before the commit it calls the
+// function in the argument after, and rolls back if that function returns an error.
 type library func(ctx context.Context, s shop, messages []outbox.Message, after func() error) error
 
-// libraries are the libraries by name. After the slash is the handle that outbox/README.md
-// recommends for Write.
+// libraries has the tested libraries. A name ends, after the slash, with the handle that
+// outbox/README.md recommends for Write.
 var libraries = map[string]library{
 	"database sql/tx":                     bySQL,
 	"sqlx/tx":                             bySQLX,
@@ -140,8 +140,8 @@ func withGorm(ctx context.Context, s shop, messages []outbox.Message, after func
 	})
 }
 
-// byEnt uses the driver under ent's generated code. With the feature sql/execquery an *ent.Tx
-// passes ExecContext on to it.
+// byEnt uses the driver under ent's generated code. With the feature sql/execquery, ExecContext
+// of an *ent.Tx calls that driver.
 func byEnt(ctx context.Context, s shop, messages []outbox.Message, after func() error) error {
 	name := map[string]string{testdb.Postgres: entdialect.Postgres, testdb.MariaDB: entdialect.MySQL, testdb.MySQL: entdialect.MySQL, testdb.SQLite: entdialect.SQLite}[s.Kind]
 	tx, err := entsql.OpenDB(name, s.DB).Tx(ctx)
@@ -187,7 +187,7 @@ func bySqlcPgx(ctx context.Context, s shop, messages []outbox.Message, after fun
 	})
 }
 
-// difficult are messages with parts that have a special meaning in some library.
+// difficult has messages with texts that have a special meaning in some library.
 var difficult = []outbox.Message{
 	{Topic: "plain", Key: "order-42", Payload: []byte(`{"order": 42}`), Headers: map[string]string{"a?b": "$1 ?0 ?TableName :id \\ '"}},
 	{Topic: "? ?0 $1 :id @p1", Key: "?", Payload: []byte{0, 1, '?', '\\', '\'', 0xff}},
@@ -197,7 +197,7 @@ var difficult = []outbox.Message{
 }
 
 // Messages are committed or rolled back with each library's transaction. Some writes are so large
-// that PostgreSQL gets arrays.
+// that the Writer sends arrays to PostgreSQL.
 func TestLibraries(t *testing.T) {
 	t.Parallel()
 	tried := map[string]int{}
@@ -258,7 +258,8 @@ func try(t *testing.T, s shop, write library, messages []outbox.Message) (tried 
 	return true
 }
 
-// wantWritten requires these messages unchanged, and an order if messages exist.
+// wantWritten requires that the tables have these messages unchanged, and an order if there are
+// messages.
 func (s shop) wantWritten(t *testing.T, want []outbox.Message) {
 	t.Helper()
 	var orders int
@@ -278,8 +279,8 @@ func (s shop) wantWritten(t *testing.T, want []outbox.Message) {
 	}
 }
 
-// A handle that formats statements itself is refused before a statement reaches the database. The
-// error names the handle to use instead.
+// The Writer refuses a handle that formats statements itself, before a statement reaches the
+// database. The error names the handle to use instead.
 func TestHandlesThatFormatStatements(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {

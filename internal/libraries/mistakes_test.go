@@ -184,8 +184,8 @@ func withSink(store storage.Store, sink sinks.Sink) error {
 	return err
 }
 
-// Each dialect is used on each other kind of database. The error names both kinds, unless the
-// database works with the other dialect, too.
+// Each dialect is used on a database of another kind. The error names the wrong dialect and the
+// remedy, unless the database works with that dialect, too.
 func TestWrongDialects(t *testing.T) {
 	t.Parallel()
 	dialects := map[string]dialect.Dialect{testdb.Postgres: dialect.Postgres(), testdb.MariaDB: dialect.MariaDB(), testdb.SQLite: dialect.SQLite()}
@@ -197,7 +197,7 @@ func TestWrongDialects(t *testing.T) {
 			t.Parallel()
 			s := open(t, target)
 			for kind, d := range dialects {
-				if kind == s.Kind || kind == testdb.MariaDB && s.Kind == testdb.MySQL { // MySQL and MariaDB are detected automatically
+				if kind == s.Kind || kind == testdb.MariaDB && s.Kind == testdb.MySQL { // MySQL and MariaDB share a dialect that detects the server
 					continue
 				}
 				_, err := sqlstore.Open(t.Context(), s.DB, d, sqlstore.Options{})
@@ -212,7 +212,7 @@ func TestWrongDialects(t *testing.T) {
 				app.Handle("a", func(context.Context, sinks.Message) error { return nil })
 				right := map[string]string{testdb.Postgres: "Postgres", testdb.MariaDB: "MariaDB", testdb.MySQL: "MySQL", testdb.SQLite: "SQLite"}[s.Kind]
 				for what, err := range map[string]error{"Migrate": app.Migrate(t.Context()), "Drain": app.Drain(t.Context())} {
-					wantNamed(t, what+" of an App with "+kind, err, "give rowrelay."+right)
+					wantNamed(t, what+" of an App with "+kind, err, "pass rowrelay."+right)
 				}
 			}
 		})
@@ -243,7 +243,7 @@ func wantNamed(t *testing.T, what string, err error, want string) {
 	}
 }
 
-// told is an observer that records a sink's failures.
+// told is an observer that calls heard for each failure of a sink.
 type told struct {
 	relay.NoObserver
 	heard func()

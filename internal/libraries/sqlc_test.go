@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// This is the code that sqlc 1.30 generates for database/sql, and for pgx (sql_package: pgx/v5):
-// the interface, and the method that takes a transaction.
+// This is code that sqlc 1.30 generates for database/sql, and with sql_package: pgx/v5 for pgx:
+// the interface DBTX, and the method WithTx, which accepts a transaction.
 
 type DBTX interface {
 	ExecContext(context.Context, string, ...interface{}) (sql.Result, error)

@@ -1,7 +1,7 @@
 // Package memstore is a table of messages in memory: a [storage.Store], a [storage.Operator] and a
 // producer's transactions. Tests and simulations of the engine use it. It starts no goroutine, and
 // takes the time from a replaceable clock, so it works under testing/synctest. The same calls
-// always have the same results. Hooks can make calls slow, make them fail, or lose their responses.
+// always have the same results. Hooks can make calls slow, let calls fail, or lose their responses.
 package memstore
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 // DB is a table of messages, which producers, operators and relays share. Its methods may be called
-// concurrently. Now and Hooks must be set before it is used.
+// concurrently. Now and Hooks must be set before the DB is used.
 type DB struct {
 	// Now is the database's clock. Defaults to time.Now.
 	Now func() time.Time
@@ -24,29 +24,29 @@ type DB struct {
 
 	mu       sync.Mutex
 	lastID   int64
-	written  int64 // the number of rows so far, from which messages without an ID get theirs
+	written  int64 // the number of rows written so far; messages without an ID get an ID from it
 	epochs   int   // how often the table has lost commits
 	again    bool  // ids may be assigned again
 	open     map[*Tx]bool
-	appeared []int64 // for each commit its lowest id
+	appeared []int64 // the lowest id of each commit
 	hot      [storage.Lanes][]*record
 	held     heldTable
-	done     []*record // in the order in which they were finished
+	done     []*record // rows are in the order in which they were finished
 	lanes    [storage.Lanes]lane
 	relays   map[string]*relayRow
 	claim    storage.Claim
 	replays  map[string]storage.Replay
 	controls []storage.Control       // sorted by kind and name
 	actions  []storage.Action        // oldest first
-	locked   map[int64]chan struct{} // rows that LockRow has locked
+	locked   map[int64]chan struct{} // rows that LockRow has locked, by id
 	waiting  int                     // settlements that wait for a locked row
 	history  []Change
 }
 
-// record is a row of one of the three tables. A record is replaced and never changed.
+// record is a row of one of the three tables. A record is never changed, only replaced.
 type record struct {
 	row          storage.Row
-	state        storage.State // pending in the table of pending rows
+	state        storage.State // always pending in the table of pending rows
 	lastError    string
 	claimedBy    string
 	token        string
@@ -57,7 +57,7 @@ type record struct {
 }
 
 // identity identifies a row. An id alone does not, because ids may be assigned again, and a message
-// of several sinks may have a row for each.
+// for several sinks may have a row for each of them.
 type identity struct {
 	lane    int
 	id      int64
@@ -97,12 +97,12 @@ func New() *DB {
 	}
 }
 
-// now returns the database's time, rounded to microseconds as databases do.
+// now returns the database's time in whole microseconds.
 func (db *DB) now() time.Time {
 	return db.Now().UTC().Truncate(time.Microsecond)
 }
 
-// safeID returns the highest id at or below which no row can appear any more.
+// safeID returns the highest id such that no row can appear at or below it any more.
 func (db *DB) safeID() int64 {
 	safeID := db.lastID
 	for tx := range db.open {
@@ -113,8 +113,8 @@ func (db *DB) safeID() int64 {
 	return safeID
 }
 
-// lowest returns the lowest of the rows' ids. That may not be the first one's, because the id
-// sequence may be reset while their transaction is open.
+// lowest returns the lowest id of the rows. The first row may have a higher id, because the id
+// sequence may be reset while the rows' transaction is open.
 func lowest(rows []*record) int64 {
 	id := rows[0].row.ID
 	for _, r := range rows {
@@ -156,14 +156,14 @@ func (db *DB) remove(r *record) {
 	}
 }
 
-// replace replaces a pending row by its changed version.
+// replace replaces a pending row by a changed version of it.
 func (db *DB) replace(r *record) {
 	if place, there := db.find(r.row.Lane, r.row.ID); there {
 		db.hot[r.row.Lane][place] = r
 	}
 }
 
-// laneOf computes a row's lane, which other databases compute in the table.
+// laneOf computes a row's lane. In real databases the table computes it.
 func laneOf(key string, id int64) int {
 	if key == "" {
 		return int(id & (storage.Lanes - 1))
@@ -174,7 +174,7 @@ func laneOf(key string, id int64) int {
 	return int((sum ^ sum>>32) & (storage.Lanes - 1))
 }
 
-// Claim returns how the table is claimed; empty before the first relay.
+// Claim returns how relays claim the table. The result is empty before the first relay.
 func (db *DB) Claim() storage.Claim {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// The example tests a handler without a database. The history has each change of a row.
+// The example tests a handler without a database. The table's history has each change of
+// a row.
 func Example() {
 	db := memstore.New()
 	order := db.Begin()

@@ -8,10 +8,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Save returns a function that restores the table as it is now: rows, leases, relays and the last
-// assigned id. A call of it is like an asynchronous failover, or like the crash of a server that
-// commits before it has written to its disk. Open transactions and settlements in progress are
-// lost. The memory of relays and sinks is not affected. The function may be called again.
+// Save returns a function that restores the present state of the table: rows, leases, relays and
+// the last assigned id. Calling restore is like an asynchronous failover, or like the crash of a
+// server that commits before it has written to its disk. Open transactions and settlements in
+// progress are lost, but relays and sinks keep their memory. restore may be called repeatedly.
 func (db *DB) Save() (restore func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -38,8 +38,9 @@ func (db *DB) Save() (restore func()) {
 	}
 }
 
-// Renumber sets the next id to this one, or to the next one that no pending row has. TRUNCATE with
-// RESTART IDENTITY does that, and so does a restore without the sequence.
+// Renumber resets the id sequence. The next row gets the id next, or if a pending row has that id,
+// the first higher id that is free. A real sequence is reset by TRUNCATE with RESTART IDENTITY, or
+// by a restore without the sequence.
 func (db *DB) Renumber(next int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// heldTable is the table of deferred rows, with indexes like a real one, because a test may have a
-// million rows.
+// heldTable is the table of deferred rows, with indexes like a real table's, because a test may
+// have a million rows.
 type heldTable struct {
 	rows   map[identity]*record
-	byTime []*record // scheduled rows and retries, by time and id
+	byTime []*record // scheduled rows and retries, in the order of time and id
 	byKey  map[laneKey][]*record
 }
 
-// laneKey is the key of a retry, with its lane.
+// laneKey is a blocked key with its lane.
 type laneKey struct {
 	lane int
 	key  string
@@ -24,7 +24,7 @@ func newHeldTable() heldTable {
 	return heldTable{rows: map[identity]*record{}, byKey: map[laneKey][]*record{}}
 }
 
-// put adds a row or replaces an older version.
+// put adds a row, or replaces an older version of the row.
 func (h *heldTable) put(r *record) {
 	h.take(r.identity())
 	h.rows[r.identity()] = r
@@ -37,7 +37,7 @@ func (h *heldTable) put(r *record) {
 	}
 }
 
-// take removes a row if it exists.
+// take removes a row if the table has it.
 func (h *heldTable) take(id identity) {
 	r := h.rows[id]
 	if r == nil {

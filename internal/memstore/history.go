@@ -7,24 +7,24 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Change is an entry of the table's history: a change of a row or of a lane, by which relay and
-// under which lease.
+// Change is an entry of the table's history. It describes a change of a row or of a lane, with the
+// relay that made the change and the relay's lease.
 type Change struct {
 	At    time.Time
 	Op    Op
 	Relay string // the relay that made the change; empty for producers and operators
 	Lane  int
-	Fence int64  // of the lease that the call named, or that was granted
-	Token string // by rows: the claim that the call named, or that was made
+	Fence int64  // the fence of the lease that the call named, or that was granted
+	Token string // when claiming by rows: the token of the claim that the call named or made
 
-	// ID is the row, or 0 for a change of a lane. From and To are its states; To is empty if the
-	// row was deleted.
+	// ID is the row's id, or 0 for a change of a lane. From and To are the row's states before and
+	// after the change; To is empty if the row was deleted.
 	ID       int64
 	From, To storage.State
 	Attempts int
 
-	// For and Left are set if the settlement was for some of the row's sinks. Apart from its sinks, the
-	// row itself did not change.
+	// For and Left are set if the settlement was for some of the row's sinks. Such a settlement changes
+	// nothing in the row itself except its sinks.
 	For, Left string
 
 	// Refused marks a settlement that changed nothing, because its lease was lost (Fenced) or its
@@ -33,7 +33,7 @@ type Change struct {
 	Fenced  bool
 }
 
-// History returns all changes so far in the order of time.
+// History returns all changes so far, the oldest first.
 func (db *DB) History() []Change {
 	db.mu.Lock()
 	defer db.mu.Unlock()

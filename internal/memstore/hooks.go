@@ -38,22 +38,22 @@ const (
 	OpSkip         Op = "skip"
 	OpDiscard      Op = "discard"
 
-	// OpSettleLocked is the moment in a settlement when its lanes are locked and nothing is written
-	// yet. Only Fail is called for it, and its error rolls the settlement back.
+	// OpSettleLocked is the moment in a settlement when the lanes are locked and nothing has been
+	// written. Only the hook Fail is called for it, and an error of Fail rolls the settlement back.
 	OpSettleLocked Op = "settle locked"
 
-	OpInsert Op = "insert" // appears only in the history
+	OpInsert Op = "insert" // appears only in the history; hooks are not called
 )
 
-// Hooks are called around each call, outside all locks. They may sleep, block, and use the table.
-// They should return when the context ends. Hooks that are nil are not called.
+// Hooks are called around each call, outside all locks. Hooks may sleep, block, and use the table,
+// but they should return when the context ends. A hook that is nil is not called.
 type Hooks struct {
 	// Fail is called before the call is carried out. If it returns an error, the call fails with
 	// it.
 	Fail func(ctx context.Context, op Op) error
 
 	// Lose is called after the call was carried out. If it returns an error, the call's response is
-	// lost. A read returns what the table had before Lose was called.
+	// lost. A read has read the table before Lose is called.
 	Lose func(ctx context.Context, op Op) error
 }
 
@@ -64,7 +64,8 @@ func call(ctx context.Context, hook func(context.Context, Op) error, op Op) erro
 	return hook(ctx, op)
 }
 
-// do carries out one call: it calls the hooks, and work under the lock.
+// do carries out one call. It calls the hooks before and after the function work, which it calls
+// under the lock.
 func (s *Store) do(ctx context.Context, op Op, work func() error) error {
 	if err := s.before(ctx, op); err != nil {
 		return err

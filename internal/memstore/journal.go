@@ -35,8 +35,8 @@ func (s *Store) Journals(ctx context.Context) (journals []storage.Journal, err e
 	return journals, err
 }
 
-// Pick implements [storage.Journaler]. For an id that was assigned again it may return a row of
-// each table.
+// Pick implements [storage.Journaler]. If an id was assigned again, Pick may return several
+// rows with the id, from both tables.
 func (s *Store) Pick(ctx context.Context, wanted []storage.RowID) (rows []storage.Row, err error) {
 	err = s.do(ctx, OpPick, func() error {
 		for _, w := range wanted {

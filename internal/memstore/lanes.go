@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Acquire implements [storage.LaneStore]. It skips lanes that a settlement has locked, and takes
-// the lowest free lanes.
+// Acquire implements [storage.LaneStore]. It leases the lowest free lanes, and skips lanes that
+// a settlement has locked.
 func (s *Store) Acquire(ctx context.Context, name string, count int, ttl time.Duration) (grants []storage.Grant, err error) {
 	err = s.do(ctx, OpAcquire, func() error {
 		for i := range s.db.lanes {
@@ -44,8 +44,8 @@ func (db *DB) grant(i int, name string, ttl time.Duration) storage.Grant {
 	}
 }
 
-// Renew implements [storage.LaneStore]. An expired lease that no relay has taken over is renewed
-// like any other.
+// Renew implements [storage.LaneStore]. Renew also renews an expired lease if no relay has taken
+// the lane over.
 func (s *Store) Renew(ctx context.Context, name string, renewals []storage.Renewal, ttl time.Duration) (held []storage.Lease, err error) {
 	err = s.do(ctx, OpRenew, func() error {
 		for _, renewal := range renewals {
@@ -82,7 +82,7 @@ func (s *Store) Release(ctx context.Context, name string, renewals []storage.Ren
 	})
 }
 
-// leased returns the lane if the relay still has the lease.
+// leased returns the lane if the relay still has this lease of it, and otherwise nil.
 func (db *DB) leased(name string, lease storage.Lease) *lane {
 	if lease.Lane < 0 || lease.Lane >= storage.Lanes {
 		return nil

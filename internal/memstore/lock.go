@@ -6,9 +6,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// LockRow locks a pending row, as another session's transaction would. The row can be read, a claim
-// skips it, and a settlement that has to change it waits, with its lanes locked. The function
-// unlock may be called again.
+// LockRow locks a pending row, as another session's transaction would. Reads still return the row,
+// and claims skip it. A settlement that has to change the row waits while it holds the locks on its
+// lanes. unlock may be called repeatedly.
 func (db *DB) LockRow(id int64) (unlock func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -31,7 +31,8 @@ func (db *DB) Waiting() int {
 	return db.waiting
 }
 
-// unlocked calls work under the lock when none of the rows is locked by another session.
+// unlocked waits until no other session has locked any of the settlements' rows, and then calls
+// work under the table's lock.
 func (s *Store) unlocked(ctx context.Context, settlements []storage.Settlement, work func() error) error {
 	for {
 		var lock <-chan struct{}

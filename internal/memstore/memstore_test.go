@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// allLanes returns the positions at the start of all lanes.
+// allLanes returns a position at the start of each lane.
 func allLanes() []storage.Position {
 	positions := make([]storage.Position, storage.Lanes)
 	for i := range positions {
@@ -59,9 +59,9 @@ func TestReadReportsOpenTransactions(t *testing.T) {
 	db := memstore.New()
 	store := db.Store()
 	early, gap := db.Begin(), db.Begin()
-	early.Insert(outbox.Message{Topic: "t"}) // 1
-	gap.Insert(outbox.Message{Topic: "t"})   // 2
-	db.Write(outbox.Message{Topic: "t"})     // 3
+	early.Insert(outbox.Message{Topic: "t"}) // id 1
+	gap.Insert(outbox.Message{Topic: "t"})   // id 2
+	db.Write(outbox.Message{Topic: "t"})     // id 3
 	gap.Rollback()
 
 	page := mustRead(t, store)
@@ -197,7 +197,7 @@ func TestKeysSpreadOverAllLanes(t *testing.T) {
 	}
 }
 
-// message returns the id of a message that was written without one.
+// message returns the id that the table assigns to a message without an ID.
 func message(number int64) string { return fmt.Sprintf("00000000-0000-7000-8000-%012x", number) }
 
 // If the id sequence is reset while a transaction is open, the transaction's later rows have lower

@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// sampled is the most pending rows that Status counts by topic.
+// sampled is the largest number of pending rows that Status counts by topic.
 const sampled = 1000
 
-// listed is the most rows of a listing without a limit.
+// listed is the largest number of rows in a listing without a limit.
 const listed = 100
 
 // List implements [storage.Operator].
@@ -126,7 +126,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 	var found []storage.Parked
 	filter.AfterID = 0
 	err := s.do(ctx, OpParked, func() error {
-		last := map[string]int64{} // the last delivered id of each key
+		last := map[string]int64{} // the highest delivered id of each key
 		for _, r := range s.db.selected(filter) {
 			if r.state != storage.StateError {
 				continue
@@ -160,8 +160,9 @@ func shortError(text string) string {
 
 func parked(*record) bool { return true }
 
-// relaysChange reports whether a relay has to carry out an operator's change of the row, so that
-// the key continues. That is so by lanes if the row is a retry or holds its key.
+// relaysChange reports whether a relay has to carry out an operator's decision about the row,
+// because only then the row's key continues. A relay has to do so if the row holds its key, or
+// if it is a retry and the table is claimed by lanes.
 func (db *DB) relaysChange(r *record) bool {
 	if r.state == storage.StateRetry {
 		return db.claim != storage.ByRows
@@ -169,7 +170,9 @@ func (db *DB) relaysChange(r *record) bool {
 	return r.holds()
 }
 
-// changeParked changes the parked rows that the function which accepts.
+// changeParked calls change for the selected rows, except those for which the argument which
+// returns false. The rows are parked; if the filter's state is retry, they are retries that
+// are not due yet.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {
@@ -190,7 +193,7 @@ func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, 
 	return changed, err
 }
 
-// selected returns the rows of all tables that the filter selects, by id.
+// selected returns the rows of all tables that the filter selects, in the order of ids.
 func (db *DB) selected(filter storage.Filter) []*record {
 	rows := slices.Concat(db.hotRows(func(*record) bool { return true }), db.done)
 	for _, r := range db.held.rows {
@@ -214,7 +217,7 @@ func (r *record) matches(filter storage.Filter, now time.Time) bool {
 		strings.Contains(r.lastError, filter.Error)
 }
 
-// shown returns the row's state as the view outbox_messages shows it.
+// shown returns the row's state as in the view outbox_messages.
 func (r *record) shown(now time.Time) storage.State {
 	switch {
 	case r.state == storage.StatePending && r.token != "" && r.claimedUntil.After(now):

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Tx is a producer's transaction. Only one goroutine may use it.
+// Tx is a producer's transaction. Only one goroutine may use a Tx.
 type Tx struct {
 	db        *DB
 	rows      []*record
@@ -28,9 +28,9 @@ func (db *DB) Begin() *Tx {
 	return tx
 }
 
-// Insert writes a message and returns the id of its row, which is final: a rollback leaves a gap,
-// and after a late commit the row appears below rows that were already read. A message without an
-// ID gets one from the number of rows written so far.
+// Insert writes a message and returns the id of its row. This id is final: a rollback leaves a gap
+// in the ids, and after a late commit the row appears below rows that have already been read. A
+// message without an ID gets an ID that contains the number of rows written so far.
 func (tx *Tx) Insert(message outbox.Message) int64 {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -43,13 +43,13 @@ func (tx *Tx) Insert(message outbox.Message) int64 {
 func (db *DB) nextID(key string) int64 {
 	db.lastID++
 	for db.again && db.taken(key, db.lastID) {
-		db.lastID++ // a producer whose id is taken tries the next one
+		db.lastID++ // this id is taken; a producer would try again with the next id
 	}
 	return db.lastID
 }
 
-// InsertAs writes a message with an id that was assigned before and that no pending row has. A
-// database does that after its sequence was reset.
+// InsertAs writes a message whose row gets an id that was assigned before, as in a database whose
+// id sequence was reset. No pending row may have the id.
 func (tx *Tx) InsertAs(id int64, message outbox.Message) {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -66,7 +66,7 @@ func (tx *Tx) insert(id int64, message outbox.Message) {
 	}})
 }
 
-// taken reports whether a pending row, or one of an open transaction, has the id.
+// taken reports whether a pending row or a row of an open transaction has the id.
 func (db *DB) taken(key string, id int64) bool {
 	lane := laneOf(key, id)
 	if _, there := db.find(lane, id); there {
@@ -85,8 +85,8 @@ func (db *DB) taken(key string, id int64) bool {
 // Commit makes the rows visible in one step.
 func (tx *Tx) Commit() { tx.end(true) }
 
-// Committed reports whether Commit has taken effect. When a table loses commits, the open
-// transactions are lost, too.
+// Committed reports whether Commit has taken effect. If the table loses commits, open transactions
+// are lost, too, and their Commit has no effect.
 func (tx *Tx) Committed() bool {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -124,8 +124,9 @@ func (db *DB) Write(messages ...outbox.Message) []int64 {
 	return ids
 }
 
-// Cancel deletes scheduled messages that are due no sooner than ahead from now, in one transaction,
-// as a producer does. It returns the deleted ids in lower case, sorted.
+// Cancel deletes scheduled messages in one transaction, as a producer does. It leaves messages that
+// are due before the time ahead has passed. It returns the ids of the deleted messages, in lower
+// case and sorted.
 func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []string) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -141,8 +142,8 @@ func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []str
 	return cancelled
 }
 
-// Delete deletes the pending and deferred rows that match, as an SQL statement by hand would, and
-// returns their number.
+// Delete deletes the pending and deferred rows for which match returns true, like an SQL statement
+// of an administrator, and returns their number.
 func (db *DB) Delete(match func(storage.Row) bool) (deleted int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Read implements [storage.LaneStore]. It reads the positions in their order, each to its end, and
-// stops before a row that would exceed maxBytes.
+// Read implements [storage.LaneStore]. It reads the positions in the given order, each to its end,
+// and stops before a row that would exceed the byte limit.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	var seen int
 	err = s.do(ctx, OpRead, func() error {
@@ -28,8 +28,8 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	return page, nil
 }
 
-// lateAfter returns an id below all rows that appeared in the commits after the first seen ones;
-// -1: no row has appeared.
+// lateAfter skips the number of commits in seen, and returns an id below all rows of the later
+// commits. It returns -1 if there are no later commits.
 func (db *DB) lateAfter(seen int) int64 {
 	if seen == len(db.appeared) {
 		return -1
@@ -50,8 +50,8 @@ func (db *DB) read(request storage.ReadRequest) (page storage.Page) {
 	return page
 }
 
-// pending iterates over the pending rows at the positions, without rows of the topics in except
-// that name no sinks.
+// pending iterates over the pending rows at the positions. It leaves out a row if its topic is in
+// except and it names no sinks.
 func (db *DB) pending(positions []storage.Position, except []string) func(yield func(*record) bool) {
 	return func(yield func(*record) bool) {
 		for _, p := range positions {
@@ -69,14 +69,14 @@ func (db *DB) pending(positions []storage.Position, except []string) func(yield 
 	}
 }
 
-// room is how many rows and bytes a read may still return.
+// room counts the rows and bytes that a read may still return.
 type room struct {
 	rows, bytes int
 	started     bool
 }
 
-// take reports whether the row fits, and counts it. The first row always fits if there is room for
-// a row.
+// take reports whether there is room for the row, and counts the row if there is. The first row
+// may exceed the byte limit.
 func (left *room) take(r *record) bool {
 	size := len(r.row.Message.Payload)
 	if left.rows <= 0 || left.started && size > left.bytes {
@@ -88,15 +88,15 @@ func (left *room) take(r *record) bool {
 	return true
 }
 
-// read returns the row as a read of pending rows shows it now.
+// read returns the row as a read of pending rows would return it now.
 func (r *record) read(now time.Time) storage.Row {
 	row := r.row
 	row.Later = row.Message.AvailableAt.After(now)
 	return row
 }
 
-// Scan implements [storage.LaneStore]. It returns rows that existed when it began. It reads the
-// positions in their order, each to its end.
+// Scan implements [storage.LaneStore]. It returns rows that existed when Scan was called. It reads
+// the positions in the given order, each to its end.
 func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	var met []storage.Row
 	err = s.do(ctx, OpScan, func() error {
@@ -233,7 +233,7 @@ func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, l
 	return rows, next, nil
 }
 
-// due reports whether a deferred row may be delivered.
+// due reports whether the row may be delivered now: it isn't parked, and its time has come.
 func (r *record) due(now time.Time) bool {
 	return r.state != storage.StateError && !r.row.Message.AvailableAt.After(now)
 }

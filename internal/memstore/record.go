@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// settled returns the row after the settlement.
+// settled returns the row as it is after the settlement.
 func (r *record) settled(name string, s storage.Settlement, now time.Time) *record {
 	changed := *r.unclaimed()
 	changed.state = s.State
@@ -28,7 +28,8 @@ func (r *record) settled(name string, s storage.Settlement, now time.Time) *reco
 	return &changed
 }
 
-// copied returns the new message that is copied from the row. It still has the row's id.
+// copied returns a new pending row with a copy of the row's message. The new row still
+// has the id of the original.
 func (r *record) copied(c *storage.Copy, now time.Time) *record {
 	message := outbox.Message{ID: c.MessageID, Topic: c.Topic, Key: r.row.Message.Key, Payload: r.row.Message.Payload, Priority: r.row.Message.Priority}
 	row := storage.Row{ID: r.row.ID, Sinks: c.Sinks, NeverExpires: r.row.NeverExpires}
@@ -63,7 +64,7 @@ func (r *record) crashed() *record {
 	return changed
 }
 
-// withSinks returns the row for these sinks alone.
+// withSinks returns the row with these sinks.
 func (r *record) withSinks(sinks string) *record {
 	changed := *r
 	changed.row.Sinks = sinks
@@ -77,14 +78,16 @@ func (r *record) inState(state storage.State) *record {
 	return &changed
 }
 
-// wanted returns a parked row that holds its key, with the operator's decision.
+// wanted returns the row as a retry that is due now, with an operator's decision about
+// the row.
 func (r *record) wanted(hold storage.Hold, now time.Time) *record {
 	changed := r.inState(storage.StateRetry)
 	changed.row.Holds, changed.row.Message.AvailableAt = hold, now
 	return changed
 }
 
-// requeued returns a parked row that is due now, with its attempts reset.
+// requeued returns the row as it is after an operator has requeued it: due now, with its
+// attempts reset.
 func (r *record) requeued(now time.Time) *record {
 	changed := r.inState(storage.StateScheduled)
 	if r.holds() {

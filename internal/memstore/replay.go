@@ -57,7 +57,7 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 			}
 			is.AfterID = r.row.ID
 			if n := len(written); was.To != "" && n > 0 && written[n-1].row.ID == r.row.ID && written[n-1].row.Message.ID == r.row.Message.ID {
-				continue // another part of the message was copied
+				continue // another row of the same message has been copied
 			}
 			c := r.copied(&storage.Copy{MessageID: r.row.Message.ID, Topic: r.row.Message.Topic, Sinks: cmp.Or(was.To, r.row.Sinks)}, s.db.now())
 			c.row.Malformed = r.row.Malformed
@@ -82,7 +82,8 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 	return is, copies, nil
 }
 
-// deliveredFor returns the delivered rows that a replay has still to copy, by id.
+// deliveredFor returns the delivered rows that a replay still has to copy, in the order
+// of ids.
 func (db *DB) deliveredFor(replay storage.Replay) (rows []*record) {
 	filter := storage.Filter{IDs: replay.IDs, Topic: replay.Topic, Key: replay.Key, Sink: replay.Sink, AfterID: replay.AfterID}
 	for _, r := range db.done {

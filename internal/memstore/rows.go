@@ -10,8 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Claim implements [storage.RowStore]. It also returns rows whose time is still to come, with Later
-// set.
+// Claim implements [storage.RowStore]. It also returns rows that are not due yet, with Later set.
 func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) (rows []storage.Row, err error) {
 	err = s.do(ctx, OpClaim, func() error {
 		if err := s.db.byRows(); err != nil {
@@ -76,8 +75,8 @@ func (db *DB) hotRows(match func(*record) bool) []*record {
 	return rows
 }
 
-// Extend implements [storage.RowStore]. An expired claim that was not freed is extended like any
-// other.
+// Extend implements [storage.RowStore]. Extend also extends an expired claim if Reclaim has not
+// freed it.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	err = s.do(ctx, OpExtend, func() error {
 		if err := s.db.byRows(); err != nil {
@@ -93,8 +92,8 @@ func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.
 	return still, err
 }
 
-// Reclaim implements [storage.RowStore]. A deferred row whose id a pending row has stays deferred
-// until that row is gone.
+// Reclaim implements [storage.RowStore]. If a pending row has the id of a deferred row, the
+// deferred row stays deferred until the pending row is gone.
 func (s *Store) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	err = s.do(ctx, OpReclaim, func() error {
 		if err := s.db.byRows(); err != nil {
@@ -134,8 +133,8 @@ func (db *DB) bringBack(limit int) int {
 		due[i] = r.inState(storage.StatePending)
 		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: storage.StatePending})
 	}
-	// These rows have old ids, but they need not be reported as late, because by rows no relay
-	// reads by lanes.
+	// These rows have old ids, but they need not be reported as late, because no relay reads a
+	// table by lanes that is claimed by rows.
 	for _, r := range due {
 		db.insert(r)
 	}

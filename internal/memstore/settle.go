@@ -12,8 +12,8 @@ import (
 // Parallelism implements [storage.Store].
 func (*Store) Parallelism() storage.Parallelism { return storage.Parallelism{Claims: 2, Settles: 2} }
 
-// Settle implements [storage.Store]. It locks its lanes first, and calls the hook Fail with
-// [OpSettleLocked] before it changes rows.
+// Settle implements [storage.Store]. Settle first locks the settlements' lanes, and then calls the
+// hook Fail with [OpSettleLocked] before it changes rows.
 func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 	if err := firstOf(
 		func() error { return checkSettlements(settlements) },
@@ -55,7 +55,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 		deferred bool
 		fence    int64
 	}
-	seen := map[row]string{} // the sinks that each row's settlement leaves, if it leaves some
+	seen := map[row]string{} // the sinks that a settlement of the row leaves; empty if it is for the whole row
 	for _, settlement := range settlements {
 		if settlement.Lane < 0 || settlement.Lane >= storage.Lanes {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
@@ -91,8 +91,8 @@ func checkSettlements(settlements []storage.Settlement) error {
 	return nil
 }
 
-// withLanes prevents takeovers of the settlements' lanes while work runs. It passes the epoch of
-// the locks to work.
+// withLanes prevents takeovers of the settlements' lanes while work runs. It passes to work the
+// epoch in which the lanes were locked.
 func (s *Store) withLanes(settlements []storage.Settlement, work func(epoch int) error) error {
 	epoch := s.lock(settlements, 1)
 	defer s.lock(settlements, -1)
@@ -108,7 +108,8 @@ func (s *Store) lock(settlements []storage.Settlement, by int) (epoch int) {
 	return s.db.epochs
 }
 
-// settle writes one settlement and counts its result. It returns the changed row.
+// settle writes one settlement and counts its result. It returns the changed row, or nil if nothing
+// was changed.
 func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *storage.Settled) (settled *record) {
 	change := Change{Op: OpSettle, Relay: name, Lane: s.Lane, Fence: s.Fence, Token: s.Token, ID: s.ID, To: s.State, Attempts: s.Attempts, For: s.For, Left: s.Left}
 	r := db.settleable(s)
@@ -132,8 +133,8 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 	return settled
 }
 
-// write inserts copies of rows. They still have the original ids, and get new ids in the order of
-// these.
+// write inserts copies of rows. The copies still have the ids of the originals, and get new ids in
+// the same order.
 func (db *DB) write(copies []*record) {
 	slices.SortStableFunc(copies, byID)
 	for _, r := range copies {
@@ -145,9 +146,10 @@ func (db *DB) write(copies []*record) {
 	db.appear(copies)
 }
 
-// settleable finds the row where the settlement expects it. A pending row's sinks matter only if
-// the settlement is for some of them. Relays can't settle parked rows. An operator's decision about
-// a row is not undone by a repeated park or retry.
+// settleable returns the row in the table where the settlement expects it, or nil. It compares a
+// pending row's sinks only if the settlement names sinks. It returns nil for parked rows, because
+// relays can't settle them. It also returns nil if an operator has decided about the row since, so
+// a repeated settlement as error or retry doesn't undo the decision.
 func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Deferred {
 		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID, s.Sinks}]
@@ -167,8 +169,8 @@ func (db *DB) settleable(s storage.Settlement) *record {
 	return r
 }
 
-// changedSince reports whether the deferred row was settled, or changed by an operator, after it
-// was read.
+// changedSince reports whether the deferred row was settled or changed by an operator after the
+// relay had read it.
 func changedSince(r *record, s storage.Settlement) bool {
 	stays := s.Left == "" && s.State != storage.StateDone && s.State != storage.StateDiscarded
 	return stays && !s.AvailableAt.IsZero() && r.row.Message.AvailableAt.After(s.AvailableAt.Add(time.Millisecond))
@@ -185,7 +187,8 @@ func (db *DB) move(from, to *record, keep bool) {
 	db.put(to, keep)
 }
 
-// split writes a separate row for some of a row's sinks, and leaves the row with the others.
+// split settles a row for some of its sinks. It writes part as a separate row for these sinks, and
+// left in place of the row for the other sinks.
 func (db *DB) split(from, part, left *record, keep bool) {
 	if from.state == storage.StatePending {
 		db.replace(left)

@@ -10,7 +10,7 @@ import (
 )
 
 // A row of three sinks is settled in parts: one sink delivers the message, one rejects it, and the
-// last one's settlement is that of the whole row.
+// settlement of the last sink settles the remaining row.
 func TestSettleForSomeSinks(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()

@@ -9,7 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Status implements [storage.Operator]. A row's age counts from when it could first be delivered.
+// Status implements [storage.Operator]. A pending row's age counts from the time at which it
+// could first be delivered.
 func (s *Store) Status(ctx context.Context) (status storage.Status, err error) {
 	err = s.do(ctx, OpStatus, func() error {
 		s.db.forgetEnded()
@@ -50,7 +51,7 @@ func (db *DB) countRows(status *storage.Status) {
 	}
 }
 
-// deliverableAt returns when the row could first be delivered.
+// deliverableAt returns the time at which the row could first be delivered.
 func (r *record) deliverableAt() time.Time {
 	if at := r.row.Message.AvailableAt; at.After(r.row.CreatedAt) {
 		return at

@@ -9,17 +9,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// longDead is how long after its lease a relay is kept in the table.
+// longDead is how long the table keeps a relay after the relay has expired.
 const longDead = 24 * time.Hour
 
-// Store is a relay's handle on a table. It knows what its own reads have seen. Hooks must be set
-// before it is used.
+// Store is a relay's handle on a table. It remembers which commits its own reads have seen. Hooks
+// must be set before the Store is used.
 type Store struct {
 	// Hooks apply to the calls of this handle, inside the hooks of the table.
 	Hooks Hooks
 
 	db   *DB
-	seen int // how many commits the last read has seen
+	seen int // the number of commits that the last read has seen
 }
 
 var (
@@ -28,11 +28,11 @@ var (
 	_ storage.Journaler = (*Store)(nil)
 )
 
-// Store returns a new handle, like a handle of another process.
+// Store returns a new handle, like the handle of another process.
 func (db *DB) Store() *Store { return &Store{db: db} }
 
-// SetClaimMode implements [storage.Store]. A change removes the state of the other way of claiming:
-// leases, marks and holds, or claims.
+// SetClaimMode implements [storage.Store]. A change of the claim mode removes the state of the
+// previous mode: leases, marks and holds, or claims.
 func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return s.do(ctx, OpSetClaimMode, func() error {
 		if s.db.claim == claim {
@@ -40,7 +40,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		}
 		for _, name := range s.db.living() {
 			if s.db.relays[name].Claim != claim {
-				return fmt.Errorf("set the way of claiming to %s: relay %q: %w", claim, name, storage.ErrOtherClaim)
+				return fmt.Errorf("set the claim mode to %s: relay %q: %w", claim, name, storage.ErrOtherClaim)
 			}
 		}
 		if s.db.claim != "" {
@@ -67,8 +67,8 @@ func (db *DB) forgetClaims() {
 	}
 }
 
-// Heartbeat implements [storage.Store]. It fails with [storage.ErrOtherClaim] if the way of
-// claiming has changed.
+// Heartbeat implements [storage.Store]. It fails with [storage.ErrOtherClaim] if the table's claim
+// mode has changed.
 func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (members storage.Members, err error) {
 	err = s.do(ctx, OpHeartbeat, func() error {
 		if s.db.claim != "" && s.db.claim != self.Claim {

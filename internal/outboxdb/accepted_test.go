@@ -31,7 +31,7 @@ func TestAcceptedMessagesAreStoredUnchanged(t *testing.T) {
 		}
 		tx := db.begin(t)
 		for rest := accepted; len(rest) > 0; {
-			part := rest[:min(1+random.IntN(40), len(rest))] // writes of few and of many messages use different statements
+			part := rest[:min(1+random.IntN(40), len(rest))] // the Writer uses different statements for few and for many messages
 			if err := writer.Write(t.Context(), tx, part...); err != nil {
 				t.Fatalf("seed %d, %+v: %v", seed, part, err)
 			}

@@ -14,9 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// BenchmarkWrite compares a Write with a handwritten INSERT, each in its own transaction, without
-// waiting for the disk. The two take turns, so that other load on the machine affects both. The
-// figures are medians.
+// BenchmarkWrite compares a Write with a handwritten INSERT. Each runs in its own transaction,
+// whose commit doesn't wait for the disk. The two take turns, so other load on the machine affects
+// both. The figures are medians.
 func BenchmarkWrite(b *testing.B) {
 	for _, target := range targets() {
 		b.Run(target.Name, func(b *testing.B) {
@@ -28,7 +28,7 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// unsynced returns a database with one connection, whose commits don't wait for the disk.
+// unsynced returns a database with one connection. Its commits don't wait for the disk.
 func unsynced(b *testing.B, target testdb.Target) database {
 	db := migrated(b, target, "outbox")
 	db.DB.SetMaxOpenConns(1)
@@ -56,12 +56,13 @@ func (db database) compareWrites(b *testing.B, count int) {
 	b.ReportMetric(float64(hand.Microseconds()), "µs/hand")
 	b.ReportMetric(float64(write.Microseconds()), "µs/Write")
 	b.ReportMetric(float64(write)/float64(hand), "Write/hand")
-	b.ReportMetric(0, "ns/op") // the time of both together, which is meaningless
+	b.ReportMetric(0, "ns/op") // the total time of both, which is meaningless
 }
 
-// BenchmarkSource measures the cost of messages that can be cancelled. It compares Writes to a
-// table without the index for that with Writes to one that has it, and with those of a Writer that
-// refuses duplicates. All take turns, in their own transactions.
+// BenchmarkSource measures what it costs that messages can be cancelled, and that duplicates are
+// refused. It compares Writes to a table without the index for cancelling, Writes to a table with
+// the index, and Writes by a Writer that refuses duplicates. The three take turns, each in its own
+// transaction.
 func BenchmarkSource(b *testing.B) {
 	for _, target := range targets() {
 		b.Run(target.Name, func(b *testing.B) {
@@ -73,7 +74,7 @@ func BenchmarkSource(b *testing.B) {
 			if _, err := bare.Up(b.Context()); err != nil {
 				b.Fatal(err)
 			}
-			if !isMySQL(db.Kind) { // MySQL has no such index
+			if !isMySQL(db.Kind) { // MySQL and MariaDB have no such index
 				db.exec(b, "DROP INDEX bare_scheduled")
 			}
 			for _, count := range []int{1, 100} {
@@ -100,11 +101,11 @@ func (db database) compareSources(b *testing.B, count int) {
 		for i := range messages {
 			messages[i].ID, messages[i].Key = outbox.NewID(), fmt.Sprint(n%1000)
 		}
-		for i := range writers { // each is first equally often
+		for i := range writers { // each writer is the first equally often
 			at := (i + n) % len(writers)
 			times[at] = append(times[at], db.timed(b, func(tx outbox.Execer) error { return writers[at].Write(b.Context(), tx, messages...) }))
 		}
-		if n%500 == 499 { // as a relay does
+		if n%500 == 499 { // a relay would also delete the rows meanwhile
 			db.exec(b, "DELETE FROM bare")
 			db.exec(b, "DELETE FROM outbox")
 		}
@@ -115,7 +116,7 @@ func (db database) compareSources(b *testing.B, count int) {
 		b.ReportMetric(float64(median.Microseconds()), "µs/"+names[i])
 		b.ReportMetric(float64(median)/float64(times[0][len(times[0])/2]), names[i]+"/bare")
 	}
-	b.ReportMetric(0, "ns/op") // the time of all together, which is meaningless
+	b.ReportMetric(0, "ns/op") // the total time of all writers, which is meaningless
 }
 
 func (db database) timed(b *testing.B, write func(outbox.Execer) error) time.Duration {

@@ -23,7 +23,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// later writes a message that is due after this time, and returns its id.
+// later writes a message that is due after the given time, and returns its id.
 func (db database) later(t testing.TB, in time.Duration) string {
 	t.Helper()
 	writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
@@ -40,7 +40,7 @@ func (db database) later(t testing.TB, in time.Duration) string {
 const toHeld = `INSERT INTO outbox_held (id, lane, state, message_id, topic, message_key, priority, attempts, crashes, available_at, created_at)
 	SELECT id, lane, 'scheduled', message_id, topic, message_key, priority, attempts, crashes, available_at, created_at FROM outbox`
 
-// hold moves all pending rows to the deferred ones, as a relay does.
+// hold moves all pending rows to the table of deferred rows, as a relay does.
 func (db database) hold(t testing.TB, state string) {
 	t.Helper()
 	db.exec(t, strings.Replace(toHeld, "scheduled", state, 1))
@@ -65,7 +65,7 @@ func (db database) left(t testing.TB) (ids []string) {
 	return ids
 }
 
-// cancels requires that Cancel returns these ids of the given ones.
+// cancels calls Cancel with the given ids, and requires that it returns the ids in want.
 func (db database) cancels(t testing.TB, tx outbox.Execer, given []string, want ...string) {
 	t.Helper()
 	writer, err := outbox.NewWriter(db.dialect, outbox.Options{})
@@ -109,7 +109,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// Cancel leaves retries and parked messages, whatever their time.
+// Cancel doesn't delete retries and parked messages, even if their time is in the future.
 func TestCancelLeavesRetriesAndParkedMessages(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		retried := db.later(t, time.Hour)
@@ -120,12 +120,12 @@ func TestCancelLeavesRetriesAndParkedMessages(t *testing.T) {
 	})
 }
 
-// A relay moves the message while a transaction cancels it. The transaction finds the message in
-// its new table.
+// A relay moves a message while a transaction cancels it. The transaction waits for the move, and
+// finds the message in its new table.
 func TestCancelFindsAMovedMessage(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
-			return // the database has one writer
+			return // SQLite has only one writer at a time
 		}
 		id, moving := db.later(t, time.Hour), db.begin(t)
 		for _, statement := range []string{toHeld, "DELETE FROM outbox"} {
@@ -150,12 +150,12 @@ func TestCancelFindsAMovedMessage(t *testing.T) {
 	})
 }
 
-// Writers and relays are not blocked while a transaction that cancels is open, even if it has found
-// nothing, or if the tables contain only the message.
+// An open transaction that has cancelled a message, or has found none to cancel, blocks neither
+// writers nor relays.
 func TestCancelBlocksNoOthers(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
-			return // the database has one writer
+			return // SQLite has only one writer at a time
 		}
 		held := db.later(t, time.Hour)
 		db.hold(t, "scheduled")
@@ -172,7 +172,7 @@ func TestCancelBlocksNoOthers(t *testing.T) {
 			if err := newWriter(t, db.dialect, outbox.Options{}).Write(t.Context(), others, messages...); err != nil {
 				t.Errorf("%s: a concurrent writer: %v", name, err)
 			}
-			for i := range 64 { // a relay defers rows
+			for i := range 64 { // these INSERTs are like those of a relay that defers rows
 				if _, err := others.ExecContext(t.Context(), db.placeholders(`INSERT INTO outbox_held (id, lane, state, message_id, topic, priority, attempts, crashes, created_at)
 					VALUES (?, ?, 'scheduled', ?, 't', 0, 0, 0, CURRENT_TIMESTAMP)`), 1_000_000+i, i, outbox.NewID()); err != nil {
 					t.Errorf("%s: a concurrent relay: %v", name, err)
@@ -262,7 +262,7 @@ func TestCancelledIsNeverSent(t *testing.T) {
 			for _, id := range got {
 				cancelled[id] = true
 			}
-			time.Sleep(10 * time.Millisecond) // spread over the seconds in which messages become due
+			time.Sleep(10 * time.Millisecond) // spread the calls over the seconds in which messages become due
 		}
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline) && len(db.left(t)) > 0; {
 			time.Sleep(50 * time.Millisecond)

@@ -18,7 +18,7 @@ type database struct {
 	dialect dialect.Dialect
 }
 
-// targets returns the targets whose SQL these tests know.
+// targets returns the targets for which these tests have SQL.
 func targets() []testdb.Target {
 	return slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		return target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
@@ -80,7 +80,7 @@ func (db database) exec(t testing.TB, query string, args ...any) {
 	}
 }
 
-// placeholders replaces ?, and the type text, by the database's syntax.
+// placeholders replaces each ? and the type text by the database's syntax.
 func (db database) placeholders(query string) string {
 	if isMySQL(db.Kind) {
 		return strings.ReplaceAll(query, " AS text)", " AS char)")
@@ -122,7 +122,7 @@ type stored struct {
 	MessageID, Topic     string
 	Key, Text, Headers   sql.NullString
 	Payload              []byte
-	NoPayload            bool // NULL; some drivers also return nil for an empty value
+	NoPayload            bool // the payload is NULL; some drivers also return nil for an empty payload
 	Priority             int
 	AvailableAt, Created sql.NullString
 }

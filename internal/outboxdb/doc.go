@@ -1,3 +1,4 @@
-// Package outboxdb has no code. It has those tests of the module outbox that need a database, a
-// driver or the tables, because that module requires nothing, not even for its tests.
+// Package outboxdb has no code. It has the tests of the module outbox that need a database, a
+// driver or the tables. They are here because the module outbox has no dependencies, not even
+// for its tests.
 package outboxdb

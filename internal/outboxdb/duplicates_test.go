@@ -33,7 +33,7 @@ func newIDs(count int) []string {
 	return ids
 }
 
-// withIDs returns a message for each id. Its topic identifies the write.
+// withIDs returns a message for each id. The topic identifies the write.
 func withIDs(topic string, ids ...string) (messages []outbox.Message) {
 	for _, id := range ids {
 		messages = append(messages, outbox.Message{ID: id, Topic: topic})
@@ -41,7 +41,7 @@ func withIDs(topic string, ids ...string) (messages []outbox.Message) {
 	return messages
 }
 
-// topics returns the topics of the rows, in order.
+// topics returns the topics of all rows, in the order of the rows.
 func (db database) topics(t testing.TB) (topics []string) {
 	t.Helper()
 	for _, row := range db.rows(t) {
@@ -72,7 +72,7 @@ func TestDuplicatesAreRefused(t *testing.T) {
 		wantDuplicates(t, write("again", ids[0]), ids[0])
 		wantDuplicates(t, write("some", ids[2], strings.ToUpper(ids[1]), ids[3], ids[0]), ids[1], ids[0])
 		wantDuplicates(t, write("twice", ids[2], ids[3], ids[2]), ids[2])
-		if err := write("new", ids[2], ids[3]); err != nil { // the transaction continues, and neither message was written
+		if err := write("new", ids[2], ids[3]); err != nil { // the transaction is still usable, and the refused write has written neither message
 			t.Fatal(err)
 		}
 		if err := writer.Write(t.Context(), tx, outbox.Message{Topic: "no id"}, outbox.Message{Topic: "no id"}); err != nil {
@@ -170,7 +170,7 @@ func TestDuplicateWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// between is a transaction that calls then once, after its first statement.
+// between is a transaction that calls a function of the test once, after its first statement.
 type between struct {
 	*sql.Tx
 	then func()
@@ -185,9 +185,9 @@ func (tx *between) ExecContext(ctx context.Context, query string, args ...any) (
 	return result, err
 }
 
-// A Write's first statement finds that an id is known, and a Cancel that forgets the id commits
-// before the Write's next statement. The Write may then write its messages or refuse them, but the
-// table must know the ids of all messages that exist.
+// A Write's first statement finds that an id is known. Before the Write's next statement, a Cancel
+// deletes the id and commits. The Write may then write its messages or refuse them, but the table
+// of ids must have exactly the ids of the existing messages.
 func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		for _, duplicates := range []outbox.Duplicates{outbox.RefuseDuplicates, outbox.KeepFirst} {
@@ -199,7 +199,7 @@ func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 			cancelled := make(chan struct{})
 			cancel := func() {
 				defer close(cancelled)
-				for { // retries after deadlocks, as an application does
+				for { // retry after a deadlock, as an application does
 					tx := db.begin(t)
 					_, err := writer.Cancel(t.Context(), tx, ids[1])
 					if err != nil && db.dialect.Busy(err) {
@@ -217,13 +217,13 @@ func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 			}
 			tx := &between{Tx: db.begin(t), then: func() {
 				go cancel()
-				if db.Kind == testdb.Postgres { // on the others the Cancel waits until the Write's transaction ends
+				if db.Kind == testdb.Postgres { // on other databases the Cancel waits for the end of the Write's transaction
 					<-cancelled
 				}
 			}}
 			err := writer.Write(t.Context(), tx, withIDs("second", ids...)...)
 			switch {
-			case err != nil && db.Kind != testdb.Postgres && db.dialect.Busy(err): // the victim of a deadlock with the Cancel, which waits on those databases
+			case err != nil && db.Kind != testdb.Postgres && db.dialect.Busy(err): // on these databases the Write may be the victim of a deadlock with the waiting Cancel
 				_ = tx.Rollback()
 			case err != nil && !errors.Is(err, outbox.ErrDuplicate):
 				t.Fatal(err)
@@ -257,7 +257,7 @@ func commit(t testing.TB, tx *sql.Tx, do func(*sql.Tx) error) {
 	}
 }
 
-// A cancelled message may be written again in the same transaction, with another time.
+// A message that was cancelled may be written again in the same transaction.
 func TestCancelledIsNoDuplicate(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		writer, tx := newWriter(t, db.dialect, outbox.Options{Duplicates: outbox.RefuseDuplicates}), db.begin(t)

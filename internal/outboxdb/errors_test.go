@@ -49,7 +49,7 @@ func TestTheRightToInsertIsEnough(t *testing.T) {
 	})
 }
 
-// role creates a user without rights, named after the test's database.
+// role creates a user without privileges, named after the test's database.
 func (db database) role(t *testing.T) string {
 	t.Helper()
 	role := db.roleName(t)

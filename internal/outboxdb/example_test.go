@@ -27,7 +27,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	// The order and its message are either both written or neither.
+	// Either both the order and its message are written, or neither is.
 	pay := func(order string, accepted bool) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {

@@ -35,7 +35,7 @@ func (l reporting) Listen(ctx context.Context, wake func()) error {
 }
 
 // With idle_session_timeout the server repeatedly ends the listener's connection. A relay that
-// doesn't poll still delivers what is written, even after several such ends.
+// doesn't poll still delivers new messages, even after the server has ended several connections.
 func TestListensAgainAfterIdleSessionTimeout(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		inner, err := relaypgx.NewListener(db.URL+"&idle_session_timeout=1000", relaypgx.ListenerOptions{Patience: time.Minute})
@@ -61,7 +61,7 @@ func TestListensAgainAfterIdleSessionTimeout(t *testing.T) {
 			}
 		}
 		message := outbox.Message{ID: outbox.NewID(), Topic: "t"}
-		for written := false; ; { // each working connection wakes once at its start
+		for written := false; ; { // each connection wakes the relay once when it starts to listen
 			select {
 			case <-listener.woken:
 				if written {

@@ -20,7 +20,7 @@ func TestPlainInsert(t *testing.T) {
 		db.exec(t, "INSERT INTO outbox (topic, payload_text) VALUES (?, ?)", "text", text)
 		db.exec(t, "INSERT INTO outbox (topic, payload_text) VALUES (?, ?)", "text in bytes", []byte(text))
 		literal := `a\nb\\c`
-		if isMySQL(db.Kind) { // a backslash is an escape character there
+		if isMySQL(db.Kind) { // in a literal of MySQL, a backslash begins an escape sequence
 			literal = strings.ReplaceAll(literal, `\`, `\\`)
 		}
 		db.exec(t, "INSERT INTO outbox (topic, payload_text) VALUES ('literal', '"+literal+"')")
@@ -100,8 +100,9 @@ func TestEveryInsertOfAKeyGetsTheSameLane(t *testing.T) {
 	})
 }
 
-// asBytes returns the text as bytes, which a driver of PostgreSQL may also send. SQLite treats
-// bytes as a blob, which the table refuses as a topic or key.
+// asBytes returns the text as bytes, because an application may also pass bytes to a driver.
+// On SQLite it returns the text, because there bytes are a blob, and the table refuses a blob
+// as a topic or key.
 func asBytes(db database, text string) any {
 	if db.Kind == testdb.SQLite {
 		return text
@@ -123,7 +124,7 @@ func TestMessagesWithoutAKeyAreInAllLanes(t *testing.T) {
 			t.Errorf("128 rows are in %d lanes", len(lanes))
 		}
 		for lane := range 64 {
-			if lanes[lane] != 2 && !isMySQL(db.Kind) { // MySQL chooses lanes at random
+			if lanes[lane] != 2 && !isMySQL(db.Kind) { // MySQL's tables choose the lane of a row without a key at random
 				t.Errorf("%d of 128 rows are in lane %d", lanes[lane], lane)
 			}
 		}

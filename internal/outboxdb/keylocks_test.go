@@ -16,7 +16,7 @@ import (
 func TestKeyLocksHoldOthersBack(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
-			return // the database has one writer
+			return // SQLite has only one writer at a time
 		}
 		first := db.begin(t)
 		locking := newWriter(t, db.dialect, outbox.Options{KeyLocks: true})
@@ -36,7 +36,7 @@ func TestKeyLocksHoldOthersBack(t *testing.T) {
 	})
 }
 
-// impatient begins a transaction that waits for no lock.
+// impatient begins a transaction whose statements fail instead of waiting for a lock.
 func (db database) impatient(t *testing.T) *sql.Tx {
 	t.Helper()
 	tx := db.begin(t)
@@ -50,7 +50,7 @@ func (db database) impatient(t *testing.T) *sql.Tx {
 	return tx
 }
 
-// The documented statement for other languages takes the same lock.
+// The statement in the documentation for other languages takes the same lock as the Writer.
 func TestDocumentedLockIsTheSame(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		documented := "SELECT pg_advisory_xact_lock(hashtextextended($1, 'outbox'::regclass::oid::bigint))"
@@ -69,8 +69,8 @@ func TestDocumentedLockIsTheSame(t *testing.T) {
 	})
 }
 
-// Each writer sees, once it has its locks, how many messages of its key are committed. If ids have
-// the order of commits, these are all messages with lower ids, now and later.
+// When a writer has its locks, it counts the committed messages of its key with lower ids. If ids
+// are in the order of commits, the final count of messages with lower ids is the same.
 func TestIDsOfAKeyAreInTheOrderOfCommits(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		const writers, each = 8, 20
@@ -98,10 +98,11 @@ func TestIDsOfAKeyAreInTheOrderOfCommits(t *testing.T) {
 	})
 }
 
-// writeAndSee writes messages of two out of three keys, in random order.
+// writeAndSee writes messages of two out of three keys in random order, and stores the counts that
+// it sees.
 func (db database) writeAndSee(ctx context.Context, writer *outbox.Writer) error {
 	var options *sql.TxOptions
-	if isMySQL(db.Kind) { // at its default level MySQL's INSERT … SELECT locks the rows that it reads and the gaps between them
+	if isMySQL(db.Kind) { // at its default level, MySQL's INSERT … SELECT locks the rows that it reads and the gaps between them
 		options = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	}
 	tx, err := db.DB.BeginTx(ctx, options)

@@ -6,9 +6,9 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// The lane of a key doesn't depend on the session's settings: session_replication_role = replica
-// skips other triggers, and a schema that is searched first may have a function with the hash's
-// name.
+// The lane of a key doesn't depend on the session's settings. With session_replication_role =
+// replica, most triggers don't run, and a schema that is searched first may have a function with
+// the name of the hash function.
 func TestLaneOfAKeyDependsOnNoSetting(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		db.exec(t, "CREATE SCHEMA first")

@@ -59,8 +59,8 @@ func (db database) has(t *testing.T, setting string) bool {
 	return count == 1
 }
 
-// lock prevents a relay from settling the messages in the table until release is called, with locks
-// of rows or of a table.
+// lock locks the rows or a table, so that relays can't settle the messages in the table until
+// release is called.
 func (db database) lock(t *testing.T, rows bool) (release func()) {
 	t.Helper()
 	lock := "LOCK TABLE outbox_done IN EXCLUSIVE MODE"
@@ -103,15 +103,15 @@ type failure struct {
 
 func (f failing) Failed(stage string, err error) { f.failed <- failure{stage, err} }
 
-// A time limit of the server cancels each settlement, because another session has a lock. The relay
-// reports the reason, sets no outcome aside, and writes all outcomes once settlements are faster.
+// Another session has a lock, so a time limit of the server cancels each settlement. The relay
+// reports the reason, sets no outcome aside, and writes all outcomes when the lock is gone.
 func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 	type limit struct {
 		setting, value, says string
-		rows                 bool // settlements wait for locked rows
-		failures             int  // how many failures the test waits for
+		rows                 bool // settlements wait for locked rows, not for a locked table
+		failures             int  // the number of failures that the test waits for
 	}
-	const many = 12 // 3 rows fail twice, and then a single row fails more often than a refusal would
+	const many = 12 // if these failures were refusals, they would be more than enough to set an outcome aside
 	limits := map[string][]limit{
 		testdb.Postgres: {{"statement_timeout", "1000", "statement timeout", true, many}, {"lock_timeout", "1000", "lock timeout", true, 2}, {"transaction_timeout", "1000", "transaction timeout", false, many}},
 		testdb.MariaDB:  {{"max_statement_time", "1", "max_statement_time exceeded", true, many}, {"lock_wait_timeout", "1", "Lock wait timeout", false, 2}, {"innodb_lock_wait_timeout", "1", "Lock wait timeout", true, 2}},
@@ -125,9 +125,9 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 			if limit.setting == "transaction_timeout" && db.Driver == "postgres" { // lib/pq hides why a server ends a connection
 				limit.says, limit.failures = "bad connection", 2
 			}
-			t.Run(limit.setting, func(t *testing.T) { // sequential, on one table
+			t.Run(limit.setting, func(t *testing.T) { // sequential, because all limits use one table
 				var store *sqlstore.Store
-				for pool, err := db.limited(t, limit.setting, limit.value), error(nil); store == nil; { // a slow server may exceed the limit
+				for pool, err := db.limited(t, limit.setting, limit.value), error(nil); store == nil; { // on a slow server, Open itself may exceed the limit
 					if store, err = sqlstore.Open(t.Context(), pool, db.dialect, sqlstore.Options{}); err != nil && !strings.Contains(err.Error(), limit.says) {
 						t.Fatal(err)
 					}
@@ -198,15 +198,15 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 }
 
 // The server ends idle connections. The next call uses a new connection and doesn't fail. With
-// lib/pq one call may fail first, because that driver doesn't check connections before it uses
-// them, and returns a reset as the call's error.
+// lib/pq one call may fail first, because that driver doesn't check a connection before it uses it.
+// If the connection was reset, the call returns that error.
 func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
 		setting, value := "wait_timeout", "1"
 		switch {
 		case target.Kind == testdb.Postgres:
-			setting, value = "idle_session_timeout", "1000" // pgx checks connections that were idle for a second
+			setting, value = "idle_session_timeout", "1000" // pgx checks a connection that was idle for more than a second
 		case target.Driver != "mysql":
 			continue
 		}
@@ -214,7 +214,7 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 			t.Parallel()
 			db := migrated(t, target, "outbox")
 			pool := db.limited(t, setting, value)
-			// unhurried repeats a call that failed if it took so long that the server may have
+			// unhurried repeats a failed call if the call took so long that the server may have
 			// ended its connection meanwhile.
 			unhurried := func(call func() error) (err error) {
 				for soon := time.Now().Add(5 * time.Minute); time.Now().Before(soon); {

@@ -43,7 +43,8 @@ func connect(t *testing.T, db database) *pgx.Conn {
 	return conn
 }
 
-// some returns count messages. Writes of few and of many use different statements.
+// some returns this number of messages. The Writer uses different statements for few and for
+// many messages.
 func some(count int) []outbox.Message {
 	messages := make([]outbox.Message, count)
 	for i := range messages {
@@ -111,7 +112,8 @@ func TestPgxTakesConnectionsAndPools(t *testing.T) {
 	})
 }
 
-// A test with a pgx.Tx reads what was written in it, and a test without a database records it.
+// A test with a pgx.Tx can read the messages that were written in the transaction. A test
+// without a database can record the written messages.
 func TestPgxMessagesReturnsTheWrittenMessages(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
 		conn, written, no := connect(t, db), append(some(30), everyField...), errors.New("it is rolled back")

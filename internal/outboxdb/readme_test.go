@@ -20,12 +20,12 @@ func TestReadmeSQLRuns(t *testing.T) {
 	}
 	onPostgres(t, func(t *testing.T, db database) {
 		db.DB.SetMaxOpenConns(1)
-		role := db.roleName(t) // roles belong to the whole server
+		role := db.roleName(t) // the name must be unique, because all databases of a server share its roles
 		t.Cleanup(func() { db.dropRole(t, role) })
 		for _, block := range sqlInReadme.FindAllStringSubmatch(string(readme), -1) {
 			db.script(t, strings.ReplaceAll(block[1], "shop_producer", role))
 			if strings.Contains(block[1], "INSERT INTO outbox_ids") {
-				db.script(t, block[1]) // a duplicate
+				db.script(t, block[1]) // this writes a duplicate
 			}
 		}
 		outboxtest.Expect(t, outboxtest.Messages(t, db.DB, db.dialect, "outbox"),

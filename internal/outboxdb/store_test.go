@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// copies returns the messages count times. Few messages are inserted as a list of values, many as
-// arrays, and both must store the same.
+// copies returns the messages count times. The Writer inserts few messages as a list of values
+// and many as arrays, and both must store the same rows.
 func copies(messages []outbox.Message, count int) []outbox.Message {
 	var all []outbox.Message
 	for range count {
@@ -97,7 +97,8 @@ func compareHeaders(t *testing.T, message outbox.Message, stored sql.NullString)
 	}
 }
 
-// Times are rounded up to what the column holds.
+// compareTime requires that the stored time is the message's time, rounded up to the precision of
+// the column.
 func compareTime(t *testing.T, db database, at time.Time, stored sql.NullString) {
 	t.Helper()
 	if at.IsZero() {
@@ -199,8 +200,8 @@ func (c *counter) ExecContext(ctx context.Context, query string, args ...any) (s
 	return c.Execer.ExecContext(ctx, query, args...)
 }
 
-// These messages need several statements: they have too many parameters for SQLite, and too many
-// bytes for the other databases.
+// These messages need several statements: SQLite has a limit on parameters, and for other
+// databases the Writer limits the bytes of a statement.
 func TestLargeWritesTakeSeveralStatements(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		messages := copies(difficult, 500)
@@ -233,8 +234,8 @@ func TestLargeWritesTakeSeveralStatements(t *testing.T) {
 	})
 }
 
-// With other modes of sending statements, which poolers such as PgBouncer need, drivers tell the
-// server less about the types of parameters.
+// Poolers such as PgBouncer need other modes of sending statements, in which drivers send less
+// about the types of parameters to the server.
 func TestEveryModeOfTheDriversWorks(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		parameters := []string{"default_query_exec_mode=exec", "default_query_exec_mode=simple_protocol",
@@ -288,7 +289,7 @@ func TestTableInASchema(t *testing.T) {
 }
 
 // On MySQL and MariaDB the column has no time zone. The value of a plain INSERT is interpreted as
-// UTC, whatever the time zone of its session. The Writer's times are in UTC.
+// UTC, whatever the time zone of the session. The Writer converts times to UTC.
 func TestAvailableAtIsInUTC(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if !isMySQL(db.Kind) {
@@ -302,7 +303,7 @@ func TestAvailableAtIsInUTC(t *testing.T) {
 		for _, statement := range []string{
 			"SET SESSION time_zone = '+05:00'",
 			"INSERT INTO outbox (topic, available_at) VALUES ('utc', utc_timestamp(6))",
-			"INSERT INTO outbox (topic, available_at) VALUES ('local', now(6))", // five hours late, because the session's zone is not UTC
+			"INSERT INTO outbox (topic, available_at) VALUES ('local', now(6))", // due five hours late, because the session's time zone is not UTC
 		} {
 			if _, err := conn.ExecContext(t.Context(), statement); err != nil {
 				t.Fatal(err)

@@ -32,7 +32,7 @@ func (db database) setNotify(t *testing.T, table, notify string) *migrations.Mig
 	return m
 }
 
-// heard returns the payloads of earlier notifications on a channel.
+// heard returns the payloads of the notifications that a channel has received so far.
 func (db database) heard(t *testing.T, listener *pgx.Conn, channel string) (payloads []string) {
 	t.Helper()
 	db.exec(t, "SELECT pg_notify('"+channel+"', 'end')")
@@ -53,7 +53,7 @@ const plainInsert = "INSERT INTO outbox (topic) VALUES ('a')"
 func TestTheTriggerAnnounces(t *testing.T) {
 	others := []string{"ALTER TABLE outbox RENAME TO events", "ALTER TABLE events RENAME TO outbox", "CREATE SCHEMA app", "ALTER TABLE outbox SET SCHEMA app", "ALTER TABLE app.outbox SET SCHEMA public"}
 	cases := map[string]struct {
-		run     []string // statements in one session
+		run     []string // statements, run in one session
 		channel string
 		want    int
 	}{
@@ -105,8 +105,8 @@ func TestTheTriggerAnnounces(t *testing.T) {
 	})
 }
 
-// A transaction writes to two tables in turn. Each table is announced once, and the transaction
-// holds one lock, however long it lasts.
+// A transaction writes alternately to two tables. However long the transaction lasts, it holds one
+// lock per table and sends one notification per table.
 func TestATransactionHoldsOneLockForTheTrigger(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		db.exec(t, "CREATE SCHEMA app")
@@ -137,8 +137,8 @@ func TestATransactionHoldsOneLockForTheTrigger(t *testing.T) {
 	})
 }
 
-// An open transaction that will announce at its commit blocks no other, and within a hundredth of a
-// second others announce again.
+// An open transaction that will send a notification at its commit blocks no other transaction.
+// After at most a hundredth of a second, other transactions send notifications again.
 func TestAnOpenWriterDelaysNoOther(t *testing.T) {
 	onPostgres(t, func(t *testing.T, db database) {
 		db.setNotify(t, "outbox", "on")
@@ -157,7 +157,7 @@ func TestAnOpenWriterDelaysNoOther(t *testing.T) {
 	})
 }
 
-// patience is the limit for waiting on the slowest machine.
+// patience is the longest time that a test waits, even on the slowest machine.
 const patience = 5 * time.Minute
 
 // A relay whose polls are an hour apart delivers each plain INSERT.

@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// sqliteKeywords is the list in SQLite's documentation; PostgreSQL has a function that returns its
-// own.
+// sqliteKeywords is the list of keywords in SQLite's documentation. PostgreSQL has a function that
+// returns its keywords.
 const sqliteKeywords = `abort action add after all alter always analyze and as asc attach autoincrement before begin
 	between by cascade case cast check collate column commit conflict constraint create cross current current_date
 	current_time current_timestamp database default deferrable deferred delete desc detach distinct do drop each else
@@ -26,7 +26,7 @@ func TestEveryKeywordCanNameATable(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {
 		if target.Kind != testdb.Postgres && target.Kind != testdb.SQLite {
-			continue // MySQL's names are always quoted; other databases have their own lists
+			continue // on MySQL all names are quoted; other databases have their own lists
 		}
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()

@@ -2,8 +2,8 @@
 //
 //	go run ./internal/picture > docs/demo.svg
 //
-// Each line appears at the time when the demo printed it, and the animation repeats. Without
-// animation, for example in print, all lines are visible.
+// Each line appears when the demo printed it, and the animation repeats. Without animation,
+// for example on paper, all lines are visible.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// line is a line of the demo's output, and when it was printed.
+// line is a line of the demo's output, and the time since the start at which it was printed.
 type line struct {
 	text string
 	at   time.Duration
@@ -63,7 +63,7 @@ const (
 	rowHeight = 19
 	charWidth = 7.3
 	margin    = 16
-	hold      = 5 * time.Second // how long the last picture stays
+	hold      = 5 * time.Second // how long all lines stay before the animation repeats
 )
 
 func picture(lines []line) string {

@@ -46,7 +46,7 @@ func generate(folder, name string) error {
 func compile(folder, name string) ([]byte, error) {
 	compiler := protocompile.Compiler{
 		Resolver:       &protocompile.SourceResolver{ImportPaths: []string{folder}},
-		SourceInfoMode: protocompile.SourceInfoStandard, // comments
+		SourceInfoMode: protocompile.SourceInfoStandard, // keeps the comments of the .proto file
 	}
 	files, err := compiler.Compile(context.Background(), name)
 	if err != nil {

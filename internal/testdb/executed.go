@@ -16,8 +16,9 @@ import (
 )
 
 // RecordExecuted is the environment variable that names a directory for executed statements. Each
-// target writes a file there with each of its statements once, with numbers and lists normalised. A
-// comparison of two runs shows what a change of the code changes for a database.
+// target writes a file in the directory that has each executed statement once, with numbers and
+// lists normalised. Comparing the files of two runs shows how a change of the code changes the
+// statements.
 const RecordExecuted = "ROWRELAY_TEST_RECORD_SQL"
 
 // executed has the statements of one target.
@@ -36,7 +37,8 @@ var (
 	again   = regexp.MustCompile(`(?s)\(([^()]*lane = N[^()]*)\)(\s*OR \([^()]*lane = N[^()]*\))+`)
 )
 
-// normal returns the query without its numbers and the lengths of its lists.
+// normal returns the query with placeholders for its numbers and its ids, and without the lengths
+// of its lists.
 func normal(query string) string {
 	query = uuids.ReplaceAllString(query, "UUID")
 	query = tokens.ReplaceAllString(query, "TOKEN")
@@ -55,7 +57,7 @@ func (e *executed) add(query string) {
 	e.statements[query] = true
 }
 
-// write adds the statements to the statements of earlier pools of the target.
+// write adds the statements to the target's file, which has the statements of earlier pools.
 func (e *executed) write(directory, target string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -75,9 +77,9 @@ func (e *executed) write(directory, target string) error {
 	return os.WriteFile(file, []byte(strings.Join(slices.Sorted(maps.Keys(e.statements)), between)+between), 0o600)
 }
 
-var writing sync.Mutex // serialises the pools that write
+var writing sync.Mutex // serialises the writes of all pools
 
-// openRecorded opens a pool that records the statements, and writes them when it is closed.
+// openRecorded opens a pool that records its statements. end writes the recorded statements.
 func openRecorded(name, dsn, target, directory string) (pool *sql.DB, end func() error, err error) {
 	plain, err := sql.Open(name, dsn)
 	if err != nil {
@@ -125,7 +127,8 @@ func (c *recordingConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &recordingConn{all, c.into}, nil
 }
 
-// wholeConn has the methods of all drivers' connections that are recorded.
+// wholeConn has the methods that a driver's connection needs so that its statements can be
+// recorded.
 type wholeConn interface {
 	driver.Conn
 	driver.ConnPrepareContext
@@ -154,7 +157,7 @@ func (c *recordingConn) PrepareContext(ctx context.Context, query string) (drive
 	return c.wholeConn.PrepareContext(ctx, query)
 }
 
-// CheckNamedValue lets the driver take its own types of arguments.
+// CheckNamedValue passes arguments to the driver, which may accept types of its own.
 func (c *recordingConn) CheckNamedValue(value *driver.NamedValue) error {
 	if checker, ok := c.wholeConn.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(value)

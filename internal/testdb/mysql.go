@@ -13,7 +13,7 @@ import (
 	driver "github.com/go-sql-driver/mysql" // driver "mysql"
 )
 
-// The kinds of the family.
+// The values of Target.Kind for the databases in MySQL's family.
 const (
 	MySQL   = "mysql"
 	MariaDB = "mariadb"
@@ -32,10 +32,10 @@ func onMySQL() []Target {
 	return targets
 }
 
-// mysql returns a target for a server of the family. Its drivers are "gosql", which puts arguments
-// into the text of statements, as the rowrelay command configures it; "prepared", the same driver
-// with statements that the server prepares; and "gomysql", which needs the linker flags of the
-// Makefile's test target.
+// mysql returns a target for a server of MySQL's family. Its name is that of a driver and its
+// settings. With "gosql" the driver puts arguments into the text of statements, as in the rowrelay
+// command. With "prepared" the same driver lets the server prepare statements. "gomysql" is
+// another driver, which needs the linker flags of the Makefile's test target.
 func mysql(server, name, kind string) Target {
 	variable := "ROWRELAY_TEST_" + strings.ToUpper(server)
 	target := Target{
@@ -63,11 +63,11 @@ func mysqlDSN(driver string, address *url.URL) string {
 	}
 	settings := mysqlSettings(address)
 	settings.InterpolateParams = driver == "gosql"
-	settings.ClientFoundRows = driver == "gosql" // "prepared" has the default, as applications do
+	settings.ClientFoundRows = driver == "gosql" // with "prepared" it is false, which is the default in applications
 	return settings.FormatDSN()
 }
 
-// mysqlSettings are settings that the rowrelay command uses, too.
+// mysqlSettings returns settings that the rowrelay command also uses.
 func mysqlSettings(address *url.URL) *driver.Config {
 	config := driver.NewConfig()
 	config.User = address.User.Username()

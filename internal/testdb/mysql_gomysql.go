@@ -13,9 +13,9 @@ import (
 	protocol "github.com/go-mysql-org/go-mysql/mysql"
 )
 
-// This driver registers itself as "mysql", like the other one, so it must be linked with another
-// name. It has no parameters for what tests need: our own option counts found rows, and a driver
-// around it sets the time zone.
+// This driver registers itself as "mysql", like the other driver, so it must be linked with
+// another name. It lacks two parameters that tests need. So the option clientFoundRows is added
+// here, and a wrapper of the driver sets the time zone.
 func init() {
 	gomysql.SetDSNOptions(map[string]gomysql.DriverOption{"clientFoundRows": countFoundRows})
 	sql.Register("gomysql-utc", inUTC{})

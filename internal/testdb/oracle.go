@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// Oracle is the kind of Oracle.
+// Oracle is the value of Target.Kind for Oracle.
 const Oracle = "oracle"
 
-// onOracle needs the build tag oracle, because the driver is large.
+// onOracle returns a target whose driver needs the build tag oracle, because the driver is large.
 func onOracle() []Target {
 	const variable = "ROWRELAY_TEST_ORACLE"
 	return given(Target{

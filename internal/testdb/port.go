@@ -11,16 +11,17 @@ import (
 	"testing"
 )
 
-// portsFolder has a folder for each port in use. Test programs and deploy/servers share it, in all
-// clones on the machine.
+// portsFolder has a folder for each port in use. Test programs and deploy/servers share it, even
+// between clones of the repository on one machine.
 const portsFolder = "/tmp/rowrelay-ports"
 
 // FreePort returns a port of 127.0.0.1 for a server that the test starts, and may stop and restart.
-// No other test gets the port until the test ends. The port is below the range of client ports.
+// No other test gets the port until the test ends. The port is below the range of ports that the
+// system assigns to clients.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	if err := os.Mkdir(portsFolder, 0o700); err == nil {
-		err = os.Chmod(portsFolder, 0o777|os.ModeSticky) // independent of the process's umask
+		err = os.Chmod(portsFolder, 0o777|os.ModeSticky) // sets the mode whatever the process's umask is
 		if err != nil {
 			t.Fatal(err)
 		}

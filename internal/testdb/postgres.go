@@ -15,7 +15,7 @@ import (
 	_ "github.com/lib/pq"              // driver "postgres"
 )
 
-// Postgres is the kind of PostgreSQL.
+// Postgres is the value of Target.Kind for PostgreSQL.
 const Postgres = "postgres"
 
 func onPostgres() []Target {
@@ -45,13 +45,13 @@ func postgres(server, driverName, driver string) Target {
 		module:       map[string]string{"pgx": "github.com/jackc/pgx/v5", "pq": "github.com/lib/pq"}[driverName],
 		Driver:       driver,
 		missing:      missingServer(variable),
-		create:       from(func(testing.TB) string { return "template0" }), // template0 allows no connections, so it can always be copied
+		create:       from(func(testing.TB) string { return "template0" }), // template0 has no connections, so it can be copied at any time
 		createOutbox: from(func(t testing.TB) string { return outboxTemplate(t, driver, os.Getenv(variable)) }),
 	}
 }
 
-// withoutJIT turns the JIT compiler off, as the rowrelay command does; otherwise check would report
-// it.
+// withoutJIT turns the JIT compiler off, as the rowrelay command does. Otherwise the command check
+// would report that it is on.
 func withoutJIT(dsn string) string {
 	if strings.Contains(dsn, "?") {
 		return dsn + "&jit=off"
@@ -63,8 +63,8 @@ func withoutJIT(dsn string) string {
 func createDatabase(t testing.TB, driver, server, template string) string {
 	t.Helper()
 	name := "rowrelay_test_" + strings.ToLower(rand.Text())
-	// By default each page is copied through the WAL, which takes twice as long on a server in
-	// memory.
+	// By default the server copies each page through the WAL, which takes twice as long if its data
+	// are in memory.
 	execute(t, driver, server, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY file_copy")
 	t.Cleanup(func() { execute(t, driver, server, "DROP DATABASE "+name+" WITH (FORCE)") })
 	return beside(t, server, name)
@@ -81,8 +81,9 @@ func beside(t testing.TB, server, name string) string {
 	return address.String()
 }
 
-// outboxTemplate returns the name of a database with the tables of an outbox, from which others are
-// copied. It is created once per server and stays there. Its name depends on the tables.
+// outboxTemplate returns the name of a database with the tables of an outbox, from which other
+// databases are copied. It is created once per server and never dropped. Its name contains a
+// fingerprint of the migrations.
 func outboxTemplate(t testing.TB, driver, server string) string {
 	t.Helper()
 	name := "rowrelay_template_" + printed(t, Postgres)
@@ -108,10 +109,10 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	do("SELECT pg_advisory_lock(767693)") // one of the concurrent tests creates it
+	do("SELECT pg_advisory_lock(767693)") // only one of several concurrent tests creates the template
 	defer do("SELECT pg_advisory_unlock(767693)")
 	if ask(); !is {
-		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // an earlier run was interrupted
+		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // exists if an earlier run was interrupted
 		do("CREATE DATABASE " + name + " TEMPLATE template0")
 		pool, err := sql.Open(driver, beside(t, server, name))
 		if err != nil {
@@ -119,17 +120,18 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 		}
 		migrate(t, pool, Postgres)
 		_ = pool.Close()
-		for connected := true; connected; { // a session ends with a delay, and until then the database can't be copied
+		for connected := true; connected; { // sessions end with a delay, and until then the database can't be copied
 			if err := conn.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '"+name+"' AND backend_type = 'client backend')").Scan(&connected); err != nil {
 				t.Fatal(err)
 			}
 		}
-		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // a template with open connections can't be copied
+		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // a template that has open connections can't be copied
 	}
 	return name
 }
 
-// execute uses its own context, because a test's context has ended when its cleanups run.
+// execute executes a statement on a server. It uses its own context, because a test's context has
+// ended when cleanups run.
 func execute(t testing.TB, driver, dsn, statement string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -141,15 +143,16 @@ func execute(t testing.TB, driver, dsn, statement string) {
 	}
 }
 
-// admins has the pools that create and drop databases, by driver and server. Tests share them,
-// since a connection per statement would cost as much as the statement.
+// admins has the pools that create and drop databases, by driver and server. Tests share the pools,
+// because opening a connection for each statement would cost as much as the statement.
 var admins = struct {
 	mu    sync.Mutex
 	pools map[string]*sql.DB
 	users map[string]int
 }{pools: map[string]*sql.DB{}, users: map[string]int{}}
 
-// admin opens a server's pool, or returns the open one. The last caller of release closes it.
+// admin opens a server's pool, or returns the pool that is open. The last call of release closes
+// the pool.
 func admin(t testing.TB, driver, dsn string) (pool *sql.DB, release func()) {
 	t.Helper()
 	admins.mu.Lock()

@@ -16,14 +16,14 @@ import (
 )
 
 // Run is the result of the conformance suite of stores on a target when it was last recorded, with
-// go test ./relay/sqlstore -run TestStore -update. README's table of databases is generated from
-// these.
+// go test ./relay/sqlstore -run TestStore -update. The table in docs/databases.md is generated
+// from the recorded runs.
 type Run struct {
 	Target string
 	Server string // the product and version, such as "PostgreSQL 15.14"
 	Driver string // the module and version
-	Passed int    // checks that passed
-	Of     int    // all checks; the others can't run on such a server
+	Passed int    // the number of checks that passed
+	Of     int    // the number of all checks; those that didn't pass can't run on such a server
 	Date   string
 }
 
@@ -44,7 +44,8 @@ func ParseRuns(text []byte) (runs []Run, err error) {
 // recording serialises reads and writes of the record.
 var recording sync.Mutex
 
-// Record replaces the recorded runs of the same targets. Root is the path to the module's folder.
+// Record stores the fresh runs in place of the recorded runs of the same targets. root is the path
+// of the module's folder.
 func Record(root string, fresh map[string]Run) error {
 	recording.Lock()
 	defer recording.Unlock()
@@ -71,7 +72,7 @@ func Record(root string, fresh map[string]Run) error {
 func inOrder(runs map[string]Run) []Run {
 	place := map[string]int{}
 	for i, target := range Targets() {
-		place[target.Name] = i - 1000 // before all others, which only exist in other builds
+		place[target.Name] = i - 1000 // these come before targets that only other builds have
 	}
 	return slices.SortedFunc(maps.Values(runs), func(a, b Run) int {
 		return cmp.Or(cmp.Compare(place[a.Target], place[b.Target]), cmp.Compare(a.Target, b.Target))
@@ -80,7 +81,7 @@ func inOrder(runs map[string]Run) []Run {
 
 var numbers = regexp.MustCompile(`^\d+(\.\d+)*`)
 
-// NewRun describes a run on this database today, without its counts.
+// NewRun returns a run on this database with today's date, and without the numbers of checks.
 func (db Database) NewRun(t testing.TB, root string) Run {
 	t.Helper()
 	var version string

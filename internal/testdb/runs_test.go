@@ -10,7 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// Tests that end at the same time record concurrently, and the record has the targets' order.
+// Tests that end at the same time may call Record concurrently. The recorded runs are in the
+// order of the targets.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

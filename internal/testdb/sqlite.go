@@ -12,10 +12,11 @@ import (
 	_ "modernc.org/sqlite"          // driver "sqlite"
 )
 
-// SQLite is the kind of SQLite.
+// SQLite is the value of Target.Kind for SQLite.
 const SQLite = "sqlite"
 
-// Each driver spells the same settings in its own way, and silently ignores the other's spelling.
+// Each driver has its own spelling of the same settings, and silently ignores the other driver's
+// spelling.
 const (
 	moderncParameters = "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(120000)&_pragma=foreign_keys(1)"
 	mattnParameters   = "_txlock=immediate&_journal_mode=WAL&_busy_timeout=120000&_foreign_keys=1"
@@ -66,14 +67,14 @@ func sqlite(name, driver, module, parameters string) Target {
 	}
 }
 
-// outboxFiles has, by driver, the content of a file with the tables of an outbox. Copying it is
-// several times as fast as migrating.
+// outboxFiles has the content of a file with the tables of an outbox, by driver. Copying the
+// content is several times as fast as running the migrations.
 var outboxFiles = struct {
 	sync.Mutex
 	of map[string][]byte
 }{of: map[string][]byte{}}
 
-// outboxFile creates these tables in a file, and returns the file's content.
+// outboxFile creates the tables of an outbox in a file, and returns the file's content.
 func outboxFile(t testing.TB, driver, dsn, path string) []byte {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)
@@ -81,7 +82,7 @@ func outboxFile(t testing.TB, driver, dsn, path string) []byte {
 		t.Fatal(err)
 	}
 	migrate(t, db, SQLite)
-	if err := db.Close(); err != nil { // the last connection that closes removes the WAL
+	if err := db.Close(); err != nil { // closing the last connection removes the WAL file
 		t.Fatal(err)
 	}
 	file, err := os.ReadFile(path)

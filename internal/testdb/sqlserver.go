@@ -10,7 +10,7 @@ import (
 	_ "github.com/microsoft/go-mssqldb" // driver "sqlserver"
 )
 
-// SQLServer is the kind of SQL Server.
+// SQLServer is the value of Target.Kind for SQL Server.
 const SQLServer = "sqlserver"
 
 func onSQLServer() []Target {

@@ -21,32 +21,33 @@ import (
 
 // Target is a database server, or an embedded database, through one driver.
 type Target struct {
-	Name   string // unique, such as "postgres15/pgx"; usable as a subtest's name
+	Name   string // unique, such as "postgres15/pgx"; also used as the name of a subtest
 	Kind   string // the name of the dialect, such as [Postgres]
-	Driver string // as sql.Open expects it
+	Driver string // the name for sql.Open
 
 	product string // the database's usual name
 	version string // the query that selects the server's version
-	module  string // the driver's
+	module  string // the driver's module
 
-	// optional targets are skipped if they are missing, even with REQUIRE_SERVERS=1.
+	// optional means that tests are skipped if the target is missing, even with REQUIRE_SERVERS=1.
 	optional bool
-	// repeated: other targets have the same server, and others the same driver.
+	// repeated means that another target has the same server, and another one the same driver.
 	repeated bool
-	// missing returns what Open needs and can't find; empty if nothing is missing.
+	// missing describes what Open needs and can't find. It returns "" if nothing is missing.
 	missing func() string
 	create  func(t testing.TB) (dsn, url string)
-	// createOutbox is set for servers that can copy databases.
+	// createOutbox copies a database with the tables of an outbox. It is nil if the server can't
+	// copy databases.
 	createOutbox func(t testing.TB) (dsn, url string)
 }
 
 // Database is an empty database that belongs to one test.
 type Database struct {
-	Name   string // the target's
-	Kind   string // the target's
-	Driver string // as sql.Open expects it
-	DSN    string // as sql.Open expects it
-	URL    string // as the rowrelay command expects it: postgres://…, mysql://…, sqlite:path and so on
+	Name   string // the target's name
+	Kind   string // the target's kind
+	Driver string // the driver's name for sql.Open
+	DSN    string // the data source name for sql.Open
+	URL    string // the URL for the rowrelay command: postgres://…, mysql://…, sqlite:path and so on
 
 	// DB is a pool of the database. It is closed when the test ends.
 	DB *sql.DB
@@ -60,7 +61,7 @@ func Targets() []Target {
 }
 
 // Each returns a subset of the targets that still has every server and every driver, for tests that
-// depend on the server or on the driver and not on the pair.
+// depend on the server or on the driver, but not on their combination.
 func Each() []Target {
 	return slices.DeleteFunc(Targets(), func(target Target) bool { return target.repeated })
 }
@@ -70,7 +71,8 @@ func repeated(target Target) Target {
 	return target
 }
 
-// given returns the target if the environment names its server, which no script starts by default.
+// given returns the target if its server is configured, and otherwise no target, because no script
+// starts that server by default.
 func given(target Target) []Target {
 	if target.missing() != "" {
 		return nil
@@ -92,8 +94,8 @@ func (target Target) Open(t testing.TB) Database {
 }
 
 // OpenOutbox is like Open, but the database has the tables of an outbox, with the defaults of
-// migrations. If the server can copy databases, they are created once and then copied, which is
-// twice as fast.
+// migrations. If the server can copy databases, the tables are created once and then copied, which
+// is twice as fast.
 func (target Target) OpenOutbox(t testing.TB) Database {
 	t.Helper()
 	if target.createOutbox != nil {
@@ -135,7 +137,7 @@ func migrate(t testing.TB, db *sql.DB, kind string) {
 	}
 }
 
-// printed returns a short fingerprint of the migrations.
+// printed returns a short fingerprint of the SQL of the migrations.
 func printed(t testing.TB, kind string) string {
 	t.Helper()
 	sum := sha256.New()
@@ -145,8 +147,8 @@ func printed(t testing.TB, kind string) string {
 	return fmt.Sprintf("%x", sum.Sum(nil)[:8])
 }
 
-// OpenAnother opens a second, independent pool of the same database. It is closed when the test
-// ends.
+// OpenAnother opens another, independent pool of the same database. The pool is closed when the
+// test ends.
 func (db Database) OpenAnother(t testing.TB) *sql.DB {
 	t.Helper()
 	pool, err := db.open(t)
@@ -176,8 +178,8 @@ func (db Database) open(t testing.TB) (*sql.DB, error) {
 	return pool, err
 }
 
-// missingServer returns a function that reports a server that isn't configured; it returns "" if it
-// is.
+// missingServer returns a function for [Target.missing]. The function returns "" if the variable
+// with the server's address is set.
 func missingServer(variable string) func() string {
 	return func() string {
 		if os.Getenv(variable) == "" {

@@ -146,13 +146,13 @@ func TestMySQLCountsRowsFoundAndTimesInUTC(t *testing.T) {
 			t.Fatal(err)
 		}
 		found := int64(1)
-		if strings.HasSuffix(target.Name, "/prepared") { // with the defaults of applications
+		if strings.HasSuffix(target.Name, "/prepared") { // this target has the defaults of applications
 			found = 0
 		}
 		if rows, err := result.RowsAffected(); rows != found || err != nil {
 			t.Errorf("an update that changed nothing: %d rows, %v; want %d", rows, err, found)
 		}
-		var at string // the server's clock in UTC
+		var at string // the time as a number of seconds, which depends on the session's time zone
 		if err := db.DB.QueryRowContext(t.Context(), "SELECT UNIX_TIMESTAMP(at) FROM t WHERE id = ?", 1).Scan(&at); err != nil || at != "1767323045.678901" {
 			t.Errorf("2026-01-02 03:04:05.678901 is %q, %v; want it in UTC", at, err)
 		}
@@ -171,8 +171,8 @@ func TestSQLiteSettingsAreInForce(t *testing.T) {
 	})
 }
 
-// A deferred transaction that reads and then writes fails immediately if another one wrote in
-// between. An immediate transaction excludes other writers.
+// Transactions exclude other writers from their beginning. A deferred transaction that reads
+// and then writes would fail if another transaction wrote in between.
 func TestSQLiteTransactionsAreImmediate(t *testing.T) {
 	each(t, files, func(t *testing.T, target testdb.Target) {
 		db := target.Open(t)
@@ -242,7 +242,8 @@ func (n *noted) end(how string, args []any) {
 	panic(n.verdict)
 }
 
-// The outboxes of several tests have all tables, and share nothing.
+// The outbox of each test has all tables, and shares nothing with the outboxes of other
+// tests.
 func TestOutboxesAreCompleteAndSeparate(t *testing.T) {
 	each(t, all, func(t *testing.T, target testdb.Target) {
 		for range 2 {

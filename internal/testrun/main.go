@@ -1,11 +1,12 @@
-// Command testrun runs go test for one target of the Makefile, and prints what happens while it happens: each package's
-// closing line when the package ends, a failed test's output when the test fails, and the running tests when nothing else
-// was printed for half a minute. Each line begins with the target's name.
+// Command testrun runs go test for one target of the Makefile, and prints each result immediately: a package's closing
+// line when the package ends, and a failed test's output when the test fails. If nothing was printed for half a minute,
+// it prints the running tests. Each line begins with the target's name.
 //
 //	testrun NAME ARGUMENT…
 //
-// runs go test -json ARGUMENT… and exits with its status. If the environment variable RESULTS names a folder, the closing
-// lines are written to its files ok-NAME and failed-NAME, the latter with the beginning of what each failed test printed.
+// runs go test -json ARGUMENT… and exits with its status. If the environment variable RESULTS names a folder, testrun
+// writes the closing lines to the files ok-NAME and failed-NAME in that folder. failed-NAME also has the beginning and
+// the end of each failed test's output.
 package main
 
 import (
@@ -31,7 +32,7 @@ func main() {
 		os.Exit(2)
 	}
 	name, arguments := os.Args[1], os.Args[2:]
-	// go test receives an interrupt, too, and ends. Its last output must still be read.
+	// Ignore interrupts: go test receives them, too, and ends, and testrun must still read its last output.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	command := exec.Command("go", append([]string{"test", "-json"}, arguments...)...)
 	lines := make(chan string)
@@ -81,7 +82,7 @@ func readLines(from io.Reader, to chan<- string) {
 // event is an event of go test -json; go doc test2json describes it.
 type event struct{ Action, Package, Test, Output string }
 
-// test names a test. With an empty name it stands for what its package prints outside tests.
+// test identifies a test. With an empty name it stands for the output of the package outside tests.
 type test struct{ folder, name string }
 
 type report struct {
@@ -89,16 +90,16 @@ type report struct {
 	name       string
 	all        bool // print the output of passing tests, too
 	output     map[test][]string
-	running    map[test]time.Time // with the times of their starts
+	running    map[test]time.Time // when each running test started
 	passed     int
-	ok, failed []string // the lines for save
+	ok, failed []string // the lines that save writes
 }
 
 func newReport(out io.Writer, name string, all bool) *report {
 	return &report{out: out, name: name, all: all, output: map[test][]string{}, running: map[test]time.Time{}}
 }
 
-// print writes each line with one call, so that lines of other targets can't mix with it.
+// print writes each line with one call, so that the output of other targets can't appear within a line.
 func (r *report) print(lines ...string) {
 	for _, line := range lines {
 		fmt.Fprintf(r.out, "%s: %s\n", r.name, line)
@@ -109,7 +110,7 @@ func (r *report) read(line string) {
 	var e event
 	if json.Unmarshal([]byte(line), &e) != nil {
 		if line != "" {
-			r.print(line) // the go command's own messages, for example about downloads
+			r.print(line) // a message of the go command itself, for example about a download
 		}
 		return
 	}
@@ -155,8 +156,8 @@ func (r *report) end(t test, action string) {
 	delete(r.output, t)
 }
 
-// endPackage prints the package's closing line. For a failed package it also prints all output that
-// is not printed yet, because tests don't end if the program panics or times out.
+// endPackage prints the package's closing line. For a failed package it also prints all output that has not been printed,
+// because if the program panics or times out, its tests never end.
 func (r *report) endPackage(t test, action string) {
 	lines := r.output[t]
 	if action != "fail" {
@@ -188,7 +189,7 @@ func (r *report) endPackage(t test, action string) {
 	}
 }
 
-// shortened removes steps, and the middle of long output.
+// shortened removes the lines that begin with ===, and the middle of long output.
 func shortened(lines []string) []string {
 	const first, last = 20, 5
 	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasPrefix(line, "=== ") })
@@ -229,7 +230,7 @@ func (r *report) printRunning(now time.Time) {
 	r.print(line)
 }
 
-// save writes the closing lines to files that no other target writes.
+// save writes the closing lines to files whose names contain the target's name.
 func (r *report) save(folder string, status int) error {
 	if folder == "" {
 		return nil

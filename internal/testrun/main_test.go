@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestFailedSuiteLetsOthersRun's Makefile runs this test program as bin/testrun.
+// TestMain also lets the Makefile in TestFailedSuiteLetsOthersRun run this test program as
+// bin/testrun.
 func TestMain(m *testing.M) {
 	if os.Getenv("AS_TESTRUN") != "" {
 		main()
@@ -135,8 +136,8 @@ func TestRunningTestsArePrinted(t *testing.T) {
 	}
 }
 
-// goCommand is a fake go command: it reports one package for each suite. The failing test is in
-// relay's suite.
+// goCommand is a fake go command that reports one package for each suite. With ONE_FAILS=yes,
+// the suite of stores in relay/sqlstore fails.
 const goCommand = `#!/bin/sh
 case $1 in
 list) printf 'm%s\n' /sinks /cmd/rowrelay /relay /relay/sqlstore /internal/e2e ;;

@@ -3,11 +3,11 @@
 
 all_servers() { for file in "$here"/*.sh; do basename "$file" .sh; done; }
 
-# servers_of NAME… prints the names given, or all.
+# servers_of NAME… prints the given names, or all names if none is given.
 servers_of() { if [[ $# -gt 0 ]]; then echo "$*"; else all_servers; fi; }
 
-# unnamed prints the servers that a command without names starts. A server whose file has
-# by_name=only is expensive, and starts only if it is named.
+# unnamed prints the servers that a command without names starts: all except the expensive ones, whose
+# files have by_name=only. Those start only if they are named.
 unnamed() { for name in $(all_servers); do grep -q '^by_name=only' "$here/$name.sh" || echo "$name"; done; }
 
 # with_server NAME COMMAND…

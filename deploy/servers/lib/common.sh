@@ -16,13 +16,13 @@ as_nobody() {
 	if is_root; then runuser -u "$user" -- "$@"; else "$@"; fi
 }
 
-# unprivileged prints that user's name. It is called once, because a package that is installed
-# later may create the user postgres.
+# unprivileged prints the name of the user for as_nobody. It is called only once, because a package that
+# is installed later may create the user postgres, which would change the result.
 unprivileged() { if ! is_root; then id -un; elif id postgres &>/dev/null; then echo postgres; else echo nobody; fi; }
 
-# free_port prints a port of 127.0.0.1 that no process listens on and that wasn't reserved within
-# the last hour, because a server takes a while until it listens. The port is below the range of
-# clients' ports. Other clones on the machine, and internal/testdb, reserve ports in the same folder.
+# free_port prints a port of 127.0.0.1 on which no process listens, and reserves it, because a server needs
+# some time before it listens. A reservation lasts an hour. The port is below the range of clients' ports.
+# Other clones on the machine, and internal/testdb, reserve ports in the same folder.
 free_port() {
 	local port
 	mkdir -p -m 1777 /tmp/rowrelay-ports
@@ -39,16 +39,16 @@ answers() { (exec 3<>"/dev/tcp/$1/$2") 2>/dev/null; }
 
 new_password() { od -An -N16 -tx1 /dev/urandom | tr -d ' \n'; }
 
-# locked COMMAND… runs a command while no other of these scripts changes servers.
+# locked COMMAND… runs a command while no other run of these scripts changes servers.
 locked() {
 	(
-		flock --timeout 900 9 || { say "another one of these scripts works since 15 minutes: see who holds $state/lock" && exit 1; }
+		flock --timeout 900 9 || { say "another run of these scripts has held $state/lock for 15 minutes" && exit 1; }
 		"$@"
 	) 9>>"$state/lock"
 }
 
-# quietly COMMAND… writes the command's output to the server's log. Processes that the command leaves
-# running hold none of the scripts' locks and directories.
+# quietly COMMAND… runs a command and writes its output to the server's log. If the command leaves processes
+# running, they don't hold the scripts' locks and directories.
 quietly() { (cd / && "$@" >>"$home.log" 2>&1 8>&- 9>&-); }
 
 # install_packages PACKAGE… installs Debian packages.
@@ -61,8 +61,8 @@ install_packages() {
 		apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' - "$@" || because "apt-get install $* failed"
 }
 
-# cache prints the directory for downloads. Other users have to read it, so for root it isn't
-# root's home.
+# cache prints the directory for downloads. Servers run as other users, who have to read the directory, so root's
+# isn't in root's home.
 cache() {
 	local fallback=${XDG_CACHE_HOME:-$HOME/.cache}/rowrelay
 	if is_root; then fallback=/var/cache/rowrelay; fi

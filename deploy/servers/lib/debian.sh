@@ -1,7 +1,7 @@
 # Programs from another release of Debian than the machine's. They are unpacked with all their
 # libraries into a separate directory, and not installed.
 
-# from_debian SUITE PACKAGE[=VERSION] TARGET unpacks the package into TARGET, unless it exists. It
+# from_debian SUITE PACKAGE[=VERSION] TARGET unpacks the package into TARGET, unless TARGET exists. It
 # works in a temporary directory, so that the cache has only complete packages.
 from_debian() {
 	local aside target=$3
@@ -23,7 +23,7 @@ fetch_and_unpack() {
 }
 
 # aside_apt ACTION… runs apt with the machine's settings, but with separate sources and a
-# separate state in which nothing is installed. It checks the signatures.
+# separate state in which nothing is installed. apt checks the signatures.
 aside_apt() {
 	apt-get --quiet=2 -o Dir::State="$aside/apt" -o Dir::State::status="$aside/apt/status" -o Dir::Cache="$aside/apt" \
 		-o Dir::Etc::sourcelist="$aside/apt/list.sources" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root \
@@ -42,7 +42,7 @@ debian_source() {
 }
 
 # own_loader ROOT prints the start of a command line that runs a program below ROOT with the
-# libraries there, and with none of the machine's.
+# libraries below ROOT, and with none of the machine's libraries.
 own_loader() {
 	local loader libraries
 	loader=$(find "$1" -name 'ld-linux*.so.*' | head -n 1)

@@ -45,15 +45,15 @@ kafka_pom() {
 
 dependency() { echo "<dependency><groupId>$1</groupId><artifactId>$2</artifactId><version>$3</version></dependency>"; }
 
-# format_node NUMBER ARGUMENT… gives the node an empty log, by $dir/NUMBER.properties.
+# format_node NUMBER ARGUMENT… creates the node's empty log, as $dir/NUMBER.properties configures it.
 format_node() {
 	local number=$1 && shift
 	quietly as_nobody java -Xmx128m -cp "$jars/*" kafka.tools.StorageTool format \
 		--cluster-id rowrelay-test-cluster0 --config "$dir/$number.properties" "$@"
 }
 
-# write_node_program writes $dir/node. It runs the node with a number, and writes the process id to
-# $dir/NUMBER.pid. Tests that kill a node start it again with this program.
+# write_node_program MEMORY writes the program $dir/node. Its argument is the number of the node to run. It writes
+# the process id to $dir/NUMBER.pid. Tests that kill a node start the node again with this program.
 write_node_program() {
 	cat >"$dir/node" <<-NODE
 		#!/usr/bin/env bash

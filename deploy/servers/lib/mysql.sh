@@ -1,6 +1,6 @@
-# Starts any MySQL or MariaDB. A server's file sets $files, the directory with its usr/, and
-# $program, its command line, and defines init_data, which fills $dir/data. $own_options are
-# optional options of this server.
+# Starts any MySQL or MariaDB. A server's file sets $files, the directory that contains its usr/, and
+# $program, its command line. It defines the function init_data, which fills $dir/data. $own_options, if
+# set, are further options of this server.
 
 scheme=mysql
 url() { echo "$scheme://root:$password@127.0.0.1:$port/"; }
@@ -14,7 +14,7 @@ start() {
 # The collation isn't binary and the time zone isn't UTC, so that tests notice code that relies
 # on either. Isolation levels and the like are the defaults, as on users' servers.
 #
-# exec replaces the shell by the program. A shell in the background would keep the locks
+# exec replaces the shell with the program. A shell in the background would keep the locks
 # that quietly closes.
 launch() {
 	(
@@ -69,8 +69,8 @@ until_ready() {
 
 server_log() { if [[ -s $dir/log.err ]]; then cat "$dir/log.err" >>"$home.log"; fi; }
 
-# init_mariadb does what mariadb-install-db does, without that program's use of the machine's own
-# programs and libraries, whose version may differ.
+# init_mariadb does what mariadb-install-db does, but doesn't use the machine's own programs and
+# libraries, whose versions may differ.
 init_mariadb() {
 	as_nobody mkdir "$dir/data" && mariadb_tables | as_nobody "${program[@]}" $(common_options) --bootstrap
 }

@@ -1,5 +1,5 @@
-# Starts RabbitMQ with one node or several. A server's file sets $suite, the release of Debian
-# that the programs come from, and $nodes. Nothing is installed, so nothing starts at boot.
+# Starts RabbitMQ with one or more nodes. A server's file sets $suite, the release of Debian
+# that the programs come from, and $nodes. No package is installed, so nothing starts at boot.
 #
 # A node has five ports: AMQP, the management API, AMQP over TLS, and two for the connections
 # between nodes. The broker's global parameter "rowrelay_test" has everything else that a test
@@ -15,7 +15,7 @@ url() {
 	echo "amqp://rowrelay:$password@${hosts#,}/"
 }
 
-# get holds a lock, because several servers and several clones share the programs.
+# get takes a lock, because several servers and several clones of the repository share the programs.
 get() {
 	mkdir -p "$(cache)" && exec 7>>"$(cache)/rabbitmq.lock" && flock 7
 	[[ -e $files/relocated ]] || { from_debian "$suite" rabbitmq-server "$files" && relocate; } || return

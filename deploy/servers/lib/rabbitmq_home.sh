@@ -12,8 +12,8 @@ write_home() {
 	) && if is_root; then chown -R "$user" "$dir"; fi
 }
 
-# certificates creates those of an authority, of the server, and of a client whose name is that of a
-# user.
+# certificates creates the certificates of an authority, of the server, and of a client. The client's
+# certificate has the name of the broker's user rowrelay.
 certificates() {
 	cd "$dir"
 	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 365 -subj /CN=authority -keyout ca.key -out ca.pem

@@ -30,8 +30,8 @@ in_group() {
 	return "$status"
 }
 
-# finish stops the servers that runs have started, if no other run is left. Servers that ran before, or
-# that were started by up since, keep running.
+# finish stops all servers that the command run has started, unless another run is still active. Servers that were
+# running before, or that the command up has started since, keep running.
 finish() {
 	local status=$?
 	if [[ -n ${group:-} ]]; then stop_group; fi

@@ -1,5 +1,5 @@
-// Package shop is shared by the orders programs: they accept orders over HTTP, and differ in
-// how they write an order and its message in one transaction.
+// Package shop has the common parts of the orders programs. All of them accept orders over
+// HTTP; they differ in how they write an order and its message in one transaction.
 package shop
 
 import (
@@ -17,16 +17,16 @@ import (
 // Order is an order of a customer.
 type Order struct{ ID, Total int64 }
 
-// Message returns the message that announces an order. Messages of one order keep their
-// order.
+// Message returns the message that announces an order. Messages about the same order are
+// delivered in the order in which they were written.
 func (o Order) Message() outbox.Message {
 	body, err := json.Marshal(o)
 	Check(err)
 	return outbox.Message{Topic: "orders.taken", Key: fmt.Sprint("order-", o.ID), Payload: body}
 }
 
-// Serve accepts orders at the address LISTEN. The function take writes an order and its
-// message, or neither.
+// Serve accepts orders at the address in the environment variable LISTEN. The function take
+// writes both an order and its message, or neither.
 func Serve(take func(context.Context, Order) error) {
 	http.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
 		var order Order

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// scene is a table with one relay, which Prometheus scrapes, and the failures that a test can
+// scene is a table with one relay, which Prometheus scrapes, and with the failures that a test can
 // cause.
 type scene struct {
 	t       *testing.T
@@ -25,10 +25,10 @@ type scene struct {
 	history history
 
 	answer atomic.Pointer[func(context.Context, sinks.Message) sinks.Outcome] // the sink's answer; nil: delivered
-	fail   atomic.Pointer[func(context.Context, memstore.Op) error]           // the database's failure
-	gone   bool                                                               // the relay isn't scraped any more
-	other  *metrics.Metrics                                                   // a process of another source, which is always scraped; nil: none
-	unseen atomic.Bool                                                        // pages don't report late rows
+	fail   atomic.Pointer[func(context.Context, memstore.Op) error]           // the error of a database call, or a delay; nil: none
+	gone   bool                                                               // the relay is no longer scraped
+	other  *metrics.Metrics                                                   // a process with another source, which is always scraped; nil: none
+	unseen atomic.Bool                                                        // while it is true, pages don't report late rows
 
 	metrics *metrics.Metrics
 }
@@ -57,10 +57,10 @@ func (s *scene) fails(topic string, outcome sinks.Outcome) {
 	s.answer.Store(&answer)
 }
 
-// breaks makes calls of the database fail or take long.
+// breaks makes database calls fail or take a long time.
 func (s *scene) breaks(how func(ctx context.Context, op memstore.Op) error) { s.fail.Store(&how) }
 
-// goOn continues the work and the scrapes for this time, with a message of few keys every second.
+// goOn lets the scene run for this time, with a message every second and with regular scrapes.
 func (s *scene) goOn(long time.Duration) {
 	for range long / interval {
 		for range interval / time.Second {
@@ -175,7 +175,7 @@ var troubles = map[string]struct {
 	}, func(s *scene) {
 		s.db.Write(outbox.Message{Topic: "orders", ExpiresAt: s.db.Now().Add(-time.Minute)})
 	}, 2 * time.Minute},
-	"RowrelayFoundLate": {nil, func(s *scene) { // a row with an old id appears, and nothing else is wrong
+	"RowrelayFoundLate": {nil, func(s *scene) { // a row with a low id appears, and nothing else is wrong
 		s.unseen.Store(true)
 		last := s.db.Write(outbox.Message{Topic: "orders"})[0]
 		s.db.Renumber(1)
@@ -183,7 +183,7 @@ var troubles = map[string]struct {
 		s.db.Renumber(last + 1)
 		s.db.Write(outbox.Message{Topic: "orders"})
 	}, 15 * time.Minute},
-	"RowrelayWaits": {nil, func(s *scene) { // the relay lost its connection, and one with another sink has taken over
+	"RowrelayWaits": {nil, func(s *scene) { // the relay has lost its connection, and a relay with another sink has taken over
 		s.breaks(func(context.Context, memstore.Op) error { return errors.New("connection refused") })
 		s.another("elsewhere")
 		time.Sleep(time.Minute)
@@ -245,7 +245,8 @@ func TestNoAlertFiresWhileAllIsWell(t *testing.T) {
 	}
 }
 
-// A relay that is scraped for one source does not hide that no relay is scraped for another source.
+// Even if a relay is scraped for one source, the alert fires when no relay is scraped for another
+// source.
 func TestRowrelayGoneFiresForEachSource(t *testing.T) {
 	t.Parallel()
 	s := &scene{t: t, history: history{}}
@@ -274,7 +275,7 @@ func TestRowrelayGoneFiresForEachSource(t *testing.T) {
 	}
 }
 
-// A source that was never polled is not mistaken for one without work.
+// An alert fires for a source that was never polled. It must not look like a source without work.
 func TestSourceThatWasNeverPolledIsReported(t *testing.T) {
 	t.Parallel()
 	for name, never := range map[string]func(*scene) (stop func()){
@@ -351,7 +352,7 @@ var otherTroubles = map[string]struct {
 	}},
 }
 
-// No alert fires during another alert's problem, or when an operator has paused a relay.
+// An alert doesn't fire during a problem that only resembles its own.
 func TestNoAlertFiresInAnothersTrouble(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range otherTroubles {
@@ -391,7 +392,7 @@ func (s *scene) another(sink string) {
 	s.t.Cleanup(func() { cancel(); check(s.t, <-done) })
 }
 
-// unseen is a store whose pages don't report late rows if the scene says so.
+// unseen is a store whose pages don't report late rows while the scene's unseen is true.
 type unseen struct {
 	*memstore.Store
 	scene *scene
@@ -431,7 +432,7 @@ func (s *scene) start(options func(*relay.Options, *relay.SinkOptions)) (stop fu
 	return func() {
 		cancel()
 		r.Abort()
-		<-done // errors at the end of a problem don't matter
+		<-done // errors at the end of a scene don't matter
 		<-done
 	}
 }

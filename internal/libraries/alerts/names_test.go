@@ -42,7 +42,8 @@ func given(t *testing.T) map[string]map[string]bool {
 	return all
 }
 
-// place is a PromQL expression, and the labels that the text next to it shows.
+// place is a PromQL expression, with the labels that the text next to the expression
+// shows.
 type place struct {
 	where, query string
 	shown        []string
@@ -108,7 +109,7 @@ func TestNamesExist(t *testing.T) {
 			t.Errorf("%s: %v", p.where, err)
 			continue
 		}
-		left := map[string]bool{} // labels that the result can have
+		left := map[string]bool{} // labels that the result may have
 		grouped := false
 		parser.Inspect(query, func(node parser.Node, _ []parser.Node) error {
 			switch node := node.(type) {
@@ -133,7 +134,7 @@ func TestNamesExist(t *testing.T) {
 			}
 			return nil
 		})
-		if grouped { // the metric must have each label in the grouping
+		if grouped { // the metric must have each label that the query groups by
 			parser.Inspect(query, func(node parser.Node, _ []parser.Node) error {
 				if selector, ok := node.(*parser.VectorSelector); ok {
 					for label := range left {

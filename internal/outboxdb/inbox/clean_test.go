@@ -12,7 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/inbox"
 )
 
-// ago returns a time in the past by the database's clock, in the column's format.
+// ago returns an SQL expression for a time in the past on the database's clock, in the
+// column's format.
 func ago(kind string, by time.Duration) string {
 	seconds := int(by.Seconds())
 	switch kind {
@@ -29,7 +30,7 @@ func ago(kind string, by time.Duration) string {
 	}
 }
 
-// age makes an id older.
+// age changes the time at which an id was received, so the id looks older.
 func (db database) age(t *testing.T, id string, by time.Duration) {
 	t.Helper()
 	_, err := db.DB.ExecContext(t.Context(), "UPDATE inbox SET received_at = "+ago(db.Kind, by)+" WHERE message_id = '"+id+"'")
@@ -66,7 +67,7 @@ func TestCleanKeepsToTheWindow(t *testing.T) {
 	})
 }
 
-// isNew receives a message and rolls back.
+// isNew reports whether an id is new. It receives the message and rolls back.
 func (db database) isNew(t *testing.T, in *inbox.Inbox, id string) bool {
 	t.Helper()
 	tx := db.begin(t)
@@ -76,8 +77,8 @@ func (db database) isNew(t *testing.T, in *inbox.Inbox, id string) bool {
 	return first
 }
 
-// Clean deletes many ids in parts. Several processes may clean concurrently, and consumers
-// continue.
+// Clean deletes many ids in several steps. Several processes may call Clean concurrently,
+// while consumers receive messages.
 func TestCleanInParts(t *testing.T) {
 	const old = 2500
 	onEach(t, func(t *testing.T, db database) {
@@ -112,7 +113,7 @@ func TestCleanInParts(t *testing.T) {
 	})
 }
 
-// cleanAll retries Clean while the database is busy.
+// cleanAll calls Clean again while the database is busy.
 func cleanAll(t *testing.T, in *inbox.Inbox, db database) (total int64) {
 	for range 100 {
 		deleted, err := in.Clean(t.Context(), db.DB)

@@ -1,2 +1,2 @@
-// Package inbox has no code. It has those tests of package outbox/inbox that need a database.
+// Package inbox has no code. It has the tests of package outbox/inbox that need a database.
 package inbox

@@ -28,7 +28,7 @@ func must[T any](value T, err error) T {
 func newBilling() *sql.DB {
 	db := must(sql.Open("sqlite", "file:billing?mode=memory&cache=shared"))
 	db.SetMaxOpenConns(1)
-	must(must(migrations.NewInbox(db, dialect.SQLite(), "")).Up(context.Background())) // safe to repeat
+	must(must(migrations.NewInbox(db, dialect.SQLite(), "")).Up(context.Background())) // Up may be called repeatedly
 	must(db.Exec("CREATE TABLE account (balance INTEGER)"))
 	must(db.Exec("INSERT INTO account (balance) VALUES (100)"))
 	return db
@@ -48,16 +48,16 @@ func Example_httpEndpoint() {
 		})
 		switch {
 		case errors.Is(err, inbox.ErrInvalid):
-			http.Error(w, "the header Idempotency-Key is missing", http.StatusBadRequest) // not retried
+			http.Error(w, "the header Idempotency-Key is missing", http.StatusBadRequest) // the relay doesn't retry
 		case err != nil:
 			log.Print(err)
-			http.Error(w, "try again", http.StatusInternalServerError) // retried later
+			http.Error(w, "try again", http.StatusInternalServerError) // the relay retries later
 		default:
 			fmt.Fprintln(w, "first:", first)
 		}
 	})
 
-	for range 2 { // the relay died before it could settle the message, and another one sent it again
+	for range 2 { // the relay died before it could settle the message, and another relay sent it again
 		request := httptest.NewRequest(http.MethodPost, "/", nil)
 		request.Header.Set("Idempotency-Key", "0197a3b4-0000-7abc-8def-0123456789ab")
 		answer := httptest.NewRecorder()

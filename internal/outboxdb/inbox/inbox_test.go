@@ -68,7 +68,7 @@ func (db database) begin(t testing.TB) *sql.Tx {
 	return tx
 }
 
-// effect returns the effect of a message whose id has no quotes.
+// effect returns a function that writes the effect of a message. The id must not contain quotes.
 func effect(ctx context.Context, id string) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, "INSERT INTO effects (message) VALUES ('"+id+"')")
@@ -101,7 +101,7 @@ func TestOnlyTheFirstDeliveryIsFirst(t *testing.T) {
 			first        bool
 		}{
 			{"billing", "a", true},
-			{"billing", "a", false}, // in the same transaction, which continues
+			{"billing", "a", false}, // the second delivery is in the same transaction
 			{"billing", "A", true},
 			{"billing", "ä", true},
 			{"billing", "b", true},
@@ -115,7 +115,7 @@ func TestOnlyTheFirstDeliveryIsFirst(t *testing.T) {
 			{strings.Repeat("n", 100), strings.Repeat("i", 255), false},
 		} {
 			if _, err := tx.ExecContext(t.Context(), "INSERT INTO effects (message) VALUES ('x')"); err != nil {
-				t.Fatal(err) // before that, an effect on another row
+				t.Fatal(err) // a statement before that, with an effect on another row
 			}
 			if first, err := newInbox(t, db.dialect, step.consumer, inbox.Options{}).Once(t.Context(), tx, step.id); err != nil || first != step.first {
 				t.Errorf("%.20s receives %.20s: %t, %v; want %t", step.consumer, step.id, first, err, step.first)
@@ -141,7 +141,8 @@ func TestDeliveryAfterARollbackIsFirst(t *testing.T) {
 	})
 }
 
-// impatient has statements that end a wait for a lock, so tests need not judge how long a wait is.
+// impatient has statements that set a time limit for waiting for a lock. So tests recognise a wait
+// by its error, and need not measure time.
 var impatient = map[string]string{
 	testdb.Postgres:  "SET lock_timeout = '300ms'",
 	testdb.MySQL:     "SET SESSION innodb_lock_wait_timeout = 1",
@@ -183,7 +184,7 @@ func TestASecondTransactionWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// onceOn begins a transaction. On SQLite that may already wait.
+// onceOn calls Once in a new transaction. On SQLite the begin of the transaction may already wait.
 func onceOn(t *testing.T, in *inbox.Inbox, db database, conn *sql.Conn, id string) (bool, error) {
 	t.Helper()
 	tx, err := conn.BeginTx(t.Context(), nil)
@@ -195,7 +196,8 @@ func onceOn(t *testing.T, in *inbox.Inbox, db database, conn *sql.Conn, id strin
 	return in.Once(t.Context(), tx, id)
 }
 
-// Many consumers receive the same messages concurrently. Some fail after the effect and retry.
+// Many consumers receive the same messages concurrently. Some consumers fail after the effect and
+// retry.
 func TestConcurrentDeliveriesHaveOneEffect(t *testing.T) {
 	const consumers, messages = 6, 12
 	onEach(t, func(t *testing.T, db database) {
@@ -232,7 +234,8 @@ func TestConcurrentDeliveriesHaveOneEffect(t *testing.T) {
 
 var errHandler = errors.New("the handler failed")
 
-// deliver retries until the message was handled. The first effect may fail.
+// deliver retries until the message was handled. If fails is true, the handler fails once after
+// the effect.
 func deliver(t *testing.T, in *inbox.Inbox, pool *sql.DB, id string, fails bool) (first bool) {
 	for range 100 {
 		first, err := in.Do(t.Context(), pool, id, func(tx *sql.Tx) error {
@@ -254,8 +257,8 @@ func deliver(t *testing.T, in *inbox.Inbox, pool *sql.DB, id string, fails bool)
 	return false
 }
 
-// At higher isolation levels a transaction that began before the message was received either sees
-// it or gets an error that asks for a retry.
+// At higher isolation levels, if a message is received after a transaction began, the transaction
+// either sees the message or gets an error that asks for a retry.
 func TestHigherIsolation(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		if db.Kind == testdb.SQLite {
@@ -267,7 +270,7 @@ func TestHigherIsolation(t *testing.T) {
 			if err != nil {
 				continue // the driver doesn't know this level
 			}
-			var n int // takes the transaction's snapshot
+			var n int // this query takes the transaction's snapshot
 			check(t, tx.QueryRowContext(t.Context(), "SELECT count(*) FROM effects").Scan(&n))
 			id := level.String()
 			if first, err := in.Do(t.Context(), db.DB, id, func(*sql.Tx) error { return nil }); err != nil || !first {

@@ -27,9 +27,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// consumer is an endpoint with an inbox that makes the relay send each message again. It loses the
-// first response after or before the effect, or handles the message twice concurrently, as if one
-// relay was paused and another one took over.
+// consumer is an endpoint with an inbox. It causes a failure at the first arrival of each message,
+// so the relay sends the message again: it loses the response after the effect, drops the request
+// before the effect, or handles the message twice concurrently, as if a relay was suspended and
+// another relay took over.
 type consumer struct {
 	t  *testing.T
 	in *inbox.Inbox
@@ -47,7 +48,7 @@ func (c *consumer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case trouble == 0: // the message was handled, but the response is lost
 		c.handle(httptest.NewRecorder(), id)
 		panic(http.ErrAbortHandler)
-	case trouble == 1: // the relay gets a failure, though one of two calls succeeded
+	case trouble == 1: // one of two calls has the effect, but the relay gets a failure
 		var group sync.WaitGroup
 		for range 2 {
 			group.Go(func() { c.handle(httptest.NewRecorder(), id) })
@@ -59,7 +60,7 @@ func (c *consumer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// arrived counts an arrival, and chooses a trouble for the message.
+// arrived counts an arrival, and at a message's first arrival chooses one of the three failures.
 func (c *consumer) arrived(id string) (arrival, trouble int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +101,7 @@ func TestEachMessageHasOneEffectThoughItComesTwice(t *testing.T) {
 	})
 }
 
-// eachServer runs a test with one driver of each server.
+// eachServer runs a test on each server, with one of the server's drivers.
 func eachServer(t *testing.T, test func(*testing.T, database)) {
 	seen := map[string]bool{}
 	on(t, slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
@@ -110,7 +111,7 @@ func eachServer(t *testing.T, test func(*testing.T, database)) {
 	}), test)
 }
 
-// newOutbox writes messages, and returns their ids.
+// newOutbox creates an outbox, writes messages, and returns their ids.
 func newOutbox(t *testing.T, db database, count int) (store storage.Store, ids []string) {
 	t.Helper()
 	tables, err := migrations.New(db.DB, db.dialect, migrations.Options{})

@@ -22,7 +22,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if .Values.existingSecret }}{{ .Values.existingSecret }}{{ else if .Values.secrets }}{{ include "rowrelay.name" . }}{{ else }}{{ fail "the relay needs a database: set existingSecret to a Secret of yours, or secrets.database" }}{{ end }}
 {{- end }}
 
-{{- /* What the Secret holds, which is known where the chart makes it, or the cluster can be asked. */}}
+{{- /* The content of the Secret. It is empty if the Secret exists already and Helm can't ask the cluster, as in helm template. */}}
 {{- define "rowrelay.secrets" -}}
 {{- if .Values.existingSecret }}{{ get (lookup "v1" "Secret" .Release.Namespace .Values.existingSecret) "data" | toYaml }}{{ else }}{{ toYaml .Values.secrets }}{{ end }}
 {{- end }}
