@@ -322,7 +322,7 @@ func ParseTable(text string) (Table, error) {
 		case len(part.name) > part.limit:
 			return Table{}, fmt.Errorf("table %q: the %s's name must have at most %d bytes, and has %d", text, part.what, part.limit, len(part.name))
 		case !identifier.MatchString(part.name):
-			return Table{}, fmt.Errorf("table %q: the %s's name must consist of the letters A to Z, digits and underscores, and not begin with a digit", text, part.what)
+			return Table{}, fmt.Errorf("table %q: the %s's name must consist of the letters A to Z and a to z, digits and underscores, and not begin with a digit", text, part.what)
 		}
 	}
 	return Table{Schema: schema, Name: name}.named(), nil

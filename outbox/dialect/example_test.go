@@ -13,5 +13,5 @@ func ExampleParseTable() {
 	fmt.Println(err)
 	// Output:
 	// shop.outbox shop.outbox_messages <nil>
-	// table "out box": the table's name must consist of the letters A to Z, digits and underscores, and not begin with a digit
+	// table "out box": the table's name must consist of the letters A to Z and a to z, digits and underscores, and not begin with a digit
 }
