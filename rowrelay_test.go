@@ -303,9 +303,9 @@ func TestAnotherKindOfDatabase(t *testing.T) {
 				err           error
 				want, without string
 			}{
-				"Migrate":       {app.Migrate(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
-				"Drain":         {app.Drain(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
-				"Run":           {app.Run(t.Context()), "New was given " + string(kind) + ": give rowrelay.SQLite: ", "dialect."},
+				"Migrate":       {app.Migrate(t.Context()), "New was given " + string(kind) + ": pass rowrelay.SQLite: ", "dialect."},
+				"Drain":         {app.Drain(t.Context()), "New was given " + string(kind) + ": pass rowrelay.SQLite: ", "dialect."},
+				"Run":           {app.Run(t.Context()), "New was given " + string(kind) + ": pass rowrelay.SQLite: ", "dialect."},
 				"sqlstore.Open": {openErr, "the dialect is " + string(kind) + ": pass dialect.SQLite(): ", "rowrelay."},
 			} {
 				if c.err == nil || !strings.Contains(c.err.Error(), c.want) || strings.Contains(c.err.Error(), c.without) {

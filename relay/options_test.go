@@ -93,7 +93,7 @@ func TestRunRefusesAnotherClaimMode(t *testing.T) {
 			t.Errorf("the sink was closed %d times, want once", sink.closed)
 		}
 	}()
-	if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "requires a relay that claims by lanes") {
+	if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "claim by lanes") {
 		t.Errorf("Run on a table that is claimed by rows: %v", err)
 	}
 	if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "called before") {
