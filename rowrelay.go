@@ -30,12 +30,13 @@
 //   - relay delivers messages, and reads the table through relay/sqlstore.
 //     relay/relaypgx reduces the CPU per message on PostgreSQL. relay/metrics and
 //     relay/admin serve metrics and the operator's page.
-//   - sinks defines a destination, and has sinks for Kafka, RabbitMQ, HTTP and files.
-//     sinks/inproc has middleware, transactions and errors for handlers.
+//   - sinks defines the interface of a destination. The packages below it are the sinks for
+//     Kafka, RabbitMQ, HTTP, files and others. sinks/inproc has middleware, transactions and
+//     errors for handlers.
 //   - rowrelaytest has a table in memory for tests.
 //
-// The command cmd/rowrelay runs the relay as a separate process instead. Operators use
-// it to inspect the table and to change messages.
+// Instead of an App, the command cmd/rowrelay can run the relay, in a separate process.
+// Operators use this command to inspect the table and to change messages.
 package rowrelay
 
 import (
@@ -84,23 +85,24 @@ type Options struct {
 	// exist. Defaults to "outbox".
 	Table string
 
-	// Writer configures Write and Cancel. Leave its Table empty.
+	// Writer configures Write and Cancel. Leave the field Table empty.
 	Writer outbox.Options
 
-	// Store configures access to the table. On PostgreSQL through pgx, set its
-	// Reader to relaypgx.Reader{} to reduce the CPU per message. Leave its Table empty.
+	// Store configures access to the table. If you use PostgreSQL through pgx, set the
+	// field Reader to relaypgx.Reader{}, which reduces the CPU time per message. Leave
+	// the field Table empty.
 	Store sqlstore.Options
 
 	// Relay configures delivery. Its Sinks and Routes apply to the topics without a
 	// handler. If there is one sink and no route names a sink, that sink receives the
 	// messages of all these topics. To set when messages of a topic with a handler
-	// expire, add a Route for the topic without a Sink.
+	// expire, add a Route for this topic and leave the route's Sink empty.
 	Relay relay.Options
 
-	// Concurrency is the maximum number of concurrent calls of the functions given
-	// to Handle, and separately of the functions given to HandleTx. Messages with
-	// the same key are always handled one at a time. Defaults to 1, so that handlers
-	// of the same kind need no locks.
+	// Concurrency limits the number of concurrent calls of the functions given to
+	// Handle. The functions given to HandleTx have a separate limit of the same
+	// size. Messages with the same key are always handled one at a time. Defaults to
+	// 1, so that handlers of the same kind need no locks.
 	Concurrency int
 
 	// Middleware wraps each handler given to Handle or HandleTx, for example to log
@@ -108,8 +110,8 @@ type Options struct {
 	// handler's error last.
 	Middleware []inproc.Middleware
 
-	// Handlers configures timeout, attempts, back-off and limits of handled
-	// messages. Leave its Sink empty.
+	// Handlers configures the timeout, attempts, back-off and limits of messages
+	// that have a handler. Leave the field Sink empty.
 	Handlers relay.SinkOptions
 }
 
@@ -167,7 +169,7 @@ func New(db *sql.DB, kind Database, options Options) (*App, error) {
 		handlers: map[string]inproc.Handler{}, txHandlers: map[string]inproc.TxHandler{}}, nil
 }
 
-// notMade returns an error if New didn't make a.
+// notMade returns an error for an App that New did not return.
 func (a *App) notMade() error {
 	if a == nil || a.db == nil {
 		return errors.New("rowrelay: the App is nil or empty: use what New returned, after checking its error")
@@ -177,7 +179,7 @@ func (a *App) notMade() error {
 
 // Migrate creates the tables or updates them. It is idempotent, and several processes
 // may call it concurrently. You don't need Migrate if the command "rowrelay migrate up"
-// creates the tables, or another tool runs the output of "rowrelay migrate print".
+// creates the tables, or if another tool runs the output of "rowrelay migrate print".
 func (a *App) Migrate(ctx context.Context) error {
 	if err := a.notMade(); err != nil {
 		return err
@@ -257,7 +259,7 @@ func handle[H any](a *App, handlers map[string]H, topic string, handler H, missi
 // messages. It returns nil after a clean stop. It returns an error if it can't start,
 // for example because a table is missing or an option or handler is invalid. If the
 // database or a sink fails later, Run retries until it is available again. Run may be
-// called once.
+// called only once.
 func (a *App) Run(ctx context.Context) error {
 	r, err := a.newRelay(ctx, false)
 	if r == nil {
@@ -302,7 +304,7 @@ func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	return relay.New(store, options)
 }
 
-// nameKind names the right constant if the error means that the database is of another kind than the one
+// nameKind adds the name of the right constant to the error of a database whose kind is not the one
 // given to New.
 func nameKind(err error) error {
 	wrong, is := errors.AsType[*dialect.WrongKind](err)
@@ -316,7 +318,8 @@ func nameKind(err error) error {
 	return err
 }
 
-// relayOptions adds the handlers to the other sinks, and their topics to the routes.
+// relayOptions adds sinks for the handlers to the other sinks, and adds the
+// handlers' topics to the routes.
 func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -326,7 +329,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	a.ran = !drain || len(a.options.Relay.Sinks) > 0
 	options, problems := a.options.Relay, slices.Clone(a.mistakes)
 	if drain {
-		options.Drain, options.Poll = true, time.Millisecond // a drain reads until two consecutive polls are empty
+		options.Drain, options.Poll = true, time.Millisecond // short, because a drain reads until two consecutive polls are empty
 	}
 	if len(a.handlers)+len(a.txHandlers) == 0 {
 		if len(options.Sinks) == 0 {

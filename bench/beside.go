@@ -21,7 +21,7 @@ type beside struct {
 	loaded, empty *table.Database
 }
 
-// work is an operation on a database that is measured.
+// work is a measured operation on a database.
 type work struct {
 	what, unit string
 	goal       float64 // the goal for the ratio of the value to the value without the additional rows
@@ -35,7 +35,8 @@ func rate(what string, do func(ctx context.Context, d *table.Database) (float64,
 	return work{what: what, unit: "/s", goal: 0.9, do: do}
 }
 
-// besides creates both databases, and calls load for the one with the additional rows.
+// besides creates both databases, and calls the function load for the one that gets the additional
+// rows.
 func besides(ctx context.Context, load func(ctx context.Context, d *table.Database) error) (b beside, err error) {
 	server := table.Servers["postgres15"]
 	for _, d := range []**table.Database{&b.loaded, &b.empty} {
@@ -130,7 +131,7 @@ func due(ctx context.Context, d *table.Database) (float64, error) {
 	return delivered(ctx, d, rows, func(context.Context) error { return nil })
 }
 
-// delivered returns the rate at which a relay delivers the rows that begin makes due.
+// delivered returns the rate at which a relay delivers the rows that the function begin makes due.
 func delivered(ctx context.Context, d *table.Database, rows int, begin func(context.Context) error) (float64, error) {
 	var sink relays.Counter
 	_, stop, err := relays.Start(ctx, d, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &sink}}, Retention: 48 * time.Hour})

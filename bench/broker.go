@@ -21,11 +21,11 @@ const brokerPayload = 256
 
 // brokerCase compares three ways to deliver a backlog: relays with different configurations write
 // it to a broker, a bare producer writes it to the broker from memory, and a relay delivers it to a
-// sink that does nothing. The last shows the table's own limit.
+// sink that does nothing. The last of these rates is the table's own limit.
 type brokerCase struct {
 	name   string
 	target func(ctx context.Context) (brokers.Target, error)
-	ways   []way // the configurations of relays; the first one has the goal
+	ways   []way // the configurations of relays; the goal applies to the first one
 	bare   bool  // the goal is a share of the bare producer's rate, even if the table's limit is lower
 }
 
@@ -188,7 +188,8 @@ func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 	}
 }
 
-// withTarget calls use with a new target, and then checks that the broker has all messages.
+// withTarget calls the function use with a new target, and then checks that the broker has all
+// messages.
 func withTarget[T brokers.Target](ctx context.Context, wanted int, make func(context.Context) (T, error), use func(T) error) error {
 	target, err := make(ctx)
 	if err != nil {

@@ -97,8 +97,8 @@ type subject struct {
 	broker int // Kafka's process
 }
 
-// on creates a database for the contender, starts the contender until it has delivered some
-// messages, stops it, and then calls use.
+// on creates a database for the contender, runs the contender until it has delivered some
+// messages, stops it, and then calls the function use.
 func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.Kafka, use func(context.Context, *subject) error) (err error) {
 	d, err := server.Create(ctx)
 	if err != nil {
@@ -137,7 +137,8 @@ func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.K
 	return err
 }
 
-// running starts the contender, calls use when it is ready, and stops it when use returns.
+// running starts the contender, calls the function use when the contender is ready, and stops the
+// contender when this function returns.
 func (u *subject) running(ctx context.Context, quick bool, use func(*debezium.Process) error) error {
 	p, err := u.Start(ctx, quick)
 	if err != nil {
@@ -158,7 +159,7 @@ func (u *subject) onTopic(ctx context.Context, use func(*debezium.Topic) error) 
 	return errors.Join(use(t), t.Close())
 }
 
-// fill writes count messages, 1,000 per transaction.
+// fill writes the given number of messages, 1,000 per transaction.
 func (u *subject) fill(ctx context.Context, t *debezium.Topic, count int) error {
 	for n := 0; n < count; n += 1000 {
 		if _, err := u.db.DB.ExecContext(ctx, u.Fill(debezium.Selected), t.Name, n, min(n+1000, count)-1); err != nil {
@@ -254,8 +255,8 @@ func (u *subject) spending(p *debezium.Process, do func() error) (s spending, er
 	return s, err
 }
 
-// spent returns the CPU that was used so far. In its result, others includes all processes except
-// this one.
+// spent returns the CPU that was used so far. The field others of the result includes all
+// processes except this one.
 func (u *subject) spent(p *debezium.Process) (s spending, err error) {
 	s.others = figure.Spent().Others
 	var errs [3]error
@@ -302,8 +303,8 @@ func (c *compared) steadily(ctx context.Context, u *subject) error {
 	})
 }
 
-// writeAt writes count messages at this rate. It returns the milliseconds from each commit until a
-// consumer had the message.
+// writeAt writes the given number of messages at this rate. It returns the milliseconds from each
+// commit until a consumer had the message.
 func (u *subject) writeAt(ctx context.Context, t *debezium.Topic, rate, count int) ([]float64, error) {
 	watch := load.NewStopwatch(count)
 	listening, stop := context.WithCancel(ctx)
@@ -427,8 +428,9 @@ func ranged(values []float64, unit string, digits int) string {
 	return strings.TrimSpace(text(figure.Median(sorted))+" "+unit) + " (" + text(sorted[0]) + "–" + text(sorted[len(sorted)-1]) + ")"
 }
 
-// log measures how much of the write-ahead log the contender keeps the server from removing: while
-// the contender is down, after it has caught up, and while it is idle and another table is written.
+// log measures how much of the write-ahead log the server can't remove because of the contender:
+// while the contender is down, after it has caught up, and while it is idle and another table is
+// written.
 func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figure)) error {
 	return u.onTopic(ctx, func(t *debezium.Topic) error {
 		written, err := u.logged(ctx, func() error { return u.fill(ctx, t, debeziumBacklog) })
@@ -465,7 +467,8 @@ func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figur
 
 const restTime = 20 * time.Second
 
-// rested waits for restTime and a checkpoint, and returns how much of the log is held then.
+// rested waits for the time restTime and for a checkpoint, and then returns how much of the log is
+// held.
 func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	<-time.After(restTime)
 	if _, err := u.db.DB.ExecContext(ctx, "CHECKPOINT"); err != nil {
@@ -474,7 +477,7 @@ func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	return u.Held(ctx)
 }
 
-// logged returns how many bytes of the log are written during the call of do.
+// logged returns how many bytes of the log are written while the function do runs.
 func (u *subject) logged(ctx context.Context, do func() error) (written int64, err error) {
 	var before string
 	if err := u.db.DB.QueryRowContext(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&before); err != nil {

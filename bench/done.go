@@ -68,7 +68,7 @@ func tail(ctx context.Context, d *table.Database) (float64, error) {
 	return took.Seconds() * 1e3, errors.Join(err, stop())
 }
 
-// purged measures the purge alone. It calls Purge like the janitor.
+// purged measures the purge alone. It calls Purge as the janitor does.
 func purged(ctx context.Context, s settings, d *table.Database, report func(figure.Figure)) error {
 	store, err := sqlstore.Open(ctx, d.DB, d.Dialect, sqlstore.Options{})
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 
 const (
 	hourRate  = 1_000  // messages a second
-	hourBurst = 50_000 // messages of a burst; each part drains one burst in addition to the load
-	hourParts = 30     // parts of the time; the first and the last tenth of the parts are compared
+	hourBurst = 50_000 // messages of a burst; in each part the relay drains one burst in addition to the load
+	hourParts = 30     // parts into which the time is divided; the first and the last tenth of them are compared
 )
 
 // hourRun is a steady load during which the tables are watched.
@@ -76,7 +76,7 @@ func (h *hourRun) run(ctx context.Context) (err error) {
 	if h.meter, err = cpu.Of(ctx, h.Database); err != nil {
 		return err
 	}
-	// The retention is a tenth of the run's time. So for most of that time the janitor deletes
+	// The retention is a tenth of the run's time. So for most of the run the janitor deletes
 	// rows as fast as the load writes them.
 	o := relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &h.clock}},
 		Poll: 20 * time.Millisecond, Retention: max(10*time.Second, 3*h.part)}

@@ -149,8 +149,8 @@ func (c latencyCase) figure(w *wakening, writers, loop float64, reference string
 	return f
 }
 
-// share returns the ratio of used to the loop's CPU. It returns 1 if the loop's CPU was too small
-// to be measured.
+// share returns the CPU in the argument used as a fraction of the loop's CPU. It returns 1 if the
+// loop's CPU was too small to be measured.
 func share(used, loop float64) float64 {
 	if loop <= 0 {
 		return 1
@@ -158,7 +158,8 @@ func share(used, loop float64) float64 {
 	return used / loop
 }
 
-// turn writes for some seconds, and records the latencies. It returns their 99th percentile.
+// turn writes messages for a few seconds, and records the latencies. It returns their 99th
+// percentile.
 func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err error) {
 	d, err := c.server.Create(ctx)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// orderWorkers is the number of concurrent calls. If all messages have one key, order costs at most
-// this factor, because at most one call for a key is in flight.
+// orderWorkers is the number of concurrent calls. If all messages have one key, keeping the order
+// divides the rate by at most this factor, because at most one call for a key is in flight.
 const orderWorkers = 4
 
 // keys defines the keys of a backlog. They are the same in each round.

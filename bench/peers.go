@@ -29,7 +29,7 @@ func (c peersCase) String() string {
 	return c.server.Name + ", " + kept
 }
 
-// goal returns the ratio to the best peer's rate that rowrelay should reach.
+// goal returns the goal for rowrelay's rate, as a multiple of the best peer's rate.
 func (c peersCase) goal() float64 {
 	if c.keep {
 		return 3

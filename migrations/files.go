@@ -20,14 +20,14 @@ type step struct {
 	sql     string
 }
 
-// names are the values that the templates in the files may use: a table's names, and Bare,
-// the same names without the schema.
+// names holds the values that the templates in the files may use: the table's names and,
+// in the field Bare, the same names without the schema.
 type names struct {
 	dialect.Table
 	Bare dialect.Table
 }
 
-// The folders of a schema's files.
+// The folders that contain the files of the outbox and of the inbox.
 const (
 	outboxSet = "outbox"
 	inboxSet  = "inbox"
@@ -90,7 +90,7 @@ func (files stepFiles) Glob(pattern string) ([]string, error) {
 	return found, nil
 }
 
-// stepFile supports only what goose does with a file: read it and close it.
+// stepFile supports only the operations that goose needs: reading and closing.
 type stepFile struct{ *strings.Reader }
 
 func (stepFile) Stat() (fs.FileInfo, error) { return nil, errors.ErrUnsupported }

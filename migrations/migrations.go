@@ -24,7 +24,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Version is the number of the newest migration. This release needs it.
+// Version is the number of the newest migration, which this release needs.
 const Version = 1
 
 // Options name the table and select optional objects.
@@ -40,8 +40,8 @@ type Options struct {
 
 	// Notify controls a trigger that notifies listening relays after plain INSERTs. With
 	// "on", Up creates the trigger; with "off", Up drops it. Print prints the statements.
-	// By default the trigger stays as it is. On databases other than PostgreSQL both values
-	// are an error, because these databases have no notifications.
+	// By default the trigger stays as it is. On a database other than PostgreSQL, either
+	// value is an error, because only PostgreSQL has notifications.
 	Notify string
 }
 
@@ -52,7 +52,7 @@ type Migration struct {
 	Applied   bool
 	AppliedAt time.Time // zero if the step is not applied, or was applied by the printed SQL
 
-	printed bool // whether the step, if it is applied, was applied by the printed SQL
+	printed bool // whether the applied steps were applied by the printed SQL
 }
 
 // Migrations creates and updates the tables of one outbox or inbox. Its methods may be
@@ -87,7 +87,7 @@ func NewInbox(db *sql.DB, d dialect.Dialect, table string) (*Migrations, error) 
 	return (&Migrations{db: db, dialect: d, set: inboxSet}).of(cmp.Or(table, "inbox"))
 }
 
-// of parses the table's name and renders the files with it.
+// of completes m for a table: it parses the table's name and renders the files.
 func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.dialect == nil {
 		return nil, errors.New("make migrations: the dialect is nil: pass your database's dialect from package dialect")
@@ -115,7 +115,8 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	return m, nil
 }
 
-// notMade returns an error if New didn't make m.
+// notMade returns an error for a Migrations that came from neither New nor
+// NewInbox.
 func (m *Migrations) notMade() error {
 	if m == nil || m.dialect == nil {
 		return errors.New("the Migrations are nil or empty: use what New returned, after checking its error")
@@ -184,8 +185,9 @@ func (m *Migrations) Undelivered(ctx context.Context) (all int64, err error) {
 	return all, nil
 }
 
-// Records returns the number of active pauses and limits, and of entries in the log of operators'
-// actions. Dropping the tables deletes both. A table that doesn't exist counts as empty.
+// Records returns the number of active pauses and limits, and the number of entries in the log of
+// operators' actions. Dropping the tables deletes all of them. A table that doesn't exist counts
+// as empty.
 func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err error) {
 	if err = m.ready(ctx); err != nil {
 		return 0, 0, err
@@ -201,8 +203,8 @@ func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err 
 
 // Down rolls back the last applied step: it drops the objects that the step created,
 // with all of their data, and returns the step. It returns nil if no step is applied,
-// and an error if the steps were applied by the printed SQL. The printed SQL also has
-// the statements that roll each step back.
+// and an error if the steps were applied by the printed SQL. To roll back such a
+// step, run the statements for it in the printed SQL.
 func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	if err := m.ready(ctx); err != nil {
 		return nil, err
@@ -225,7 +227,7 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 			_, err = provider.ApplyVersion(ctx, last.Version, false)
 		}
 		if errors.Is(err, goose.ErrNotApplied) {
-			return nil // another process was first
+			return nil // another process has rolled it back already
 		}
 		return err
 	})
@@ -235,7 +237,7 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	return &last, nil
 }
 
-// Status returns all steps, the newest last, and whether they are applied. It
+// Status returns all steps, both applied and pending, the newest last. It
 // changes nothing.
 func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
 	if err := m.ready(ctx); err != nil {
@@ -247,7 +249,7 @@ func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
 func (m *Migrations) status(ctx context.Context) ([]Migration, error) {
 	var applied map[int64]time.Time
 	var printed bool
-	err := m.run(ctx, func(ctx context.Context) (err error) { // an SQLite file is busy while another process switches it to WAL mode
+	err := m.run(ctx, func(ctx context.Context) (err error) { // retried, because an SQLite file is busy while another process switches it to WAL mode
 		applied, printed, err = m.applied(ctx)
 		return err
 	})
@@ -274,8 +276,8 @@ func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
 func isApplied(each Migration) bool { return each.Applied }
 
 // applied reads goose's table of applied steps. It doesn't use goose's status, which
-// would create the table. If the table doesn't exist, the printed SQL may have been
-// run: then the version comes from the outbox's own tables.
+// would create the table. If the table doesn't exist, perhaps the printed SQL was
+// run. In this case applied reads the version from the outbox's own tables.
 func (m *Migrations) applied(ctx context.Context) (applied map[int64]time.Time, printed bool, err error) {
 	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion)
 	if m.dialect.Missing(err) {
@@ -322,8 +324,8 @@ func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time,
 	return applied, nil
 }
 
-// timeOf converts a time from the types that drivers use. It returns the zero time if
-// it can't.
+// timeOf converts a time from the types that drivers use. It returns the zero time
+// for any other value.
 func timeOf(value any) time.Time {
 	switch value := value.(type) {
 	case time.Time:
@@ -337,8 +339,8 @@ func timeOf(value any) time.Time {
 }
 
 // If another process applies the same step at the same time, this process fails with
-// one of many errors, and its next try finds the step applied. If the database is busy,
-// run tries more often.
+// one of many errors, and its next try finds the step applied. While the database is
+// busy, the method run makes up to busyTries tries instead of the usual number.
 const (
 	tries     = 4
 	busyTries = 60
@@ -401,8 +403,8 @@ func (m *Migrations) explain(err error) error {
 	}
 }
 
-// ready returns an error if m can't use its database: New didn't make m, db is nil, or the
-// dialect refuses the server.
+// ready returns an error if m can't use its database, because m is a zero value, the
+// database is nil or the dialect refuses the server.
 func (m *Migrations) ready(ctx context.Context) error {
 	if err := m.notMade(); err != nil {
 		return err
@@ -444,10 +446,10 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 	return facts, rows.Err()
 }
 
-// repairVersions inserts rows into goose's table of versions if this table is empty, because goose treats
-// an empty table as an error. The table is empty if the first migration failed on a database that commits
-// each CREATE, and in a copy of the tables without rows. If the outbox's tables exist, all steps are recorded
-// as applied, except on a database on which steps can be run again: there goose runs them again.
+// repairVersions inserts rows into goose's table of versions if this table is empty: goose would return an
+// error for an empty table. The table is empty if the first migration failed on a database that commits each
+// CREATE, and in a copy of the tables without rows. If the outbox's tables exist, all steps are recorded as
+// applied, except on a database on which steps can be run again: there goose runs them again.
 func (m *Migrations) repairVersions(ctx context.Context) error {
 	applied := m.versions()
 	if applied.Exists == "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// notifySQL has the statements for the trigger. The fields have the names of the templates in the
+// notifySQL has the statements for the trigger. Each field has the name of its template in the
 // database's file.
 type notifySQL struct{ function, trigger, drop, there string }
 
@@ -47,8 +47,8 @@ func (m *Migrations) Notifies(ctx context.Context) (there bool, err error) {
 	return there, nil
 }
 
-// setNotify creates or drops the trigger. An existing trigger stays, because creating it again
-// would wait for all writers, but its function is replaced by the function of this release.
+// setNotify creates or drops the trigger. If the trigger exists already, setNotify replaces
+// only its function, because creating the trigger again would wait for all writers.
 func (m *Migrations) setNotify(ctx context.Context) error {
 	if m.options.Notify == "off" {
 		_, err := m.db.ExecContext(ctx, m.notify.drop)

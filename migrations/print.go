@@ -13,7 +13,8 @@ const noTransaction = "-- +goose NO TRANSACTION\n"
 
 // Print writes the SQL of all steps to w, ready to be run. Each step is a transaction, if the
 // database can roll back DDL. The statements that roll a step back are in comments before the
-// step, because tools that split at semicolons take a comment at the end for an empty statement.
+// step and not after it: tools that split at semicolons would treat a comment at the end as an
+// empty statement.
 func (m *Migrations) Print(w io.Writer) error { return m.PrintAfter(w, 0) }
 
 // PrintAfter writes the SQL of the steps after the given version, for tables that have this

@@ -95,7 +95,7 @@ func (v versions) ListMigrations(ctx context.Context, db database.DBTxConn) (all
 	return all, wrap(rows.Err(), "list the versions of table %s", v.table)
 }
 
-// wrap adds the formatted text to an error, and returns nil for nil.
+// wrap adds the formatted text to an error. It returns nil if the error is nil.
 func wrap(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

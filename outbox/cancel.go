@@ -16,27 +16,27 @@ const CancelAhead = 5 * time.Second
 // Cancel deletes scheduled messages in the transaction tx and returns the ids of the messages
 // that it deleted, sorted and in lower case. A message can be cancelled if no relay has tried
 // to deliver it and its AvailableAt is more than [CancelAhead] in the future on the database's
-// clock. If an id isn't returned, its message was or may still be delivered, was never
-// scheduled, was already cancelled, or doesn't exist.
+// clock. If an id isn't returned, its message has been delivered or may still be delivered,
+// was never scheduled, was already cancelled, or doesn't exist.
 //
 // A message whose id is returned is never sent, if the transaction commits within five seconds
 // after the call. Until the deletion is committed, a relay still sees the message and sends it
-// when it is due; this is why a message can't be cancelled in its last five seconds. Call
-// Cancel late in a transaction, and keep the transaction short: if a relay is about to move the
-// same message to the held table, it waits for the transaction to end. If the transaction is
-// rolled back, the messages are delivered when they are due.
+// when it is due; this is why a message can't be cancelled in the last five seconds before it
+// is due. Call Cancel late in a transaction, and keep the transaction short: if a relay is
+// about to move the same message to the held table, the relay waits for the transaction to end.
+// If the transaction is rolled back, the messages are delivered when they are due.
 //
 // At READ COMMITTED, and on SQLite, MySQL and MariaDB before 11.6 at any isolation level,
 // Cancel deletes every such message that the transaction can see. At a higher level on
 // PostgreSQL, SQL Server and MariaDB from 11.6 on, a relay may be moving a message at that
 // moment: then Cancel fails with a serialization error or doesn't return the id.
 //
-// An id is the UUID that the message was written with; anything else is an error that matches
-// [ErrInvalid]. With Options.Duplicates, Cancel also deletes the ids of cancelled messages from
-// the table of ids, so that the same transaction can write a message with the same ID and
-// another time. Cancel refuses a *sql.DB and a *pgx.Batch. On MySQL and MariaDB tx must also
-// have the method QueryContext, as a *sql.Tx has. outbox/README.md names the rights that Cancel
-// needs. Cancel runs two or three short statements for each id.
+// An id is the UUID that the message was written with; for any other text Cancel returns an
+// error that matches [ErrInvalid]. With Options.Duplicates, Cancel also deletes the ids of
+// cancelled messages from the table of ids, so that the same transaction can write a message
+// with the same ID and another time. Cancel refuses a *sql.DB and a *pgx.Batch. On MySQL and
+// MariaDB tx must also have the method QueryContext, as a *sql.Tx has. outbox/README.md names
+// the rights that Cancel needs. Cancel runs two or three short statements for each id.
 func (w *Writer) Cancel(ctx context.Context, tx Execer, messageIDs ...string) (cancelled []string, err error) {
 	if len(messageIDs) == 0 {
 		return nil, nil

@@ -12,21 +12,22 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Duplicates selects how a Writer treats a duplicate: a message whose ID occurs twice in the
+// Duplicates selects how a Writer treats a duplicate: a message whose ID occurs earlier in the
 // same call, or was already written by a Writer that checks for duplicates. These Writers keep
 // the ids in the table <table>_ids, which other Writers don't touch. A message without an ID
 // is never a duplicate, because the Writer generates a new ID for it.
 //
 // The table of ids keeps an ID while its message is scheduled, waits for delivery or is parked,
-// and at least for the relays' retention, counted from the time when it was written. Then a
-// relay deletes the ID. With a retention of 0, the ID is deleted soon after its message was
-// delivered or discarded. [Writer.Cancel] deletes it immediately.
+// and at least for the relays' retention, counted from the time when the message was written.
+// Then a relay deletes the ID. With a retention of 0, the ID is deleted soon after its message
+// was delivered or discarded. [Writer.Cancel] deletes it immediately.
 //
 // If two transactions write the same ID concurrently, the second one waits for the first one
 // to end. If the first one commits, the second message is a duplicate; if it is rolled back,
-// the second message is not. Above READ COMMITTED the second transaction may fail with a
-// serialization error instead. A transaction should write all its IDs in one Write, which
-// sorts them; with several Writes two transactions can deadlock.
+// the second message is not. At an isolation level above READ COMMITTED the second
+// transaction may fail with a serialization error instead. A transaction should write all
+// its IDs in one Write: Write sorts them, so that two such transactions can't deadlock.
+// Transactions with several Writes can deadlock.
 //
 // The check inserts one more row for each message with an ID, and runs one more statement for
 // each Write. It needs a transaction, and the rights that outbox/README.md names.

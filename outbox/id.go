@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// lastTick is the time in the last id, in ticks (see nextTick). It makes the ids of one
-// process ascend even within one tick, and when the clock steps back.
+// lastTick is the time in the id that was generated last, in ticks (see nextTick). It
+// makes the ids of one process ascend even within one tick, and when the clock steps
+// back.
 var lastTick atomic.Uint64
 
 // NewID returns a new id for a [Message]: a UUID of version 7 (RFC 9562), which
@@ -33,8 +34,9 @@ func newID(now time.Time, last *atomic.Uint64) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// nextTick returns the time in ticks, which are 4096ths of a millisecond, or the last tick
-// plus one if that sum is later. It also stores the result in last.
+// nextTick returns the time in ticks, which are 4096ths of a millisecond. If the last tick
+// plus one is later, it returns that sum instead. It stores the result in the parameter
+// last.
 func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	fraction := uint64(now.Nanosecond()%int(time.Millisecond)) << 12 / uint64(time.Millisecond)
 	tick := uint64(now.UnixMilli())<<12 | fraction
@@ -46,8 +48,9 @@ func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	}
 }
 
-// isUUID reports whether text is a UUID in its canonical form, in either letter case.
-// The UUID of all zeros is refused, because it usually is a variable that was never set.
+// isUUID reports whether text is a UUID in its canonical form, in either letter case. The
+// UUID of all zeros is refused, because it usually comes from a variable that was never
+// set.
 func isUUID(text string) bool { return uuid.MatchString(text) && strings.Trim(text, "0-") != "" }
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)

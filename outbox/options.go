@@ -65,8 +65,8 @@ type Options struct {
 	// must allow concurrent calls. Defaults to no added headers.
 	Headers func(ctx context.Context) map[string]string
 
-	// NewID returns an id for each message that has none. The id must be a UUID.
-	// Tests that compare written messages set it. It must allow concurrent calls.
+	// NewID returns an id for each message that has none. The id must be a UUID. Set
+	// it in tests that compare written messages. It must allow concurrent calls.
 	// Defaults to [NewID].
 	NewID func() string
 }

@@ -21,9 +21,9 @@ import (
 //		return writer.Write(ctx, outbox.Pgx(tx), outbox.Message{Topic: "orders.paid", Key: "order-42"})
 //	})
 //
-// Pgx also converts a *pgx.Conn or a *pgxpool.Pool, which must then be passed through
-// [WithoutTransaction]. Go infers Tag, which is pgconn.CommandTag; it is a type parameter
-// because this package imports only the standard library.
+// Pgx also converts a *pgx.Conn or a *pgxpool.Pool; pass its result through
+// [WithoutTransaction] in this case. Go infers Tag, which is pgconn.CommandTag; it is a
+// type parameter because this package imports only the standard library.
 func Pgx[Tag interface{ RowsAffected() int64 }](tx interface {
 	Exec(ctx context.Context, query string, args ...any) (Tag, error)
 }) Execer {

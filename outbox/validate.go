@@ -41,7 +41,8 @@ func (e *ValidationError) Error() string {
 // Is makes the error match ErrInvalid.
 func (e *ValidationError) Is(target error) bool { return target == ErrInvalid }
 
-// check returns the first rule that m breaks as an error whose Index is not set, or nil.
+// check returns an error for the first rule that m breaks, without setting the error's
+// Index. It returns nil if m breaks no rule.
 func (w *Writer) check(m Message) *ValidationError {
 	for _, field := range [...]struct{ name, broken string }{
 		{"ID", brokenID(m.ID)},

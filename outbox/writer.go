@@ -18,7 +18,7 @@ import (
 // or the result of [Pgx] for a pgx.Tx. ExecContext must pass the statement and its values on
 // unchanged. A bun.Tx changes them, so pass the *sql.Tx inside the bun.Tx, tx.Tx.
 //
-// [Writer.Write] refuses a handle that begins transactions, such as a *sql.DB, because its
+// [Writer.Write] refuses a handle that begins transactions, such as a *sql.DB, because the
 // messages would be delivered even if the change is rolled back: see [WithoutTransaction].
 type Execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)

@@ -27,7 +27,7 @@ const (
 	lockName   = ".lock"
 
 	// longestSocket is the maximum length of a socket's path after the directory: the home's name
-	// with up to ten digits, and "/plugin" with up to ten digits, as go-plugin names a socket.
+	// with up to ten digits, and "/plugin" with up to ten digits, as go-plugin names sockets.
 	longestSocket = len("/"+homePrefix+"4294967295") + len("/plugin4294967295")
 )
 
@@ -49,7 +49,7 @@ func newHome(directory string) (*home, error) {
 	return &home{path: path, lock: lock}, nil
 }
 
-// variable returns the environment variable that gives the plug-in the directory for its socket.
+// variable returns the environment variable that contains the directory for the plug-in's socket.
 // Processes that the plug-in starts inherit the variable, which shows that they belong to this home.
 func (h *home) variable() string { return goplugin.EnvUnixSocketDir + "=" + h.path }
 

@@ -38,8 +38,8 @@ type Options struct {
 	// Config has the settings of the plug-in's sink. Each plug-in defines its own.
 	Config map[string]string
 
-	// Secrets are settings as in Config. The relay removes values of at least 4
-	// bytes from everything the plug-in logs or reports.
+	// Secrets has further settings of the plug-in's sink. The relay removes values
+	// of at least 4 bytes from everything the plug-in logs or reports.
 	Secrets map[string]settings.Secret
 
 	// Env is the plug-in's environment. The plug-in gets no other variables, except
@@ -74,9 +74,9 @@ type Options struct {
 	// to 5 s and 10 s.
 	HealthInterval, HealthTimeout time.Duration
 
-	// MaxCrashes is how many times the plug-in may exit in succession without
-	// having delivered anything or run for a minute. The plug-in is then not restarted
-	// for CrashPause. They default to 5 and 5 minutes.
+	// MaxCrashes is the number of consecutive crashes after which the plug-in is not
+	// restarted for CrashPause. An exit counts as a crash if the plug-in delivered
+	// nothing and ran for less than a minute. They default to 5 and 5 minutes.
 	MaxCrashes int
 	CrashPause time.Duration
 
@@ -183,7 +183,7 @@ func Kind(logger *slog.Logger) sinks.Kind {
 			{Name: "start_timeout", Type: settings.TypeDuration, Default: DefaultStartTimeout.String(), Min: "100ms", Max: "10m", Help: "The time limit from starting the plug-in to its first answer."},
 			{Name: "health_interval", Type: settings.TypeDuration, Default: DefaultHealthInterval.String(), Min: "100ms", Max: "10m", Help: "The time between health checks."},
 			{Name: "health_timeout", Type: settings.TypeDuration, Default: DefaultHealthTimeout.String(), Min: "100ms", Max: "10m", Help: "The time after which a plug-in that doesn't answer a health check is killed and restarted."},
-			{Name: "max_crashes", Type: settings.TypeInt, Default: fmt.Sprint(DefaultMaxCrashes), Min: "1", Max: "1000", Help: "How many times in succession the plug-in may exit without having delivered anything or run for a minute. It is then not restarted for `crash_pause`."},
+			{Name: "max_crashes", Type: settings.TypeInt, Default: fmt.Sprint(DefaultMaxCrashes), Min: "1", Max: "1000", Help: "The number of consecutive crashes after which the plug-in is not restarted for `crash_pause`. An exit counts as a crash if the plug-in delivered nothing and ran for less than a minute."},
 			{Name: "crash_pause", Type: settings.TypeDuration, Default: DefaultCrashPause.String(), Min: "100ms", Max: "24h", Help: "How long a plug-in that crashed `max_crashes` times is not restarted."},
 		},
 	}
@@ -199,9 +199,9 @@ func optionsFrom(s settings.Values, logger *slog.Logger) Options {
 	}
 }
 
-// fromURL converts a URL to settings: the path becomes the setting path. In the query,
-// arg may be repeated, and config.NAME, secrets.NAME and env.NAME set single
-// values.
+// fromURL converts a URL to settings: the URL's path becomes the setting named path.
+// In the query, arg may be repeated, and config.NAME, secrets.NAME and env.NAME set
+// single values.
 func fromURL(u *url.URL) (map[string]any, error) {
 	path, err := settings.PathFromURL(u)
 	if err != nil {

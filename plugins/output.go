@@ -27,12 +27,12 @@ type output struct {
 
 	window   time.Time // start of the current logWindow
 	logged   int       // lines logged in this window
-	unlogged int       // lines over the limit that were not reported yet
+	unlogged int       // lines dropped because of the limit and not reported yet
 }
 
 // Limits.
 const (
-	maxLine   = 16 << 10 // bytes of a line; the handshake contains a certificate
+	maxLine   = 16 << 10 // bytes of a line; enough for the handshake, which contains a certificate
 	lastLines = 3
 
 	maxLinesLogged = 1000 // lines in a logWindow; further lines are only counted
@@ -169,7 +169,7 @@ func (o *output) Write(text []byte) (int, error) {
 func lines(from io.Reader) func(yield func(string) bool) {
 	reader := bufio.NewReaderSize(from, maxLine)
 	return func(yield func(string) bool) {
-		rest := false // true after the beginning of a line over maxLine was yielded
+		rest := false // whether the next read continues a line longer than maxLine, whose beginning was yielded
 		for {
 			line, err := reader.ReadSlice('\n')
 			if !rest && len(line) > 0 && !yield(strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")) {

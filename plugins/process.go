@@ -106,7 +106,7 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		TLSConfig:        self.config,
 		SkipHostEnv:      true,
-		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than the limit of connect, which returns a clearer error
+		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than StartTimeout, so that the method connect ends the wait: its error is clearer
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,
@@ -246,7 +246,8 @@ func (p *process) checkHealth() error {
 	}
 }
 
-// kill kills the process and its children, and stores the first cause.
+// kill kills the process and its children. It stores the cause of the first
+// call.
 func (p *process) kill(cause error) {
 	p.mu.Lock()
 	if p.killed == nil {
@@ -268,7 +269,7 @@ func (p *process) alive() bool {
 	}
 }
 
-// exitError returns how the process ended.
+// exitError returns an error that describes how the process ended.
 func (p *process) exitError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,8 +282,9 @@ func (p *process) exitError() error {
 	return fmt.Errorf("the plug-in %s exited (%s)%s", p.options.name(), p.runner.state, p.output.words())
 }
 
-// end ends the process and removes its files. If politely is true, end first asks the
-// process to exit. It returns within a few seconds, whatever the process does.
+// end ends the process and removes its files. If the argument politely is true, end
+// first asks the process to exit. It returns within a few seconds, whatever the
+// process does.
 func (p *process) end(politely bool) {
 	if !politely {
 		p.kill(nil)
@@ -297,7 +299,8 @@ func (p *process) end(politely bool) {
 // politeness is how long a process may take to exit after the relay has asked it to.
 const politeness = 2 * time.Second
 
-// hangUp lets go-plugin end the process and kills it if that takes too long.
+// hangUp lets go-plugin end the process, and kills the process if that takes
+// too long.
 func (p *process) hangUp() {
 	done := make(chan struct{})
 	go func() { p.client.Kill(); close(done) }()
@@ -357,7 +360,8 @@ func (p *process) misgreeting() error {
 	return nil
 }
 
-// notFound reports whether the program can't be run at all.
+// notFound reports whether the error means that the program can't be run at
+// all.
 func notFound(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrPermission) ||
 		errors.Is(err, syscall.ENOEXEC)

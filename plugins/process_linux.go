@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// canLimitMemory reports whether used works on this system.
+// canLimitMemory is true on systems on which the memory of a plug-in can be
+// measured.
 const canLimitMemory = true
 
 // socketPathLimit is the longest path of a Unix socket in bytes (sun_path without its final
@@ -92,7 +93,7 @@ func sweep(directory string) {
 }
 
 // killInhabitants kills the processes whose environment names this home, except processes of
-// other users, whose environment can't be read.
+// other users: it can't read their environment.
 func killInhabitants(of *home) {
 	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range environments {

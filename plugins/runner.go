@@ -30,7 +30,7 @@ type runner struct {
 	pid    int  // 0 before the start
 	killed bool // may be set before the start
 
-	state  *os.ProcessState // set before exited is closed
+	state  *os.ProcessState // set before the channel exited is closed
 	exited chan struct{}
 	reads  sync.WaitGroup
 }
@@ -94,8 +94,9 @@ func (r *runner) begin() error {
 // Only a process that has left the group can hold the pipes open for longer.
 const drainGrace = 2 * time.Second
 
-// ended cleans up after the process has exited. It kills the children that still run:
-// the number of their group can't be reused while one of them runs.
+// ended cleans up after the process has exited. It kills the children that still run.
+// That can't hit other processes, because the number of the group is not reused while
+// one of its processes runs.
 func (r *runner) ended() {
 	killGroup(r.pid)
 	deadline := time.Now().Add(drainGrace)
@@ -132,7 +133,7 @@ func closeAll(files []*os.File) (err error) {
 	return err
 }
 
-// Wait returns when the process has exited and all its output was read.
+// Wait returns when the process has exited and all of its output has been read.
 func (r *runner) Wait(context.Context) error {
 	<-r.exited
 	return nil

@@ -18,7 +18,7 @@ var (
 	noOutcome = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the plug-in gave no outcome for this message")
 )
 
-// delivery is one running Send.
+// delivery is the state of one running Send.
 type delivery struct {
 	sink     *Sink
 	process  *process
@@ -32,7 +32,8 @@ type delivery struct {
 }
 
 // Send passes a batch to the plug-in, in parts that respect the plug-in's limits. To
-// keep the order, it sends a part only after the answer to the previous one.
+// preserve the order, it sends a part only after the plug-in has answered the
+// previous part.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	s.mu.Lock()
 	d := &delivery{sink: s, process: s.process, limits: s.promise, batch: batch, outcomes: make([]sinks.Outcome, len(batch))}
@@ -154,7 +155,7 @@ func (d *delivery) hand(ctx context.Context, part part) {
 }
 
 // answered records the plug-in's outcomes, one for each message. If the plug-in
-// returned too few, the other messages get noOutcome.
+// returned too few, the other messages get the outcome noOutcome.
 func (d *delivery) answered(part part, outcomes []*pluginv1.Outcome) {
 	d.note(part, func(i int) sinks.Outcome {
 		if i >= len(outcomes) {
@@ -164,7 +165,7 @@ func (d *delivery) answered(part part, outcomes []*pluginv1.Outcome) {
 	})
 }
 
-// failed returns the outcome of the messages in a part if its request failed with err.
+// failed returns the outcome of the messages in a part whose request failed with err.
 func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outcome {
 	switch {
 	case d.process.hasEnded(err):
@@ -218,11 +219,12 @@ func (d *delivery) set(index int, o sinks.Outcome) {
 }
 
 // answerGrace is how long a plug-in whose time is up may take to return the outcomes
-// that it already has. A message without an outcome could be charged an attempt.
+// that it already has. Without this time, those messages would have no outcome and
+// could be charged an attempt.
 const answerGrace = 250 * time.Millisecond
 
-// send calls the plug-in's Send. When the context ends, it sends Cancel, waits
-// answerGrace for the answer, and then gives up.
+// send calls the plug-in's Send. When the context ends, it calls the plug-in's
+// Cancel, waits for the answer for at most answerGrace, and then gives up.
 func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
 	request.TimeoutMs = remaining(ctx)
 	calling, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -238,8 +240,9 @@ func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*plu
 	return p.sink.Send(calling, request)
 }
 
-// hasEnded reports whether the process has exited, after a call failed with err. It
-// may wait, because the connection may break slightly before the exit is known.
+// hasEnded reports, after a call that failed with err, whether the process has
+// exited. It waits a moment for the exit, because the connection may break slightly
+// before the exit is known.
 func (p *process) hasEnded(err error) bool {
 	if status.Code(err) != codes.Unavailable {
 		return !p.alive()
@@ -264,7 +267,7 @@ func (p *process) endsSoon() bool {
 // may have killed it. Each of these messages is sent alone until the plug-in has
 // answered for it, so that only a message that kills the plug-in is charged again.
 type suspects struct {
-	count atomic.Int64 // read without the lock, because it is usually 0
+	count atomic.Int64 // read without the lock, so that the usual case of 0 costs little
 	mu    sync.Mutex
 	ids   map[string]struct{}
 }

@@ -57,11 +57,11 @@ func ServeKind(kind sinks.Kind) {
 	serve(kind)
 }
 
-// slack is how many bytes of garbage a plug-in may accumulate beyond Go's default, but
-// at most an eighth of the memory limit. Without slack, collections would be
-// frequent, because a batch needs much memory compared with a plug-in's small heap. The
-// slice of this size is never written, so it takes no physical memory. GOGC and
-// GOMEMLIMIT keep their effect.
+// slack is the number of bytes of garbage that a plug-in may accumulate beyond Go's
+// default, or an eighth of the memory limit if that is less. Without it, collections
+// would be frequent, because a batch needs much memory compared with a plug-in's small
+// heap. The function serve allocates a slice of this size but never writes to it, so it
+// takes no physical memory. GOGC and GOMEMLIMIT keep their effect.
 const slack = 32 << 20
 
 func serve(kind sinks.Kind) {

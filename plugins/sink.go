@@ -35,8 +35,8 @@ import (
 // may be charged an attempt, because their outcome is unknown. These messages are then sent one at a time, so
 // that only a message that kills the plug-in is charged again.
 //
-// The sink keeps the order within a key as [sinks.OrderPrefix] requires, even if the plug-in's sink
-// promises no order, and it keeps the limits that the plug-in reports. Its methods may be called
+// The sink preserves the order within each key as [sinks.OrderPrefix] requires, even if the plug-in's sink
+// promises no order. Its batches stay within the limits that the plug-in reports. Its methods may be called
 // concurrently, as the contract of [sinks.Sink] says.
 type Sink struct {
 	options Options
@@ -61,8 +61,8 @@ func New(options Options) (*Sink, error) {
 	return s, nil
 }
 
-// Destination returns the plug-in's program and a checksum of its settings, because only the plug-in knows
-// the destination that the settings describe.
+// Destination returns the plug-in's program and a checksum of its settings. It can't name the real
+// destination, because only the plug-in can interpret the settings.
 func (s *Sink) Destination() string {
 	return fmt.Sprintf("plug-in %s, settings %08x", s.options.Path, crc32.ChecksumIEEE(fmt.Append(nil, s.options.Config)))
 }
@@ -129,7 +129,8 @@ func promiseOf(response *pluginv1.OpenResponse) sinkLimits {
 	return p
 }
 
-// enter waits until the limit of concurrent Sends allows another.
+// enter waits until the limit of concurrent Sends allows another one. It
+// returns false if the context ends first.
 func (p sinkLimits) enter(ctx context.Context) bool {
 	if p.slots == nil {
 		return ctx.Err() == nil
@@ -148,7 +149,7 @@ func (p sinkLimits) leave() {
 	}
 }
 
-// running returns the running process and starts one if necessary.
+// running returns the running process. If none runs, it starts one.
 func (s *Sink) running(ctx context.Context) (*process, error) {
 	if p := s.current(); p != nil {
 		if p.alive() {
@@ -206,7 +207,8 @@ func (c *crashes) count(now time.Time, cause error) {
 	}
 }
 
-// forget resets the count, because the plug-in delivered something or ran for longLife.
+// forget resets the count. It is called when the plug-in has delivered something or has
+// run for longLife.
 func (c *crashes) forget() { c.consecutive, c.until, c.last = 0, time.Time{}, nil }
 
 // allow returns an error if the plug-in must not be started yet. After each pause the plug-in gets one try;

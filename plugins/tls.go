@@ -33,7 +33,8 @@ func newIdentity() (*identity, error) {
 		return nil, err
 	}
 	return &identity{
-		// go-plugin adds the plug-in's certificate to RootCAs; no other is trusted.
+		// go-plugin adds the plug-in's certificate to RootCAs; no other certificate
+		// is trusted.
 		config: &tls.Config{
 			Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
 			RootCAs:      x509.NewCertPool(),

@@ -33,13 +33,13 @@ const protocolVersion = 1
 // serviceName is the name of the sink service in go-plugin.
 const serviceName = "sink"
 
-// Encoded sizes in bytes. A plug-in of this package must accept the largest payload
-// that a writer allows (256 MiB), with its headers.
+// Encoded sizes in bytes. A plug-in that uses this package must accept the largest
+// payload that a writer allows (256 MiB), with its headers.
 const (
 	defaultRequestBytes = 4 << 20 // the default limit of gRPC servers
 	serverRequestBytes  = 288 << 20
 	responseBytes       = 32 << 20 // enough for more than 10,000 outcomes with the longest texts
-	windowBytes         = 4 << 20  // HTTP/2 window; it holds a usual batch, so that a sender need not wait for an update
+	windowBytes         = 4 << 20  // HTTP/2 window; large enough for a usual batch, so that a sender need not wait for a window update
 	bufferBytes         = 256 << 10
 )
 
@@ -84,7 +84,8 @@ func fromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// millis rounds up, so that a short limit doesn't become 0, which means no limit.
+// millis converts a duration to milliseconds. It rounds up, so that a short limit
+// doesn't become 0, which means no limit.
 func millis(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -158,7 +159,7 @@ var results = map[sinks.Result]pluginv1.Result{
 type meaning struct {
 	reason sinks.Reason
 	with   sinks.Result // the result to which the reason belongs
-	later  bool         // postponed messages can have it, too
+	later  bool         // postponed messages can have this reason, too
 }
 
 var reasons = map[pluginv1.Reason]meaning{

@@ -9,8 +9,8 @@ import (
 
 // Admission. A pending row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from
 // which the row will be read again. A deferred row that doesn't enter memory is found again by its time. What must hold: every
-// pending row that a reader has passed is in memory or above such a position. For each sink, a row is in memory at most once. It
-// leaves memory only when no read in progress can return it.
+// pending row at or below a reader's cursor is in memory or above such a position. For each sink, a row is in memory at most
+// once. A row leaves memory only when no read in progress can return it.
 
 // admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
 // ignored. If a sink is full or the row's key is blocked, the sink's reader remembers from where to read the row later.
@@ -75,7 +75,7 @@ func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // usually the row isn't sent, only settled; otherwise take checks the room
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // usually such a row is settled without being sent; if it must be sent, take() checks the room
 		room = 1
 	}
 	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
@@ -88,14 +88,14 @@ func (e *byLanes) roomFor(q *sinkQueue, row *storage.Row) int {
 	return q.room()
 }
 
-// take puts a row that its reader has accepted into memory.
+// take puts into memory a row that its reader has accepted.
 func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	q := e.engine.queues[queue]
 	var k *key // nil: the message has no key
 	if row.Message.Key != "" {
 		k = l.key(keyRef{queue, row.Message.Key})
 	}
-	if row.Holds != storage.NoHold { // even if it has expired
+	if row.Holds != storage.NoHold { // the operator's decision is carried out even if the row has expired
 		e.skipOrDiscard(l, queue, k, row)
 		return true
 	}
@@ -105,7 +105,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 			l.add(it)
 			return true
 		}
-		if e.roomFor(q, row) <= 0 { // the sink may have it from an earlier attempt, so it is sent once there is room
+		if e.roomFor(q, row) <= 0 { // the sink may have the message from an earlier attempt, so it doesn't expire and is sent once there is room
 			l.readers[queue].stopBefore(row)
 			l.forget(k)
 			return false
@@ -118,7 +118,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	}
 	q.add(it)
 	e.engine.poll.rowBytes += (it.bytes - e.engine.poll.rowBytes) / 16
-	if t := it.batchRef(); t != nil && t.status != nil { // its sink has it from an earlier attempt
+	if t := it.batchRef(); t != nil && t.status != nil { // its sink has the message from an earlier attempt
 		e.engine.deliveredBefore(it, *t.status)
 	}
 	return true
@@ -170,7 +170,7 @@ func (r *lateRows) numberingOf(row *storage.Row) int {
 	return r.idGeneration
 }
 
-// settled removes an item whose settlement is written, and continues its key if the key waited for the settlement. A read in
+// settled removes an item whose settlement is written, and lets its key continue if the key waited for the settlement. A read in
 // progress may return the row from an older snapshot, so the item stays known until that read has ended.
 func (e *byLanes) settled(it *item) {
 	if e.engine.poll.under > 0 {
@@ -198,8 +198,9 @@ func (e *byLanes) settled(it *item) {
 	}
 }
 
-// dueSooner schedules the next read of deferred rows for the time when the next known one becomes due, unless it is scheduled
-// earlier. If that time has passed, deferred rows are read once more now: the database's clock may be slightly behind.
+// dueSooner schedules the next read of deferred rows for the time when the next known one becomes due, unless a read is scheduled
+// earlier. If that time has passed, deferred rows are read once more now, because the database's clock may be slightly behind
+// this host's clock.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {
 		e.engine.poll.dueAt = earliest(e.engine.poll.dueAt, e.due.next)
@@ -208,15 +209,15 @@ func (e *byLanes) dueSooner(now time.Time) {
 	}
 }
 
-// giveUp drops a waiting item, which will be read again: with the other dropped rows of its key if another message blocks the
-// key, otherwise with the lane's new rows.
+// giveUp drops a waiting item. If another message blocks the item's key, the row is read again with the other dropped rows of the
+// key. Otherwise it is read again with the lane's new rows.
 func (e *byLanes) giveUp(it *item) {
 	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
 		e.blocked.leaveBehind(it)
 		return
 	}
 	if !it.row.Deferred {
-		it.lane.readers.rewind(it.row.ID - 1) // all readers, so that the lane's next holder reads for all sinks together
+		it.lane.readers.rewind(it.row.ID - 1) // rewind all readers, so that the lane's next holder reads for all sinks together
 		e.held.rewound = true
 	}
 	if it.key != nil {

@@ -17,8 +17,8 @@ import (
 //
 // What must hold: a page that excludes a sink's topics does not move this sink's readers.
 
-// mostPassed limits the rows that shared pages return without effect because their sink is behind. When this number is reached,
-// the sink is set apart.
+// mostPassed is the number of a sink's rows that shared pages may return without effect while the sink is behind. When this
+// number is reached, the sink is set apart.
 const mostPassed = 500
 
 // setApart decides which sinks the next shared page excludes. A sink is set apart if it is failing while others are up, and has
@@ -73,7 +73,7 @@ func (e *byLanes) leaveOut(f *fetch) {
 	f.positions = lowestOf(f.positions, int64(e.pageStride))
 }
 
-// isStretch reports whether the page ended at the end of its range, below the last id, so more rows may exist above.
+// isStretch reports whether the page ended at the end of its range, below the last id, so more rows may exist above the range.
 func (f *fetch) isStretch() bool {
 	return !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Until > 0 && p.Until < f.page.LastID })
 }

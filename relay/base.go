@@ -89,7 +89,7 @@ type limitedLine struct {
 	more int
 }
 
-// allow reports whether a line may be logged now, and if so, how many similar lines were suppressed since the last one.
+// allow reports whether a line may be logged now, and if so, how many similar lines were suppressed since the last logged one.
 func (q *logLimiter) allow(line string) (ok bool, more int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +106,7 @@ func (q *logLimiter) allow(line string) (ok bool, more int) {
 	return true, l.more
 }
 
-// sleep waits until d has passed or the context ends, and reports whether the context is still alive.
+// sleep waits until the duration d has passed or the context ends, and reports whether the context is still alive.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -8,9 +8,9 @@ import (
 )
 
 // Blocked keys. A message blocks its key while it waits for another attempt, is being parked, or is parked and holds its key.
-// Meanwhile no other message of the key is sent: its later rows are dropped from memory, and the position from which to read them
-// is kept. What must hold: a blocked key is in memory, unless keysUnknown is set for its lane. If it is set, the database is
-// asked about each key that isn't in memory before a row of the key is admitted.
+// Meanwhile no other message of the key is sent: the key's later rows are dropped from memory, and the position from which to
+// read them is kept. What must hold: a blocked key is in memory, unless keysUnknown is set for its lane. If it is set, the
+// database is asked about each key that isn't in memory before a row of the key is admitted.
 
 const (
 	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. Further keys are
@@ -18,8 +18,8 @@ const (
 	// database which of the page's keys are blocked. So even a million blocked keys need no more memory than this.
 	maxBlockedKeys = 10_000
 
-	// blockedInterval is the time between two reads of the blocked keys of lanes with keysUnknown. It is also the time between two
-	// checks whether the messages that block keys in memory still exist, for blockersTogether keys at a time.
+	// blockedInterval is the time between two reads of the blocked keys of lanes with keysUnknown. It is also the time between
+	// two checks whether the messages that block keys in memory still exist. One check covers at most blockersTogether keys.
 	blockedInterval  = 10 * time.Second
 	blockersTogether = 500
 )
@@ -30,13 +30,13 @@ type blockedKeys struct {
 	routes  *router
 	queues  []*sinkQueue
 	poll    *polling
-	control *control // for the pauses
+	control *control // has the pauses in force
 
 	most       int                                      // the maximum number of blocked keys in memory: maxBlockedKeys
-	count      int                                      // blocked keys in memory
+	count      int                                      // how many blocked keys are in memory
 	toForget   []*key                                   // keys to forget when the read in progress has ended
 	forgotten  int64                                    // counts forgotten keys, to detect whether any was forgotten during a read
-	resuming   []*key                                   // keys that were unblocked and have dropped rows to read
+	resuming   []*key                                   // unblocked keys whose dropped rows must be read
 	answers    map[storage.LaneKey][]storage.BlockedKey // the database's answers about a page's keys, while the page is merged
 	lanesAskAt time.Time                                // when the blocked keys of lanes with keysUnknown are read next
 	keysAskAt  time.Time                                // when the messages that block keys in memory are checked next
@@ -102,8 +102,8 @@ func (b *blockedKeys) forgetSoon(k *key) {
 	}
 }
 
-// forgetKeys forgets those keys of toForget whose retry is written and which have no items in memory. From then on the reader's
-// gap covers their dropped rows.
+// forgetKeys forgets those keys of the list toForget whose retry is written and which have no items in memory. From then on the
+// position reader.gap covers their dropped rows.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -124,7 +124,7 @@ func (b *blockedKeys) forgetKeys() {
 
 // askFirst reports whether the database must be asked about keys before the read is merged, and lists these keys in f.asked. They
 // are keys of rows in lanes with keysUnknown, and unblocked keys that the database has reported as blocked (fromDatabase). If the
-// read has just asked, askFirst first stores the answers. It never asks about the same key twice.
+// read has just returned the database's answers, askFirst first stores them. It never asks about the same key twice.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -153,7 +153,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	for _, p := range f.positions {
 		after[p.Lane] = p.After
 	}
-	reaches := func(l *lane, queue int) bool { // whether the page moves this reader past its rows
+	reaches := func(l *lane, queue int) bool { // whether the page moves this reader's cursor past the page's rows
 		from, ok := after[l.Lane]
 		return ok && (f.reads == nil || f.reads(queue)) && l.readers[queue].cursor >= from
 	}
@@ -187,8 +187,8 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 }
 
 // recall blocks a key if the database reported it as blocked. It returns false if the database wasn't asked about the key. A
-// reported message that is in memory, where it doesn't block the key any more, doesn't count: it was delivered, and the database
-// doesn't know that yet.
+// reported message that is in memory, where it doesn't block the key any more, doesn't count, because it was delivered and the
+// database doesn't know that yet.
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
@@ -225,9 +225,9 @@ func (b *blockedKeys) mayContinue(k *key) bool {
 }
 
 // pollBlocked returns a read about blocked keys if one is due. One kind of read fetches the blocked keys of lanes with
-// keysUnknown, if there is room; these lanes were just acquired or had too many blocked keys. The other kind checks whether the
-// messages that block keys in memory still exist: if an operator deleted such a message by SQL, its key would otherwise wait for
-// ever.
+// keysUnknown, if memory has room for more keys; these lanes were just acquired or had too many blocked keys. The other kind
+// checks whether the messages that block keys in memory still exist: if an operator deleted such a message by SQL, its key would
+// otherwise wait for ever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}
@@ -278,8 +278,8 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	return f
 }
 
-// mergeBlocked merges the list of blocked keys into lanes with keysUnknown. It ignores a list that may be incomplete, because it
-// reached its limit or because keys were forgotten meanwhile. Keys and messages in memory stay as they are, since their state is
+// mergeBlocked merges the list of blocked keys into lanes with keysUnknown. A list may be incomplete if it reached its limit or
+// if keys were forgotten meanwhile; such a list is ignored. Keys and messages in memory stay as they are, since their state is
 // newer than the list.
 func (b *blockedKeys) mergeBlocked(f *fetch) {
 	if len(f.blocked) >= f.limit || b.forgotten != f.forgotten {

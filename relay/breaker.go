@@ -12,7 +12,7 @@ import (
 )
 
 // breaker is the breaker of one sink. It decides what an answer means, whether the message or the destination is the cause of a
-// failure, and whether the sink is sent messages. It has no clock, channel, goroutine or store. The loop calls it and acts on
+// failure, and whether messages are sent to the sink. It has no clock, channel, goroutine or store. The loop calls it and acts on
 // what it returns. In the drawing, K is BreakerThreshold, or more if keys usually fail between two deliveries (isEvident).
 //
 //	 Open     ┌────────┐   a failure   ┌─────────┐   K new keys fail   ┌──────┐  reopenAt, Open ok  ┌─────────┐
@@ -27,13 +27,13 @@ import (
 //
 // What must hold: a failure is charged only if one of these conditions holds.
 //
-//   - The message has failed before, since it was read. After that failure, another send began and delivered a message to the same
+//   - The message has already failed since it was read. After that failure, another send began and delivered a message to the same
 //     destination, and only then the current send began.
 //   - The message has failed alone for JudgeAloneAfter.
 //   - The sink has found the message invalid (isFinal).
 //   - BreakerThreshold is negative.
 //
-// So an outage charges nothing, whatever the destination answers.
+// So nothing is charged during an outage, whatever the destination answers.
 type breaker struct {
 	options      *SinkOptions
 	state        breakerState
@@ -47,7 +47,7 @@ type breaker struct {
 	destinations map[string]*destination // by name; "" is the sink itself
 	minute       minute
 	putOff       map[rowRef]*suspension // the failures of messages that left memory to make room and will return as retries
-	probed       map[string]struct{}    // topics of the messages for which the sink was unavailable, since the last delivery
+	probed       map[string]struct{}    // topics of messages for which the sink was unavailable since the last delivery
 }
 
 type breakerState int
@@ -62,16 +62,16 @@ const (
 
 // destination is what the breaker knows about one of a sink's destinations.
 type destination struct {
-	delivered int64               // the highest number of a job that delivered a message
-	failing   time.Time           // when the first failure since that delivery arrived; zero: no failure since, except in the batch of the delivery
+	delivered int64               // the highest job number among the jobs that delivered a message to this destination
+	failing   time.Time           // when the first failure after that delivery arrived; zero: none has arrived (failures in the delivery's own batch don't count)
 	fresh     map[string]struct{} // keys (or ids of messages without a key) whose first failure arrived after that delivery
-	usual     float64             // the recent mean of len(fresh) when a message was delivered
+	usual     float64             // the recent mean of what len(fresh) was when a message was delivered
 }
 
 // minute counts the outcomes of a sink's messages within parkWindow.
 type minute struct {
 	since                      time.Time
-	refused, delivered, parked int // refused: messages that failed for the first time
+	refused, delivered, parked int // refused counts the messages that failed for the first time
 }
 
 const (
@@ -104,7 +104,7 @@ type sent struct {
 	items    []*item
 	outcomes []sinks.Outcome
 	cut      bool // the context had ended, so an unsent message says nothing about the sink
-	excused  bool // if the whole batch is unsent, that says nothing about the sink
+	excused  bool // the sink isn't blamed if the whole batch is unsent
 	paused   bool // the sink is paused; see mayPark
 	relays   int  // how many relays send to the sink
 }
@@ -133,7 +133,7 @@ type news struct {
 	tripped string         // why the sink must be paused for all relays
 }
 
-// sending reports whether the sink may be sent messages.
+// sending reports whether messages may be sent to the sink.
 func (b *breaker) sending() bool { return b.state != breakerOpen && b.state != breakerTripped }
 
 func newBreaker(options *SinkOptions) breaker {
@@ -202,7 +202,7 @@ func (b *breaker) open(why sinks.Outcome, now time.Time) news {
 	return news{down: &b.last}
 }
 
-// close lets batches be sent.
+// close closes the breaker, so that batches are sent.
 func (b *breaker) close() news {
 	b.state, b.openings = breakerClosed, 0
 	clear(b.probed)
@@ -264,7 +264,7 @@ func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 type counted struct {
 	delivered   int
 	answered    bool           // the sink has tried or postponed some message, so the sink itself works
-	excused     bool           // if the whole batch is unsent, that says nothing about the sink
+	excused     bool           // the sink isn't blamed if the whole batch is unsent
 	suspended   bool           // some message is suspended, and the sink itself may be the cause
 	failed      *sinks.Outcome // the last failure that the sink itself may have caused
 	unavailable *sinks.Outcome // the Unavailable outcome with the longest RetryAfter
@@ -362,7 +362,7 @@ func (b *breaker) move(c *counted, now time.Time) news {
 		return b.open(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"), now)
 	case c.suspended && b.state != breakerSuspect:
 		b.state, b.suspectSince = breakerSuspect, now
-	case c.answered && !c.suspended && !evident && b.state == breakerProbing: // each failure was judged as the message's own
+	case c.answered && !c.suspended && !evident && b.state == breakerProbing: // each failure was judged to be caused by its message
 		return b.close()
 	}
 	return news{}
@@ -470,9 +470,9 @@ func (b *breaker) resolved(turn int64, outcomes []sinks.Outcome, excused bool, n
 }
 
 // mayPark counts a message that is about to be parked. If ParkRateLimit is reached and the sink refuses more messages than it
-// accepts, mayPark trips the breaker and returns false: for example, a credential that some messages need may have expired. A
-// relay counts only its own messages. If two or more relays send to the sink, each allows half of the limit. A smaller share
-// would be too low: the bad messages of a single key, which all go to one relay, would pause the sink.
+// accepts, mayPark trips the breaker and returns false. The cause may be, for example, that a credential that some messages need
+// has expired. A relay counts only its own messages. If two or more relays send to the sink, each allows half of the limit. A
+// smaller share would be too low: the bad messages of a single key, which all go to one relay, would pause the sink.
 func (b *breaker) mayPark(outcome *sinks.Outcome, s *sent, told *news) bool {
 	limit, m := b.options.ParkRateLimit, &b.minute
 	if limit < 0 || outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonCrash {

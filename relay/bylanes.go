@@ -6,8 +6,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// byLanes is the claiming by lanes: it reads the pending rows of the lanes that the relay holds, in the order of ids, and keeps
-// them in memory until they are settled.
+// byLanes implements claiming by lanes: it reads the pending rows of the lanes that the relay holds, in the order of ids, and
+// keeps them in memory until they are settled.
 type byLanes struct {
 	engine  *engine
 	held    *heldLanes
@@ -24,11 +24,11 @@ type byLanes struct {
 	seq               int64 // the number of the last read
 	turn              readKind
 	ahead             bool                // readAhead is starting the next read
-	elsewhere         int                 // consecutive pages from another server than the one that granted the leases
+	elsewhere         int                 // how many consecutive pages came from another server than the one that granted the leases
 	settledDuringRead []*item             // items that were settled during the read in progress, which may return them
 	failingSince      [kindsOfReads]int64 // when each kind of read began to fail, on the clock of health.now; 0: its last read succeeded
 
-	mostPassed int       // the constant mostPassed, or less in tests
+	mostPassed int       // the value of the constant mostPassed; smaller in tests
 	pageStride stride    // the range of a page that excludes topics
 	keyStride  stride    // the range of a read for unblocked keys
 	unroutedAt time.Time // when rows without a route are read next; zero: now

@@ -36,14 +36,15 @@ type ConsumerOptions struct {
 	// Poll is the time between two polls while Receive waits. Defaults to 200 ms; at least 1 ms.
 	Poll time.Duration
 
-	// MaxAttempts is the number of charged attempts after which Retry parks the message. Defaults to 20; negative means never.
+	// MaxAttempts is the number of charged attempts after which Retry parks the message. Defaults to 20; negative means that
+	// Retry never parks a message.
 	MaxAttempts int
 
 	// Backoff is the back-off before the next attempt, as in [SinkOptions].
 	Backoff Backoff
 
-	// ExpireAfter and OnExpire say when messages expire and what happens to them then, as in [Route]. By default messages don't
-	// expire this way; OnExpire defaults to [ParkExpired].
+	// ExpireAfter and OnExpire say when messages expire and what happens to them then, as in [Route]. ExpireAfter defaults to 0:
+	// only messages that have an ExpiresAt expire. OnExpire defaults to [ParkExpired].
 	ExpireAfter time.Duration
 	OnExpire    OnExpire
 
@@ -101,14 +102,14 @@ func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error
 	return &Consumer{store: store, options: o, routes: routes, wake: make(waker, 1)}, nil
 }
 
-// Wake makes a Receive that is waiting poll immediately.
+// Wake makes a waiting call of Receive poll immediately.
 func (c *Consumer) Wake() {
 	if c.notMade() == nil {
 		c.wake.wake()
 	}
 }
 
-// notMade returns an error if NewConsumer didn't make the consumer.
+// notMade returns an error unless this consumer was returned by NewConsumer.
 func (c *Consumer) notMade() error {
 	if c == nil || c.store == nil {
 		return errors.New("the Consumer is nil or empty: use what NewConsumer returned, after checking its error")
@@ -138,7 +139,7 @@ func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 		case <-c.wake:
 			polled = false
 		case <-timer.C:
-			polled = true // the next claim has no other reason than the poll interval
+			polled = true // the only reason for the next claim is that the poll interval has passed
 		}
 		if timer.Stop(); err != nil {
 			return nil, err
@@ -248,7 +249,7 @@ func (c *Consumer) Close(ctx context.Context) error {
 	return c.store.Deregister(ctx, c.options.Name)
 }
 
-// Delivery is a message that a Consumer has claimed. It must be answered once, with Done, Retry or Park. These return
+// Delivery is a message that a Consumer has claimed. It must be answered once, with Done, Retry or Park. These methods return
 // [storage.ErrFenced] if the claim has expired and the message has since been freed for other claims; then the message may be
 // delivered again.
 type Delivery struct {
@@ -262,7 +263,7 @@ type Delivery struct {
 	token    string
 }
 
-// notMade returns an error if Receive didn't make the delivery.
+// notMade returns an error unless this delivery was returned by Receive.
 func (d *Delivery) notMade() error {
 	if d == nil || d.consumer == nil {
 		return errors.New("the Delivery is nil or empty: use what Receive returned, after checking its error")

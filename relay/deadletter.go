@@ -31,13 +31,13 @@ const (
 	deadLetterParked  = sinks.DeadLetterHeader + "parked-at"
 )
 
-// mostErrorHeader is the maximum length of the error text in a dead letter's header, in bytes: HTTP servers accept only about 8
-// KiB of headers. The parked message has the whole text.
+// mostErrorHeader is the maximum length of the error text in a dead letter's header, in bytes. It is small because HTTP servers
+// accept only about 8 KiB of headers. The parked message has the whole text.
 const mostErrorHeader = 500
 
 // addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has a destination for dead letters. It
-// returns a note for the log. A dead letter that is parked itself gets no other dead letter, since that might never end. The
-// argument now is the database's time.
+// returns a note for the log. A dead letter that is parked itself gets no dead letter, since otherwise each dead letter might
+// cause another one without end. The parameter `now` is the database's time.
 func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (note string) {
 	to := q.options.DeadLetter
 	if to == (DeadLetter{}) {
@@ -83,7 +83,7 @@ func headersText(headers map[string]string) string {
 	return string(text)
 }
 
-// headerText returns the text in a form that every sink accepts as a header value: HTTP allows no line breaks in it, and no
+// headerText returns the text in a form that every sink accepts as a header value. HTTP allows neither line breaks in a value nor
 // blanks at its ends.
 func headerText(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
@@ -95,8 +95,8 @@ func headerText(text string) string {
 }
 
 // checkDeadLetter checks that the sink's dead letters have a valid destination. The destination can't be the sink itself. If the
-// sink holds the keys of parked messages, the topic of the dead letters must not be routed to it either: each would wait behind
-// the message that it was made from.
+// sink holds the keys of parked messages, the topic of the dead letters must not be routed to that sink either; otherwise each
+// dead letter would wait behind the message that it was made from.
 func (s SinkOptions) checkDeadLetter(name string, routes *router) error {
 	to, problem := s.DeadLetter, ""
 	switch {

@@ -14,7 +14,7 @@ import (
 // dedup sends batches to sinks that recognise a batch when it is sent again. A batch for such a sink is planned, journalled, sent
 // and settled, in this order. A row has a reference from the time its batch is journalled until the row is settled, or until the
 // sink has promised that the planned batch will never deliver the row. A batch is unresolved while it is unknown whether the sink
-// has it. A relay that holds one of the batch's lanes first sends the unresolved batch again.
+// has it. A relay that holds one of the batch's lanes sends the unresolved batch again before it plans new ones.
 type dedup struct {
 	journal *journal
 	sinks   map[*sinkQueue]*dedupSink
@@ -24,8 +24,8 @@ type dedup struct {
 type dedupSink struct {
 	sink       sinks.Deduplicating
 	unresolved []*dedupBatch
-	resolving  bool      // a resolving job is in flight
-	tries      int       // consecutive resolving jobs that left a batch unresolved
+	resolving  bool      // a job of the type resolving is in flight
+	tries      int       // how many consecutive jobs of the type resolving left a batch unresolved
 	resolveAt  time.Time // when to try again; until then messages of other keys are sent
 	oneAtATime bool      // the sink has refused part of a batch, so only one batch is in flight at a time
 }
@@ -106,9 +106,9 @@ func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	return false
 }
 
-// gather moves all entries of a few lanes to the front of untried. It chooses the lanes in the order in which they appear, until
-// their items make up a batch of n. So a batch has messages of few lanes, and few journals are written for it. The moved entries
-// keep their order, and so do the others; the first entry stays first.
+// gather moves all entries of a few lanes to the front of the list w.untried. It chooses the lanes in the order in which they
+// appear, until their items make up a batch of n items. So a batch has messages of few lanes, and few journals are written for
+// it. The moved entries keep their order, and so do the others; the first entry stays first.
 func (w *waitingLine) gather(n int) {
 	laneOf := func(entry queued) *lane {
 		if entry.key != nil {
@@ -144,8 +144,8 @@ func (w *waitingLine) gather(n int) {
 	copy(waiting[len(gathered):], rest)
 }
 
-// journalsOf returns the journals of the batch's lanes, and of the lanes whose journal is stale, with the references that are
-// still valid. The stored journals of other lanes stay as they are: references in them that have ended do no harm.
+// journalsOf returns the journals of the batch's lanes, and of the lanes whose journal is stale. They contain the references that
+// are still valid. The stored journals of other lanes stay as they are: references in them that have ended do no harm.
 func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	of := map[*lane]bool{}
 	for _, it := range items {
@@ -164,13 +164,13 @@ func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 type plannedBatch struct {
 	journaledBatch
 	dedup     *dedup
-	batchRefs []sinks.BatchRef // by item; zero: the item isn't sent
+	batchRefs []sinks.BatchRef // the reference of each item; zero: the item isn't sent
 	noted     bool
-	alone     bool // no other job of the sink was in flight when it began
+	alone     bool // no other job of the sink was in flight when this one began
 }
 
-// do lets the sink plan the messages, journals the plan, and sends those messages that got a reference. The plan contains
-// the outcomes of the others.
+// do lets the sink plan the messages, journals the plan, and sends those messages that got a reference. For the other messages,
+// the plan contains their outcomes.
 func (b *plannedBatch) do(ctx context.Context, _ *base, f *flight) {
 	messages := make([]sinks.Message, len(f.items))
 	for i, it := range f.items {
@@ -216,7 +216,7 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 	return sink.Plan(ctx, messages)
 }
 
-// note sets the references of the batch's rows when the plan was journalled. If the write failed, it is unknown whether the plan
+// note sets the references of the batch's rows once the plan was journalled. If the write failed, it is unknown whether the plan
 // is stored. Then this relay doesn't send the batch. Nevertheless the batch is unresolved, since another relay that takes over
 // one of its lanes may send it.
 func (b *plannedBatch) note(items []*item) {
@@ -243,9 +243,9 @@ func (b *plannedBatch) note(items []*item) {
 	}
 }
 
-// done processes the outcomes. If the sink wants the whole batch planned again, that doesn't count against the sink. A sink that
-// has refused part of a batch gets one batch at a time, so that smaller and smaller parts can be sent until the bad message is
-// found. After it has accepted a batch that was alone, batches may overlap again.
+// done processes the outcomes. If the sink asks for a new plan of the whole batch, that doesn't count against the sink. A sink
+// that has refused part of a batch gets one batch at a time, so that smaller and smaller parts can be sent until the bad message
+// is found. After the sink has accepted a batch that was in flight alone, batches may overlap again.
 func (b *plannedBatch) done(e *engine, f *flight) {
 	b.note(f.items)
 	if b.err != nil {
@@ -315,7 +315,7 @@ func (r *resolving) do(ctx context.Context, _ *base, f *flight) {
 	if r.err = err; err != nil {
 		return
 	}
-	batchRefs := map[rowRef]sinks.BatchRef{} // for every row of the batches
+	batchRefs := map[rowRef]sinks.BatchRef{} // the references of all rows of the batches
 	var ids []storage.RowID
 	for _, j := range journals {
 		for _, t := range j.Batches {
@@ -392,7 +392,7 @@ func (r *resolving) done(e *engine, f *flight) {
 }
 
 // again schedules the next attempt for batches that are still unresolved. If the sink is unavailable, they are sent again as soon
-// as it has been opened again.
+// as the sink has been opened again.
 func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 	if open == 0 || !q.breaker.sending() {
 		s.tries, s.resolveAt = 0, time.Time{}
@@ -410,7 +410,7 @@ func (r *resolving) again(s *dedupSink, q *sinkQueue, open int) {
 
 // decide applies the sink's outcome for the row of a reference. If the outcome is unknown, decide changes nothing and returns
 // true. If the sink has the message, the row is settled as delivered: immediately if it waits in memory, otherwise when it is
-// read. Until that is written, the reference stays. In all other cases the reference ends.
+// read. Until its new state is written, the row keeps its reference. In all other cases the reference ends.
 func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	status, there := r.statuses[ref]
 	switch {

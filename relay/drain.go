@@ -10,12 +10,12 @@ import (
 
 // The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due. The store finds them
 // by their times alone. So the survey also finds paused messages, and messages that could be delivered although no read found
-// them. What must hold: a drain ends without an error only if no due message is left, whatever hides it from the reads. Some
-// messages don't count: those of other relays' lanes or topics, and those that wait at each of their sinks for another message of
-// their key that is parked or not due.
+// them. What must hold: a drain ends without an error only if no due message is left, even one that the reads can't find. Some
+// messages don't count: messages in other relays' lanes, messages of topics that this relay doesn't claim, and messages that wait
+// at each of their sinks for another message of their key that is parked or not due.
 
 const (
-	// surveyInterval is the pause before the next survey after one that failed or found an unread message.
+	// surveyInterval is the pause after a survey that failed or found an unread message.
 	surveyInterval = 500 * time.Millisecond
 
 	// unreadFor is how long a message must stay unread, or surveys must fail, before the drain fails. Until then a message may be
@@ -57,7 +57,7 @@ func (e *engine) continueDrain(p progress, now time.Time) (ended bool, err error
 	return false, nil
 }
 
-// beginSurvey starts a survey. If the argument all is true, messages of other relays' lanes count, too.
+// beginSurvey starts a survey. If the parameter `all` is true, messages of other relays' lanes count, too.
 func (e *engine) beginSurvey(all bool) {
 	s := &survey{byRows: e.options.Claim == storage.ByRows, topics: e.options.Topics, pauses: e.control.pauses, before: e.drain.unread, began: time.Now(),
 		heldUp: map[int64]bool{}, isPaused: map[storage.ControlKind]map[string]bool{}, unrouted: map[string]bool{}}
@@ -99,8 +99,8 @@ func (e *engine) afterSurvey(s *survey) {
 	}
 }
 
-// leftAlone returns the error of a drain whose last messages fail while no others are delivered, because they are bad or their
-// sink is down. It returns nil while other messages may still be sent.
+// leftAlone returns the error of a drain whose last messages keep failing, because the messages are bad or their sink is down. It
+// returns nil while other messages may still be sent.
 func (e *engine) leftAlone(now time.Time) error {
 	var problems []error
 	for _, q := range e.queues {

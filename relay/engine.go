@@ -13,8 +13,8 @@ import (
 // engine is the state of one Run of a Relay, as far as both ways of claiming share it. The loop owns this state. Goroutines that
 // call the database or a sink get jobs through one channel and return results through another.
 //
-// The claiming reads a message into memory. There the message waits in its sink's queue until a worker sends it. It leaves
-// memory when its outcome is written.
+// A message is read into memory through the field `claiming`. There it waits in its sink's queue until a worker sends it. It
+// leaves memory when its outcome is written.
 type engine struct {
 	*base
 	routes       *router
@@ -23,7 +23,7 @@ type engine struct {
 	wake         waker
 	aborted      <-chan struct{}
 	claiming     claiming
-	readers      []func(context.Context) // the functions of the claiming's goroutines
+	readers      []func(context.Context) // the functions that the goroutines of `claiming` run
 	guards       []guard
 	deduplicates bool      // some sink recognises a batch that is sent again
 	journalAll   time.Time // until when all batches are journalled before they are sent, because a relay has died
@@ -55,10 +55,11 @@ type claiming interface {
 	// startRead starts reading messages if there is a reason and room.
 	startRead(now time.Time)
 
-	// rights returns the relay's leases or claims, for the next renewal. leave is true for the last renewal of the run.
+	// rights returns the relay's leases or claims, for the next renewal. The parameter `leave` is true for the last renewal of
+	// the run.
 	rights(leave bool) rights
 
-	// block blocks the item's key, so that only this item of the key is sent. unblock ends that.
+	// block blocks the item's key, so that only this item of the key is sent. unblock unblocks the key.
 	block(it *item)
 	unblock(k *key)
 
@@ -68,12 +69,12 @@ type claiming interface {
 	giveUp(it *item)
 	giveUpQueued()
 
-	// abandon is called when a call of a sink hangs. It gives up the lanes of the call, or if the relay claims by rows, rows that
-	// wait for the sink.
+	// abandon is called when a call of a sink hangs. It gives up the lanes of the call's messages. If the relay claims by rows,
+	// it gives up rows that wait for the sink instead.
 	abandon(f *flight)
 
-	// controlled is called when the controls have changed, with the previous pauses of topics and keys. Waiting items that are
-	// paused now are removed from memory.
+	// controlled is called when the controls have changed, with the previous pauses of topics and keys. It removes from memory
+	// the waiting items that are paused now.
 	controlled(was *pauses)
 
 	// returned is called after a job while controls are in force, because some of the job's items may be waiting again.
@@ -90,14 +91,15 @@ type claiming interface {
 	drained() bool
 }
 
-// guard may decide what a sink is sent. The two guards are [quarantine], for messages that crash relays, and [dedup], for sinks
-// that recognise a batch that is sent again. A relay has guards only if it claims by lanes and its store keeps journals.
+// guard may decide which messages are sent to a sink. The two guards are [quarantine], for messages that crash relays, and
+// [dedup], for sinks that recognise a batch that is sent again. A relay has guards only if it claims by lanes and its store keeps
+// journals.
 type guard interface {
-	// start may give the sink its next job. If it returns true, the guard has decided what this sink sends now, even if that is
-	// nothing.
+	// start may give the sink its next job. If it returns true, the guard has decided what is sent to this sink now, even if that
+	// is nothing.
 	start(q *sinkQueue, now time.Time) bool
 
-	// answered returns the outcome of an item, which it may change.
+	// answered is called with the outcome of an item. It returns this outcome, or another one that replaces it.
 	answered(it *item, outcome sinks.Outcome) sinks.Outcome
 }
 
@@ -119,16 +121,16 @@ type stop struct {
 	leaveErr error
 	aborted  bool // the sends were cancelled; until the new deadline their outcomes may be settled
 	deadline time.Time
-	logAt    time.Time // when to log what the stop waits for; zero once logged
+	logAt    time.Time // when to log what the stop waits for; zero once that was logged
 	gaveUp   bool      // the deadline has passed again, after the sends were cancelled
 	err      error
 }
 
 // progress is the outstanding work, which decides whether a run can end.
 type progress struct {
-	unsettled int  // outcomes that are not written
-	sending   int  // calls of sinks in progress
-	buffered  int  // messages in memory for sinks that are not paused
+	unsettled int  // how many outcomes are not written
+	sending   int  // how many calls of sinks are in progress
+	buffered  int  // how many messages are in memory for sinks that are not paused
 	allPaused bool // every sink is paused
 	quiet     bool // nothing is being read, sent or settled
 }
@@ -140,8 +142,8 @@ type draining struct {
 	next time.Time // when the next survey may begin
 
 	unread int64     // the id of the message that the last survey found unread; 0: none
-	since  time.Time // when a survey first found it
+	since  time.Time // when a survey first found that message
 
-	failures int       // consecutive surveys that failed
-	failing  time.Time // when the first of them began
+	failures int       // how many consecutive surveys failed
+	failing  time.Time // when the first of these surveys began
 }

@@ -48,7 +48,7 @@ func (t target) expire(row *storage.Row) (become storage.State, problem string) 
 }
 
 // reportExpired reports an expired row to the observer, and logs it unless a similar line was logged within quietTime. The
-// argument note is appended to the log message.
+// parameter `note` is appended to the log message.
 func (t target) reportExpired(observer Observer, logger *slog.Logger, limiter *logLimiter, relay, sink string, row *storage.Row, note string) {
 	observer.Expired(sink, t.onExpire)
 	level, did := logger.Error, "parked"

@@ -6,12 +6,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// fetch is a read, with its query and its result. For each step of the read, the loop hands it to the reader goroutine, which
-// returns it with the result of the step.
+// fetch is a read, with its query and its result. For each step of the read, the loop hands the fetch to the reader goroutine,
+// which returns it with the result of the step.
 type fetch struct {
 	kind  readKind
 	step  readStep
-	seq   int64 // the number of the read; lanes that were leased after it began ignore its result
+	seq   int64 // the number of the read; its result is ignored for lanes that were leased after the read began
 	began time.Time
 	err   error
 
@@ -26,9 +26,9 @@ type fetch struct {
 	asked     []storage.LaneKey // for readBlockers and stepBlocked: the keys that the database is asked about
 	holders   map[*key]int64    // for readBlockers: the id of the message that blocks each key
 	forgotten int64             // for readBlocked: blockedKeys.forgotten when the read began; if it has grown, the result is incomplete
-	cursor    storage.DueCursor // for readDue: where the read begins; after it, where the next one begins
+	cursor    storage.DueCursor // for readDue: where the read begins, and after the read, where the next one begins
 	from      storage.DueCursor // for readDue: where the read began
-	again     bool              // for readDue: it searches among the rows up to dueRows.pausedTo for rows that are not paused
+	again     bool              // for readDue: whether this read searches the rows up to dueRows.pausedTo for rows that are not paused
 
 	page    storage.Page
 	took    time.Duration                            // how long the page's statement took
@@ -37,8 +37,8 @@ type fetch struct {
 	scan    *lateScan                                // for readSweep: the scan that this read carries out
 	late    *lateScan                                // the scan that must run before this page is merged; nil: none
 
-	// lateAfter is the id above which rows may have appeared since the page was read, or none if no row can have appeared. Such rows
-	// are merged with the next page.
+	// lateAfter is the id above which rows may have appeared since the page was read, or `none` if no row can have appeared. Such
+	// rows are merged with the next page.
 	lateAfter int64
 }
 
@@ -67,6 +67,6 @@ const (
 	stepBlocked                 // ask which of the page's keys are blocked
 )
 
-// bringsPage is true for the kinds of reads that return a page of pending rows. Such a page also reports above which id late rows
-// may have appeared.
+// bringsPage is true for the kinds of reads that return a page of pending rows. Such a page also reports the id above which late
+// rows may have appeared.
 var bringsPage = [kindsOfReads]bool{readLanes: true, readSkipped: true, readKeys: true, readUnrouted: true}

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// health has what [Relay.Healthy] must know about a run. All goroutines may use it. Times are nanoseconds since the field epoch.
+// health has what [Relay.Healthy] must know about a run. All goroutines may use it. Times are nanoseconds since the time in
+// health.epoch.
 type health struct {
 	started atomic.Bool
 	looped  atomic.Int64 // when the loop's last iteration began
@@ -24,7 +25,7 @@ type health struct {
 
 	readError  atomic.Pointer[string] // the last error of a read
 	problem    atomic.Pointer[string] // the error of the last call of the database; nil: it succeeded
-	stuck      atomic.Pointer[string] // describes the call of a sink that hangs; nil: none does
+	stuck      atomic.Pointer[string] // describes a call of a sink, if the call hangs; nil: no call hangs
 	unwritable atomic.Pointer[string] // describes outcomes that the database refuses; nil: it refuses none
 	waits      atomic.Pointer[string] // why the relay stands by; empty: it is active; nil: not known yet
 }

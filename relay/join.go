@@ -21,9 +21,9 @@ import (
 // So a relay first announces that it begins, and only then looks for active relays with another configuration. If two relays
 // begin at the same time, the one that announced this later finds the other.
 //
-// An active relay stays active when others start. A relay never stands by for a relay that stands by, nor for one with Join;
-// otherwise the relays that the one with Join has joined would stand by for it when they restart. If a relay with the same
-// configuration is active, a relay becomes active, too.
+// An active relay stays active when others start. A relay never stands by for a relay that stands by. Nor does it stand by for a
+// relay with Join; otherwise the relays that this relay has joined would stand by for it when they restart. If a relay with the
+// same configuration is active, a relay becomes active, too.
 
 // destinationOf returns the sink's description of its destination, or the sink's type if it gives no description or if
 // Destination panics.
@@ -45,7 +45,7 @@ func setupOf(o Options, names []string) storage.Config {
 	for _, name := range names {
 		setup.Sinks = append(setup.Sinks, name+": "+destinationOf(o.Sinks[name].Sink))
 	}
-	var patterns []string // kept in order, because the order matters
+	var patterns []string // patterns are not sorted, because their order matters
 	for i := range o.Routes {
 		r := &o.Routes[i]
 		to := slices.Clone(r.Sinks)
@@ -75,14 +75,14 @@ func setupOf(o Options, names []string) storage.Config {
 	digest := sha256.Sum256(all)
 	setup.Print = hex.EncodeToString(digest[:8])
 
-	for setup.Membership = storage.StandingDown; len(setup.Text()) > storage.MaxConfig; { // measured with the longest membership
+	for setup.Membership = storage.StandingDown; len(setup.Text()) > storage.MaxConfig; { // the text is measured with the longest value of Membership
 		longest := &setup.Sinks
 		for _, list := range []*[]string{&setup.Routes, &setup.Topics} {
 			if len(strings.Join(*list, "")) > len(strings.Join(*longest, "")) {
 				longest = list
 			}
 		}
-		if longest == &setup.Topics { // an incomplete list would be useless
+		if longest == &setup.Topics { // this list is omitted as a whole, because an incomplete one would be useless
 			setup.Topics = nil
 			continue
 		}
@@ -99,7 +99,7 @@ type participation struct {
 	self       storage.Identity
 	takes      bool      // the relay is active, or stands down; otherwise it stands by
 	heard      time.Time // the time of the last heartbeat, on the database's clock
-	waitsUntil time.Time // until when a relay keeps standing by in any case: its heartbeats failed for a while, and other relays may return
+	waitsUntil time.Time // until when a relay that stands by continues to do so in any case, because its heartbeats failed for a while and other relays may return
 }
 
 // beat sends a heartbeat. It returns the active relays, including this one, and the reason why this relay stands by, which is
@@ -157,8 +157,8 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 }
 
 // bury ends the leases or claims of members whose processes no longer exist, and removes these relays from members. Before that
-// it sends another heartbeat: a relay that deregistered and exited after the first one is no longer a member, and is left alone.
-// Errors are logged, and the next renewal tries again.
+// it sends another heartbeat: a relay that deregistered and exited after the first heartbeat is no longer a member, and is left
+// alone. Errors are logged, and the next renewal tries again.
 func (p *participation) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {
@@ -193,7 +193,7 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 		m := &members[i]
 		switch {
 		case m.Name == self.Name || m.Config.Print == "" || m.Config.Membership == storage.Standby:
-		case m.Config.Joins && m.Config.Print != own.Print: // it shares the messages with any relay
+		case m.Config.Joins && m.Config.Print != own.Print: // a relay with Join shares the messages with any relay
 		case m.Config.Print == own.Print:
 			if m.Config.Membership != storage.Begins {
 				return ""

@@ -21,8 +21,8 @@ import (
 type joiner struct {
 	names    []string      // the names of the sinks, by queue
 	patience time.Duration // how long a delivery waits for the other sinks of its row; 0 once the relay stops
-	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time, including some that were returned meanwhile
-	count    int           // outcomes that were not returned yet, including those of messages without a key
+	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time; some of them may have been returned meanwhile
+	count    int           // how many outcomes were not returned yet, including those of messages without a key
 }
 
 // joinPatience is how long a delivery waits for the outcomes of the row's other sinks, so that the row is written once. It
@@ -66,13 +66,14 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	return f, queues
 }
 
-// isOther reports whether a row with the id and message of the joint's row is a different row: a retry that was split off from a
-// scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at all.
+// isOther reports whether the given row, which has the id and message of the joint's row, is nevertheless a different row: a
+// retry that was split off from a scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at
+// all.
 func (f *joint) isOther(row *storage.Row) bool {
 	return row.Sinks != "" && len(f.left) > 0 && !slices.ContainsFunc(storage.SplitSinks(row.Sinks), func(name string) bool { return slices.Contains(f.left, name) })
 }
 
-// joins reports whether the item's outcome must be passed to add. Other outcomes are written directly.
+// joins reports whether the item's outcome must be passed to joiner.add. Other outcomes are written directly.
 func (j *joiner) joins(it *item) bool {
 	return it.joint != nil || it.key != nil && len(it.key.outcomes) > 0
 }
@@ -89,8 +90,8 @@ func (j *joiner) add(it *item, now time.Time) []*item {
 	return j.next(it.key, now)
 }
 
-// next removes and returns the outcomes at the front of a key, as long as only one sink needs their messages. Then it adds the
-// key's next outcome to its row.
+// next removes outcomes from the front of a key's list and returns them, up to the first outcome whose message several sinks
+// need. It adds that outcome to its row.
 func (j *joiner) next(k *key, now time.Time) (write []*item) {
 	for len(k.outcomes) > 0 {
 		first := k.outcomes[0]
@@ -138,8 +139,8 @@ func (j *joiner) advance(f *joint, now time.Time) []*item {
 	}
 }
 
-// wait adds the row to the waiting ones, which are ordered by their oldest outcomes. The row may belong before others, because
-// its outcome may have waited behind another one of its key.
+// wait adds the row to the waiting ones, which are ordered by their oldest outcomes. The row may have to be inserted before
+// others, because its outcome may have waited behind another outcome of its key.
 func (j *joiner) wait(f *joint) {
 	if f.waits {
 		return
@@ -173,7 +174,7 @@ func (j *joiner) mayWait(f *joint, now time.Time) bool {
 	return true
 }
 
-// due returns when late must be called; zero if no row waits.
+// due returns the time at which the method `late` must be called; zero if no row waits.
 func (j *joiner) due() time.Time {
 	if len(j.waiting) == 0 {
 		return time.Time{}
@@ -181,7 +182,7 @@ func (j *joiner) due() time.Time {
 	return j.waiting[0].at.Add(j.patience)
 }
 
-// late begins the settlements of rows that have waited as long as the joiner's patience.
+// late begins the settlements of rows that have waited for as long as the joiner's patience allows.
 func (j *joiner) late(now time.Time) (write []*item) {
 	for len(j.waiting) > 0 && now.Sub(j.waiting[0].at) >= j.patience {
 		f := j.waiting[0].item.joint
@@ -254,7 +255,7 @@ func (j *joiner) lend(it *item) bool {
 	}
 }
 
-// takeBack revokes lend if the transaction of the item's handler hasn't settled the row.
+// takeBack undoes a call of lend if the transaction of the item's handler hasn't settled the row.
 func (j *joiner) takeBack(it *item, now time.Time) []*item {
 	f := it.joint
 	if f == nil || len(f.writing) == 0 || f.writing[0] != it {

@@ -15,13 +15,13 @@ import (
 
 // journaled is a lane's copy of its journal.
 type journaled struct {
-	suspects  map[rowRef]int       // rows that were in flight when a relay died; the value counts deaths with no other row in flight
+	suspects  map[rowRef]int       // rows that were in flight when a relay died; the value counts the deaths at which no other row was in flight
 	batchRefs map[rowRef]*batchRef // unsettled rows of planned batches, which this relay or the lane's last holder has journalled
 	stale     bool                 // the stored journal is unknown or may name finished rows, so the next write of journals replaces it
 }
 
-// rowRef identifies a row in a journal, for one sink. It has a checksum of the message's id, because another message may be
-// assigned the row's id later.
+// rowRef identifies a row in a journal, for one sink. It has a checksum of the message's id, because the row's id may later be
+// assigned to another message.
 type rowRef struct {
 	queue int
 	lane  int
@@ -82,7 +82,7 @@ func addRef(j *storage.Journal, sink string, t sinks.BatchRef, ref rowRef) {
 	own.IDs, own.Places, own.Checks = append(own.IDs, ref.id), append(own.Places, t.Place), append(own.Checks, ref.check)
 }
 
-// rowsOf calls the function take with each row of a SentBatch, and the row's place in the batch. If the lists of the SentBatch
+// rowsOf calls the function `take` with each row of a SentBatch, and the row's place in the batch. If the lists of the SentBatch
 // differ in length, rowsOf uses only the complete entries.
 func rowsOf(t *storage.SentBatch, queue, lane int, take func(ref rowRef, place int)) {
 	for i := range min(len(t.IDs), len(t.Places), len(t.Checks)) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Lanes, keys and items: what the relay keeps of the rows that it has read. This file has no clock, channel, goroutine or store.
-// The loop owns all this state. The positions of a lane are drawn in reader.go.
+// Lanes, keys and items: what the relay keeps in memory about the rows that it has read. This file has no clock, channel,
+// goroutine or store. The loop owns all this state. The positions of a lane are drawn in reader.go.
 
 // lane is the state of a lane that the relay holds. When the lease is lost, the whole state is dropped, and a later lease of the
 // same lane begins without any of it.
@@ -21,21 +21,21 @@ type lane struct {
 	storage.Lease
 	epoch string // identifies the server that granted the lease
 
-	readers readers // by queue
+	readers readers // the lane's readers, by queue
 	floor   int64   // the lane's mark when it was leased: no row can appear at or below it
-	passed  *keySet // while topics are paused: the keys of rows that were passed over, so that later rows of these keys are passed over, too; nil: none
+	passed  *keySet // used while topics are paused: the keys of rows that were passed over; later rows of these keys are passed over, too. nil: no such keys
 
 	keysUnknown bool // not all of its blocked keys are in memory, so the database is asked about keys that aren't in memory
 	alarmed     bool // it has rows without a route, which were reported
 
 	unswept  bool  // it isn't read until a sweep has searched for missed rows below its mark
-	placed   bool  // a page has confirmed that its cursor isn't above the last id, or it is read from the beginning
-	void     bool  // another server answers now, so its state in memory is worthless
+	placed   bool  // a page has confirmed that the lane's cursor isn't above the last id, or the lane is read from the beginning
+	void     bool  // another server answers now, so the lane's state in memory is worthless
 	draining bool  // it is being given up, because the relay has more than its share
 	lost     bool  // another relay may hold it. Its outcomes are written with the old fence, so they are rejected if another relay holds it
 	seq      int64 // reads up to this number began before the lease, or before the id sequence was reset, and don't count
 
-	journaled journaled // its journal
+	journaled journaled // the lane's copy of its journal
 	crashes   int       // how many consecutive holders died while they held it
 	since     time.Time // when it was leased
 }
@@ -63,8 +63,8 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 }
 
 // marks returns the positions from which a successor must read: one for each sink that is behind, and one for all other sinks.
-// The argument safeID is the safe id of the last merged page: no further row can appear at or below it. If lateAfter is not none,
-// rows that are not merged yet may have appeared above lateAfter.
+// The parameter safeID is the safe id of the last merged page: no further row can appear at or below it. If lateAfter isn't
+// `none`, rows that are not merged yet may have appeared above that id.
 func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) storage.Marks {
 	final := safeID
 	if lateAfter != none {
@@ -94,7 +94,7 @@ func (l *lane) items() iter.Seq[*item] {
 	}
 }
 
-// item returns the item of a queue with this id; nil if it is not in memory.
+// item returns a queue's item with this id; nil if no such item is in memory.
 func (l *lane) item(queue int, id int64) *item { return l.readers[queue].known[id] }
 
 // size returns the number of items in memory.
@@ -140,8 +140,8 @@ type key struct {
 	forgotten bool // the lane has forgotten this state, and makes another one for the key's next message
 
 	items     []*item   // waiting items, ordered by id
-	inFlight  int       // items in flight, and expired items whose settlement is not written
-	queued    bool      // it is in the queue
+	inFlight  int       // how many items are in flight, including expired items whose settlement is not written
+	queued    bool      // the key has an entry in the queue
 	suspended *item     // an item that is suspended, or that its sink may have already (dedup.go); no other item of the key is sent before it
 	outcomes  []arrival // outcomes that the joiner has not returned yet, in order; only the first is added to its row (joiner.go)
 
@@ -150,7 +150,7 @@ type key struct {
 	fromDatabase bool  // the database reported it as blocked. Other messages may block it, too, so the database is asked again before the key continues
 
 	dropped    bool  // rows of the key above resumeFrom were dropped and must be read again
-	resumeFrom int64 // the position to read them from
+	resumeFrom int64 // the position from which to read these rows
 	after      *item // an item that has the id of a dropped row but another message; the row is not read while this item is in memory
 }
 
@@ -221,10 +221,11 @@ func (k *key) mustWait() bool {
 }
 
 // item is a row in memory, for one sink. It stays in memory until its outcome is written. If the relay claims by lanes, it also
-// stays until all reads that began earlier have ended, since they may return the row. The loop owns the item, except that a
+// stays until all reads that began before that have ended, since they may return the row. The loop owns the item, except that a
 // worker owns it while it is in flight.
 type item struct {
-	// The fields that every step of the loop reads come first, next to the row's id, because a drain is limited by cache misses.
+	// The fields that every step of the loop reads come first, next to the row's id, because cache misses limit the speed of a
+	// drain.
 	lane  *lane      // nil when claiming by rows
 	queue *sinkQueue // nil: the row is settled without being sent
 	key   *key       // nil: the message has no key
@@ -236,7 +237,7 @@ type item struct {
 	row   storage.Row
 	token string // when claiming by rows: the token of its claim
 
-	toWrite result // the outcome to write; set from inSettle on
+	toWrite result // the outcome to write; set once the stage is inSettle
 
 	idGeneration   int  // see lateRows.numberingOf
 	unwritable     bool // the database refuses its outcome
@@ -256,7 +257,7 @@ type suspension struct {
 	rounds      int       // how many more repeated rejections are needed to park the message
 	rejected    bool      // its last failure was a rejection
 	repeats     bool      // another message was delivered between its last failure and the beginning of its current send
-	tries       int       // consecutive failures without a delivery between, for the back-off
+	tries       int       // how many consecutive failures there were without a delivery in between; it determines the back-off
 	since       time.Time // when it first failed; zero: it was charged before, so the time when its destination began to fail is used instead
 	soonest     time.Time // the earliest time of its next attempt if another message is delivered
 	retryAt     time.Time // the time of its next attempt if no other message is delivered
@@ -268,13 +269,13 @@ type joint struct {
 	left  []string  // the sinks whose outcomes aren't written
 	ready []*item   // items whose outcomes may be written next: each is the first of its key that isn't settled
 	since time.Time // when the earliest of these outcomes arrived
-	waits bool      // joiner.waiting has an entry for the row, with the time in the field since
+	waits bool      // joiner.waiting has an entry for the row, with the time in `since`
 
-	writing  []*item // items whose outcomes are being written by one settlement: the settlement of the first item
+	writing  []*item // items whose outcomes are being written by one settlement, which is the settlement of the first of them
 	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty: it is for all remaining sinks
 }
 
-// arrival is an item with an outcome, and when that arrived.
+// arrival is an item with an outcome, and the time when the outcome arrived.
 type arrival struct {
 	item *item
 	at   time.Time
@@ -284,7 +285,7 @@ type arrival struct {
 type result struct {
 	state   storage.State
 	holds   bool // the parked message blocks its key
-	charged int  // attempts that this outcome costs: 0 or 1
+	charged int  // how many attempts this outcome costs: 0 or 1
 	delay   time.Duration
 	problem string
 	receipt string
@@ -332,7 +333,7 @@ func (it *item) suspected() bool {
 	return is
 }
 
-// unsendable returns why the item must be parked instead of sent; nil: it can be sent.
+// unsendable returns why the item must be parked instead of being sent; nil: it can be sent.
 func (it *item) unsendable() *sinks.Outcome {
 	switch {
 	case it.row.Malformed != "":
@@ -351,7 +352,7 @@ func (it *item) unsendable() *sinks.Outcome {
 	}
 }
 
-// commitUnknown reports whether this outcome is the first one that leaves it unknown whether the handler's transaction was
+// commitUnknown reports whether this is the first outcome after which it is unknown whether the handler's transaction was
 // committed.
 func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
 	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
@@ -436,7 +437,7 @@ func (h *heldLanes) heads(read int64, positions []storage.Position) (heads []int
 	return heads
 }
 
-// moved reports whether the head of one of these lanes is higher now than in heads.
+// moved reports whether the head of one of these lanes is higher now than in the earlier result `heads`.
 func (h *heldLanes) moved(read int64, positions []storage.Position, heads []int64) bool {
 	for i, p := range positions {
 		if l := h.laneOf(read, p.Lane); l != nil && l.readers.head() > heads[i] {

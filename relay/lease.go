@@ -8,10 +8,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Leases. A renewal passes the lanes that the relay holds, and their marks, to the leaser. Its result is the lanes that were
+// Leases. A renewal passes the lanes that the relay holds, and their marks, to the leaser. Its result lists the lanes that were
 // kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled.
 
-// calmAfter is how long a relay journals each batch before sending it after it has taken over a lane from a dead relay.
+// calmAfter is the period after the takeover of a dead relay's lane during which a relay journals each batch before it sends the
+// batch.
 const calmAfter = time.Minute
 
 // laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.
@@ -34,7 +35,7 @@ func (e *byLanes) rights(leave bool) rights {
 	for _, l := range e.held.sortedLanes() {
 		var has [dropped + 1]bool // whether the lane has items of each stage
 		for it := range l.items() {
-			if !it.unwritable { // the next holder sends it again
+			if !it.unwritable { // an unwritable item doesn't keep its lane: the next holder sends it again
 				has[it.stage] = true
 			}
 		}
@@ -43,7 +44,7 @@ func (e *byLanes) rights(leave bool) rights {
 		switch {
 		case !leave && (!l.draining || has[inFlight] || has[inSettle]):
 			r.renewals = append(r.renewals, renewal)
-		case has[inFlight] || len(l.journaled.batchRefs) > 0: // a message may still be on its way to the sink, so its journal must stay
+		case has[inFlight] || len(l.journaled.batchRefs) > 0: // a message may still be on its way to the sink, so the lane's journal must stay
 			r.lapsing = append(r.lapsing, renewal)
 		default:
 			r.released = append(r.released, renewal)
@@ -52,9 +53,9 @@ func (e *byLanes) rights(leave bool) rights {
 	return r
 }
 
-// renew renews leases, releases lanes, and acquires the lanes that the relay's share lacks. If the operator has set the relay's
-// name and the relay has lost lanes, it acquires none for a while: another relay with the same name may have been started in its
-// place. That relay has ended these leases and is about to acquire the lanes.
+// renew renews leases, releases lanes, and acquires lanes if the relay has fewer than its share. If the operator has set the
+// relay's name and the relay has lost lanes, it acquires none for a while: another relay with the same name may have been started
+// in its place. In that case the other relay has ended these leases and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.of.engine.options.Name, r.of.engine.options.Lease
 	r.epoch = members.Epoch
@@ -167,8 +168,8 @@ func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	return chosen
 }
 
-// fairShare returns how many lanes a relay gets. All relays get the same number, and the first relays by name get one of the
-// remaining lanes each.
+// fairShare returns how many lanes a relay gets. All relays get the same number, and the first relays in the order of names get
+// one of the remaining lanes each.
 func fairShare(relays []storage.Member, name string) int {
 	n := max(1, len(relays))
 	share := storage.Lanes / n
@@ -178,8 +179,8 @@ func fairShare(relays []storage.Member, name string) int {
 	return share
 }
 
-// dropLane removes a lane and its waiting items. Items in flight keep the lane, which is marked as lost. Their outcomes are
-// written with its old fence.
+// dropLane removes a lane and its waiting items. Items in flight still refer to the lane, which is marked as lost. Their outcomes
+// are written with its old fence.
 func (e *byLanes) dropLane(l *lane) {
 	for it := range l.items() {
 		if it.stage == inQueue {
@@ -217,8 +218,8 @@ func (e *byLanes) ownLanes() map[int]bool {
 	return own
 }
 
-// abandon drops the lanes of a call that hangs. Their leases are not renewed, so other relays may acquire the lanes when the
-// leases expire.
+// abandon drops the lanes of the messages that a hanging call sends. Their leases are not renewed, so other relays may acquire
+// the lanes when the leases expire.
 func (e *byLanes) abandon(f *flight) {
 	for _, it := range f.items {
 		if l := it.lane; e.held.lanes[l.Lane] == l {
@@ -227,8 +228,8 @@ func (e *byLanes) abandon(f *flight) {
 	}
 }
 
-// drainLane starts giving up a lane. If the argument draining is false, it keeps the lane after all. Waiting items of a lane that
-// is given up are dropped; the lane's next holder reads them again.
+// drainLane starts giving up a lane. If the parameter `draining` is false, it keeps the lane after all. Waiting items of a lane
+// that is given up are dropped; the lane's next holder reads them again.
 func (e *byLanes) drainLane(l *lane, draining bool) {
 	l.draining = draining
 	if !draining {

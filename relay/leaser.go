@@ -11,21 +11,21 @@ import (
 type leasing struct {
 	busy        bool          // a renewal is in progress
 	next        time.Time     // when the next renewal begins
-	interval    time.Duration // between renewals; at most 2 s, to notice relays that start or stop
+	interval    time.Duration // the time between two renewals; at most 2 s, to notice relays that start or stop
 	safeUntil   time.Time     // nothing is sent after this time, on the relay's own clock
 	ended       bool          // safeUntil has passed, and the sends were cancelled
 	downUntil   time.Time     // until when the relay leaves its lanes to others, because it can't read
 	yieldsUntil time.Time     // until when it acquires no lanes, because another relay with its name may acquire them
 	relays      int           // how many relays are active or about to be, including this one
-	failures    int           // consecutive renewals that failed
+	failures    int           // how many consecutive renewals failed
 	waits       bool          // the relay stands by for relays with another configuration
 }
 
 // rights is a renewal of what the relay holds: leases of lanes, or claims of rows.
 type rights interface {
-	// renew extends the rights. If the relay claims by lanes, it also releases the lanes that the relay gives up and, if
-	// takesPart is true, acquires the lanes that the relay's share lacks. When the relay leaves, members is empty and
-	// renew extends nothing. The leaser calls it.
+	// renew extends the rights. If the relay claims by lanes, it also releases the lanes that the relay gives up. If takesPart is
+	// true, it then acquires lanes up to the relay's share. In the last renewal of a run, the parameter members is empty and
+	// renew extends nothing. The leaser calls renew.
 	renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error)
 
 	// conclude applies the result of renew, and returns how many lanes the relay holds and how many it has lost. The loop

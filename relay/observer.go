@@ -11,10 +11,10 @@ import (
 // Observer receives a relay's events, for example for metrics. Its methods may be called concurrently, and must not block. Embed
 // [NoObserver] to implement only some of them.
 type Observer interface {
-	// Sent is called after a batch was sent. results counts the batch's messages by result and reason.
+	// Sent is called after a batch was sent. The map `results` has the number of the batch's messages for each result and reason.
 	Sent(sink string, took time.Duration, results map[OutcomeKind]int)
 
-	// Delivered is called for each delivered message. lag is the time since the message was written.
+	// Delivered is called for each delivered message. The parameter `lag` is the time since the message was written.
 	Delivered(sink, topic string, lag time.Duration)
 
 	// Expired is called for each message that has expired and is parked or discarded.
@@ -26,7 +26,7 @@ type Observer interface {
 	// Parked is called for each message that is parked, unless it is parked because it has expired.
 	Parked(sink string, reason sinks.Reason)
 
-	// Settled is called after outcomes were written. states counts their messages by the new state.
+	// Settled is called after outcomes were written. The map `states` has the number of their messages for each new state.
 	Settled(counts storage.Settled, states map[storage.State]int)
 
 	// LanesHeld is called with the number of lanes that the relay holds, and the number of leases that it has lost since the last
@@ -45,15 +45,16 @@ type Observer interface {
 	// it. The first call is made when the topic is first seen; further calls follow once a minute.
 	Unrouted(topic string)
 
-	// InMemory is called once a second. inFlight is the number of the sink's messages that are being sent. buffered is the number
-	// of all its messages in memory, including those in flight.
+	// InMemory is called once a second. The parameter inFlight is the number of the sink's messages that are being sent. The
+	// parameter `buffered` is the number of all its messages in memory, including those in flight.
 	InMemory(sink string, inFlight, buffered int)
 
 	// Called is called after each call of the database, whether or not it succeeded. The names of the calls are "lease",
 	// "controls", "read", "scan", "claim", "settle" and "purge".
 	Called(call string, took time.Duration)
 
-	// Failed is called when a step of the relay's work has failed. stage is the name of the step, which is usually tried again.
+	// Failed is called when a step of the relay's work has failed. The parameter `stage` is the name of the step, which is
+	// usually tried again.
 	Failed(stage string, err error)
 
 	// Polled is called after each read, with the number of rows that the read returned. While the relay has no reason to read,
@@ -65,15 +66,16 @@ type Observer interface {
 // Tracer traces messages. Its methods may be called concurrently, and must not block. They must not change the messages' headers.
 // Only Send may replace them.
 type Tracer interface {
-	// Claimed is called with the messages that a call of the database has read or claimed. began is when that call began.
+	// Claimed is called with the messages that a call of the database has read or claimed. The parameter `began` is the time when
+	// that call began.
 	Claimed(began time.Time, messages []sinks.Message)
 
 	// Send is called before a batch is sent. It may replace the Headers of messages in the batch by other maps. The sink is
 	// called with the context that Send returns. The returned function is called with the outcomes, in the order of the batch.
 	Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 
-	// Settled is called after a call of the database that wrote the outcomes of these messages, or failed to do so. began is when
-	// that call began, and err is its error.
+	// Settled is called after a call of the database that wrote the outcomes of these messages, or failed to do so. The parameter
+	// `began` is the time when that call began, and err is its error.
 	Settled(began time.Time, messages []sinks.Message, err error)
 }
 

@@ -88,8 +88,8 @@ type Options struct {
 	// Logger receives log lines for operators, without payloads and secrets. Defaults to slog.Default.
 	Logger *slog.Logger
 
-	// Tracer traces messages. The function New in relay/tracing makes one for OpenTelemetry. Defaults to none. Without a Tracer,
-	// messages keep the headers that they were written with.
+	// Tracer traces messages. The package relay/tracing has one for OpenTelemetry. Defaults to none. Without a Tracer, messages
+	// keep the headers that they were written with.
 	Tracer Tracer
 }
 
@@ -106,11 +106,11 @@ type SinkOptions struct {
 	// two calls at a time. Defaults to 2, or to the sink's limit if that is lower.
 	Workers int
 
-	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes: messages that wait, are in
-	// flight, or are not settled yet. Buffer defaults to eight full batches for each worker (four if the relay claims by rows),
-	// but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. Messages that are in flight or
-	// not settled yet are sent again if the relay dies. So if the relay claims by lanes, they fill at most half of the buffer, or
-	// three batches for each worker if that is more.
+	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes. A message is in memory while it
+	// waits, is in flight, or is not settled yet. Buffer defaults to eight full batches for each worker (four if the relay claims
+	// by rows), but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. Messages that are in
+	// flight or not settled yet are sent again if the relay dies. So if the relay claims by lanes, they fill at most half of the
+	// buffer, or three batches for each worker if that is more.
 	Buffer      int
 	BufferBytes int
 
@@ -132,8 +132,8 @@ type SinkOptions struct {
 	// itself counts as the cause. Until then the message is tried again without being charged, its key waits, and after 5 s the
 	// sink is reported as down. Afterwards the message is judged by its own answers: a rejection parks it, and any other failure
 	// charges an attempt. If another message is delivered in the meantime, the next failure is charged. Failures with
-	// [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or [sinks.ReasonConfig] never make the message the
-	// cause, nor do failures while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a
+	// [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or [sinks.ReasonConfig] never count as caused by the
+	// message, nor do failures while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a
 	// function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
 	JudgeAloneAfter time.Duration
 
@@ -146,15 +146,15 @@ type SinkOptions struct {
 
 	// OnPark says what happens to a key when one of its messages is parked: the next message is sent ([ContinueKey], the
 	// default), or all later ones wait for an operator ([HoldKey], which requires that the relay claims by lanes). Parked
-	// messages without a key, and expired ones, block no others. A change doesn't affect keys that are held already.
+	// messages without a key, and expired ones, block no others. A change of OnPark doesn't affect keys that are held already.
 	OnPark OnPark
 
-	// DeadLetter says where a copy of a message goes when the message is parked, even because it has expired. Each time a message
-	// is parked, one copy is written, as a new message with the same payload and key. The copy has the headers of the message,
-	// and also rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes), -attempts, -created-at and
-	// -parked-at. The copy is written in the transaction that parks the message, and has the same guarantees as any other
-	// message. If a copy is parked itself, it gets no copy. The relay needs the privilege to INSERT into the table. Defaults to
-	// none: no copies are written.
+	// DeadLetter says where a copy of a message goes when the message is parked, even if it is parked because it has expired.
+	// Each time a message is parked, one copy is written, as a new message with the same payload and key. The copy has the
+	// headers of the message, and also rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes),
+	// -attempts, -created-at and -parked-at. The copy is written in the transaction that parks the message, and has the same
+	// guarantees as any other message. If a copy is parked itself, it gets no copy. The relay needs the privilege to INSERT into
+	// the table. Defaults to none: no copies are written.
 	DeadLetter DeadLetter
 
 	// Backoff is the back-off before the next attempt of a message. The wait is random, between 0 and a bound that starts at Min
@@ -209,7 +209,7 @@ type DeadLetter struct {
 	Sink string
 }
 
-// Backoff is a random wait whose upper bound starts at Min and doubles up to Max.
+// Backoff is a random wait. Its upper bound starts at Min and doubles with each attempt, up to Max.
 type Backoff struct {
 	Min, Max time.Duration
 }
@@ -226,11 +226,11 @@ type Route struct {
 	// attempts, back-off and breaker, and its own parked messages. A message is done when it is done for all of them. Several
 	// sinks require that the relay claims by lanes. The sinks of routes with the same topic, prefix or pattern are combined.
 	//
-	// If a sink is added to the route or removed from it, a pending message that no sink has delivered or failed yet goes to the
+	// If a sink is added to the route or removed from it, a pending message without any delivery or failure so far goes to the
 	// new set of sinks. Every other pending message keeps the sinks that it had at its first delivery or failure.
 	Sinks []string
 
-	// Also makes the route add its sinks to those of the topic's own route, instead of competing with that route.
+	// Also, if it is true, adds the route's sinks to the sinks of the topic's own route. If it is false, the two routes compete.
 	Also bool
 
 	// ExpireAfter is the time from when a message is written (created_at) until it expires, on the database's clock. If the

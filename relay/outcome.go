@@ -100,7 +100,7 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.work.delivered++
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
-	delete(e.unrouted.topics, it.row.Message.Topic) // it has a handler now
+	delete(e.unrouted.topics, it.row.Message.Topic) // the topic has a handler now
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}
@@ -109,7 +109,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	if outcome.Receipt != "" {
 		done.receipt = shorten(outcome.Receipt, 255)
 	}
-	if settled { // by the handler's transaction
+	if settled { // the handler's transaction has settled it
 		it.toWrite = done
 		e.finish(it, map[storage.State]int{})
 		e.options.Observer.Settled(storage.Settled{Changed: 1}, map[storage.State]int{storage.StateDone: 1})
@@ -151,7 +151,7 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, v verdict) {
 
 // suspend keeps an item in memory, but out of the queue, until it is tried again. Its key waits. If other messages need the room,
 // the item is settled as a retry instead, so that the messages of one destination don't fill the buffer of a sink that has
-// several destinations. If the lane is being given up or the relay stops, suspend does nothing and returns true, and requeue
+// several destinations. If the lane is being given up or the relay stops, suspend does nothing and returns true. Then requeue()
 // gives up the item.
 func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns bool) {
 	q := it.queue
@@ -172,7 +172,7 @@ func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns b
 	return false
 }
 
-// requeue queues items that are to be sent again: before all others, or, if they were probes, behind all others.
+// requeue queues items that are to be sent again. It puts them before all others or, if they were probes, behind all others.
 func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	var back []queued
 	for _, it := range items {
@@ -221,8 +221,8 @@ func (e *engine) written(items []*item, counts storage.Settled) {
 	}
 }
 
-// finish removes an item whose outcome is written, and the items that were written with it. It counts their states in states, and
-// lets the keys that waited for this continue.
+// finish removes an item whose outcome is written, and the items that were written with it. It counts their states in the map
+// `states`, and lets the keys that waited for this continue.
 func (e *engine) finish(it *item, states map[storage.State]int) {
 	if letter := it.toWrite.refusedLetter; letter != nil {
 		e.options.Logger.Error("relay: the database refuses a dead letter: its message is parked without one", "relay", e.options.Name,
@@ -237,7 +237,7 @@ func (e *engine) finish(it *item, states map[storage.State]int) {
 		}
 		with.endBatchRef()
 		if q := with.queue; q != nil {
-			if with.stage == inSettle { // not written by a handler's transaction
+			if with.stage == inSettle { // the outcome was not written by a handler's transaction
 				q.settling--
 			}
 			q.release(with)
@@ -286,8 +286,8 @@ func (e *engine) report(q *sinkQueue, n news) {
 	}
 }
 
-// expire settles an expired item as parked or discarded. If the sink may have received the message in an earlier attempt, it does
-// nothing and returns false. The item's key waits until the settlement is written.
+// expire settles an expired item as parked or discarded. If the sink may have received the message in an earlier attempt, expire
+// does nothing and returns false. The item's key waits until the settlement is written.
 func (e *engine) expire(q *sinkQueue, it *item) bool {
 	if it.maybeCommitted || it.batchRef() != nil {
 		return false

@@ -17,13 +17,13 @@ type control struct {
 	standsDown bool    // this relay leaves its lanes or rows to other relays, if any are active
 }
 
-// pauses has the paused topics and keys. A pauses value never changes, so scans may use it concurrently.
+// pauses has the paused topics and keys. A value of this type never changes, so scans may use it concurrently.
 type pauses struct{ topics, keys map[string]bool }
 
-// equal reports whether p and other pause the same topics and keys. Either may be nil.
+// equal reports whether p and `other` contain the same topics and keys. Either may be nil.
 func (p *pauses) equal(other *pauses) bool { return p.within(other) && other.within(p) }
 
-// within reports whether the argument others pauses everything that p pauses.
+// within reports whether everything that p pauses is also paused by `others`.
 func (p *pauses) within(others *pauses) bool {
 	if p == nil {
 		return true
@@ -65,7 +65,8 @@ const (
 
 func newKeySet() *keySet { return &keySet{seed: maphash.MakeSeed()} }
 
-// places returns the hashes of a key. A hash modulo a filter's size in bits is the number of a bit that the key sets there.
+// places returns the hashes of a key. A hash modulo a filter's size in bits is the number of a bit that the key sets in that
+// filter.
 func (s *keySet) places(queue int, key string) (places [hashesPerKey]uint64) {
 	hash := maphash.String(s.seed, key) + uint64(queue)*0x9e3779b97f4a7c15
 	for i := range places {

@@ -9,7 +9,7 @@ import (
 
 // polling decides when new rows are read.
 type polling struct {
-	under      int           // reads in progress. When claiming by lanes: at most 1, or 2 while a full page is merged; by rows: at most one per claimer
+	under      int           // how many reads are in progress. If the relay claims by lanes: at most 1, or 2 while a full page is merged; if by rows: at most one per claimer
 	fresh      bool          // there may be new rows, so read now
 	polled     bool          // the only reason for the next read is that the poll interval has passed
 	unasked    bool          // the only reason for the last read was that the poll interval had passed
@@ -20,11 +20,11 @@ type polling struct {
 	pauseUntil time.Time     // after a failed read: when reading resumes
 	rowBytes   int           // the estimated average size of a row in bytes
 
-	empty int // consecutive reads that found nothing; used in a drain
+	empty int // how many consecutive reads found nothing; used in a drain
 }
 
 // quickPoll is the poll interval while polls find rows. Each empty poll makes the interval longer by a sixteenth. So after a time
-// without messages, the next message waits at most a little longer than a sixteenth of that time, and only few polls are made
+// without messages, the next message waits at most a little longer than a sixteenth of that time, and only a few polls are made
 // meanwhile.
 const quickPoll = 7 * time.Millisecond
 
@@ -53,8 +53,8 @@ func (p *polling) count(empty bool) {
 type dueRows struct {
 	cursor storage.DueCursor // where the next read begins
 
-	// All due rows up to pausedTo are paused, so passes begin behind it. One page a second, which begins at again, finds new rows
-	// among the paused ones.
+	// All due rows up to the cursor pausedTo are paused, so passes begin after it. Once a second, a read that begins at the
+	// cursor `again` searches for new rows among the paused ones.
 	pausedTo storage.DueCursor
 	again    storage.DueCursor
 	againAt  time.Time

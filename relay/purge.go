@@ -22,7 +22,7 @@ const (
 // briefly and does not keep a core of the database busy.
 func (b *base) janitor(ctx context.Context) {
 	for pause := time.Duration(0); sleep(ctx, pause); {
-		if why := b.health.waits.Load(); why == nil || *why != "" { // this relay stands by, and the active relays may have a longer retention
+		if why := b.health.waits.Load(); why == nil || *why != "" { // this relay isn't active, and the active relays may have a longer retention
 			pause = time.Second
 			continue
 		}

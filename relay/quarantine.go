@@ -18,8 +18,8 @@ type quarantine struct {
 	journal *journal
 	dedup   *dedup // nil if no sink is deduplicating
 
-	// waiting is the sink that has a suspect to send. Before that suspect, no sink is sent anything else, so that the suspect is
-	// sent alone. This wait ends at engine.journalAll at the latest.
+	// waiting is the sink that has a suspect to send. Until that suspect is sent, nothing else is sent to any sink, so that the
+	// suspect is sent alone. This wait ends at engine.journalAll at the latest.
 	waiting *sinkQueue
 }
 
@@ -41,7 +41,7 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	}
 }
 
-// start journals one batch and then sends it: one suspect alone, or the messages before the first suspect.
+// start journals one batch and then sends it. The batch is a single suspect, or the messages before the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if !now.Before(g.journal.engine.journalAll) {
 		g.waiting = nil
@@ -159,8 +159,8 @@ func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 	}
 }
 
-// write writes the journals and reports whether the batch may be sent. As soon as the journals are written, it has the loop call
-// note, so that the next journals can be written while the batch is sent.
+// write writes the journals and reports whether the batch may be sent. As soon as the journals are written, it makes the loop
+// call the function `note`, so that the next journals can be written while the batch is sent.
 func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	j := b.journal
 	ctx, cancel := context.WithTimeout(ctx, j.engine.callTimeout)

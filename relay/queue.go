@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A sink's queue holds the messages in memory that wait for the sink, the sink's breaker, and its jobs in flight. Queues are
+// A sink's queue has the sink's breaker, its jobs in flight, and the messages in memory that wait for the sink. Queues are
 // independent of each other, so a sink that is down does not delay another.
 
 // sinkQueue is the queue of one sink. The engine's loop owns it.
@@ -24,18 +24,19 @@ type sinkQueue struct {
 
 	// maxUnsettled limits the messages that were sent but are not settled yet, all of which would be sent again if the relay
 	// died. It makes these and the messages in flight together fill at most half of the buffer, or three batches for each worker
-	// if that is more. When claiming by rows it is 0, which means no limit, since the smaller buffer limits them enough.
+	// if that is more. When claiming by rows it is 0, which means no limit, because the buffer is smaller then and limits them
+	// enough.
 	maxUnsettled int
 
 	waiting  waitingLine
-	buffered int // items in memory, including those that were sent but are not settled
+	buffered int // how many items are in memory, including those that were sent but are not settled
 	bytes    int
-	settling int  // items that have an outcome that is not written yet
-	deferred int  // deferred rows in memory that are due
-	freed    int  // keys that were unblocked and whose remaining rows are not read yet
+	settling int  // how many items have an outcome that is not written yet
+	deferred int  // how many deferred rows that are due are in memory
+	freed    int  // how many unblocked keys have rows that are not read yet
 	stopped  bool // it had no room for a new row; reading resumes once it has room
-	passed   int  // rows of the queue in shared pages that it ignored because it was behind
-	apart    bool // shared pages leave its topics out until it has caught up (apart.go)
+	passed   int  // how many of its rows in shared pages the queue ignored because it was behind
+	apart    bool // until the queue has caught up, shared pages leave out the topics that only it needs (apart.go)
 
 	jobs     chan *flight
 	longest  time.Duration        // the longest time that a call of the sink may take
@@ -52,11 +53,11 @@ type sinkQueue struct {
 	isDown     bool   // SinkDown was called, and SinkUp was not called since
 	downDetail string // the reason that was logged last
 
-	relays   int     // active relays that have the sink, including this one
+	relays   int     // how many active relays have the sink, including this one
 	capacity int     // the maximum number of messages in memory
 	rate     int     // the limit in messages a second for all relays together; 0: no limit
 	share    float64 // this relay's share of the rate
-	credit   float64 // how many messages the share allowed to be sent at the time in credited
+	credit   float64 // how many messages the share allowed to be sent at the time in `credited`
 	credited time.Time
 	limitAt  time.Time // when the next message may be sent
 }
@@ -100,7 +101,8 @@ func (q *sinkQueue) roomForDeferred() int {
 	return min(q.room(), max(1, q.options.Buffer/2)-q.deferred)
 }
 
-// maxFreedKeys is how many unblocked keys of a sink may have rows to read before no more deferred rows are read for the sink.
+// maxFreedKeys limits the number of a sink's unblocked keys that have rows to read. At this number, no more deferred rows are
+// read for the sink.
 const maxFreedKeys = 10_000
 
 // hasReadRoom reports whether the queue has enough room to be worth a read: a quarter of the buffer or one batch. Reading
@@ -108,7 +110,7 @@ const maxFreedKeys = 10_000
 // required room is half of the buffer, or readLimit if that is less.
 func (q *sinkQueue) hasReadRoom() bool { return q.shouldRead(q.room(), q.capacity) }
 
-// shouldRead is hasReadRoom for a part of the buffer. The parameters are that part's free room and its size.
+// shouldRead answers the question of hasReadRoom for a part of the buffer. The parameters are that part's free room and its size.
 func (q *sinkQueue) shouldRead(room, buffer int) bool {
 	if q.settling > 0 {
 		return room > 0 && room >= min(buffer/2, readLimit)
@@ -116,24 +118,24 @@ func (q *sinkQueue) shouldRead(room, buffer int) bool {
 	return room > 0 && (room >= buffer/4 || room >= q.options.Batch)
 }
 
-// up reports whether the sink may be sent messages.
+// up reports whether messages may be sent to the sink.
 func (q *sinkQueue) up() bool { return q.breaker.sending() && !q.paused }
 
 // isFailing reports whether the sink is paused or has become unavailable. A sink that is being opened for the first time is
 // neither up nor failing.
 func (q *sinkQueue) isFailing() bool { return !q.up() && (q.paused || q.breaker.openings > 0) }
 
-// anyUp reports whether some sink may be sent messages.
+// anyUp reports whether messages may be sent to some sink.
 func anyUp(queues []*sinkQueue) bool { return slices.ContainsFunc(queues, (*sinkQueue).up) }
 
 // waitingLine orders the entries that wait to be sent: items without a key, and keys that have items. Entries that were removed
-// but not sent, and suspended messages that are due, come first. After them retries and untried entries alternate, each kind in
-// its order of arrival, so that neither kind delays the other.
+// from the line but not sent, and suspended messages that are due, come first. After them retries and untried entries alternate,
+// each kind in its order of arrival, so that neither kind delays the other.
 type waitingLine struct {
 	back        []queued // entries that were removed but not sent, and suspended messages that are due
 	untried     []queued
 	retries     []queued
-	retriesLast bool // when back was empty last, it was the turn of retries, not of untried
+	retriesLast bool // when `back` was empty last, it was the turn of `retries`, not of `untried`
 }
 
 // queued is an entry of a waitingLine: an item without a key, or a key.
@@ -147,8 +149,8 @@ func (w *waitingLine) putFirst(entries ...queued) {
 	w.back = append(entries, w.back...)
 }
 
-// preferOther puts the first entry whose topic is not in probed before all others, since only some topics may be failing. If
-// every topic was probed, it clears probed and keeps the order: requeue has put probed entries last.
+// preferOther puts the first entry whose topic is not in the set `probed` before all others, since only some topics may be
+// failing. If every topic was probed, it clears the set and keeps the order, because requeue() has put probed entries last.
 func (w *waitingLine) preferOther(probed map[string]struct{}) {
 	for _, line := range []*[]queued{&w.back, &w.untried, &w.retries} {
 		for at, entry := range *line {
@@ -316,8 +318,8 @@ func (q *sinkQueue) limit(rate int) {
 	}
 }
 
-// allowed returns how many messages the rate allows now, but at most the number in most. If the rate allows none, it sets
-// limitAt.
+// allowed returns how many messages the rate allows now, but at most the number in `most`. If the rate allows none, it sets
+// q.limitAt.
 func (q *sinkQueue) allowed(now time.Time, most int) int {
 	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now

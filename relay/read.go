@@ -19,8 +19,8 @@ import (
 //	           has skipped, rows that are due, and so on, in turn
 //	ask        the reader goroutine queries the database
 //	merge      the loop applies the result. If rows may have appeared below the cursors, it first returns the read to the
-//	           reader for a scan (scan.go). If it is unknown whether a key is blocked, it returns the read to query that
-//	           (blocked.go). Then the rows are admitted in order (admit.go)
+//	           reader for a scan (scan.go). If it is unknown whether a key is blocked, it returns the read to the reader
+//	           for a query about the key (blocked.go). Then the rows are admitted in order (admit.go)
 //
 // What must hold: only one read queries the database at a time, so no result is older than the previous one. While a full page is
 // merged, the next read is already in progress, and poll.under is 2. A page counts only if it comes from the server that granted
@@ -128,7 +128,8 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 
 // readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed), the
 // page begins a little below the head, to return late rows. Before that it begins at the head, which is the mark that the last
-// holder stored: a store may treat a row far below the ids that it knows as a sign that the id sequence was reset.
+// holder stored. If it began lower, it might return a row far below the ids that the store knows, and the store may treat such a
+// row as a sign that the id sequence was reset.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
 		return min(l.readers.head(), again)
@@ -136,8 +137,8 @@ func (l *lane) readsAfter(again int64) int64 {
 	return l.readers.head()
 }
 
-// mostRoom returns the room of the queue that has the most. A queue with less room may fall behind and read alone later, like a
-// queue that is set apart. While no sink is up, the buffers are filled, so that rows are in memory when a sink recovers.
+// mostRoom returns the room of the queue that has the most room. A queue with less room may fall behind and read alone later,
+// like a queue that is set apart. While no sink is up, the buffers are filled, so that rows are in memory when a sink recovers.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
 		room := q.room()
@@ -167,7 +168,7 @@ func (e *byLanes) reader(ctx context.Context) {
 
 // ask queries the database for the current step of a read.
 func (b *base) ask(ctx context.Context, f *fetch) (err error) {
-	switch { // several calls of the store, each with its own time-out
+	switch { // these steps make several calls of the store, each with its own time-out
 	case f.step == stepLate:
 		f.lateAfter, err = b.scanLate(ctx, f.late)
 		return err
@@ -319,7 +320,7 @@ func (e *byLanes) checkEpoch(f *fetch) error {
 
 // mergeLanes merges a page of new rows. The page may also have late rows, since it may begin below the cursors. The cursor of a
 // lane without rows moves, too, so that later reads don't walk over deleted rows again. It moves to Through if a limit ended the
-// page, and otherwise at most to SafeID, since late rows may appear above it.
+// page, and otherwise at most to SafeID, since late rows may appear above SafeID.
 func (e *byLanes) mergeLanes(f *fetch) {
 	rows, heads, asked := f.page.Rows, e.held.heads(f.seq, f.positions), e.engine.poll.fresh
 	news := e.advance(f)
@@ -336,7 +337,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 			taken++
 		}
 	}
-	e.engine.poll.fresh = e.engine.poll.fresh && (asked || e.held.moved(f.seq, f.positions, heads)) // otherwise the next page would be the same
+	e.engine.poll.fresh = e.engine.poll.fresh && (asked || e.held.moved(f.seq, f.positions, heads)) // if nothing has moved, the next page would be the same
 	e.engine.poll.count(!news && taken == 0)
 }
 
@@ -439,9 +440,9 @@ func (e *engine) pauseReading(err error) (over bool) {
 }
 
 // drained reports whether nothing is left to deliver and the relay holds its whole share of lanes. So a drain also waits until
-// the lanes of a dead relay are free. Three kinds of messages don't count: messages without a route, paused ones, and those that
-// wait for another message of their key whose next attempt is not due. The last sweep must have found nothing and must have begun
-// within the last sweepSoonest. It may be a pass, or the sweep of newly leased lanes.
+// the lanes of a dead relay are free. Three kinds of messages don't count: messages without a route, paused messages, and
+// messages that wait because the next attempt of another message of their key is not due. The last sweep must have found nothing
+// and must have begun within the last sweepSoonest. This sweep may be a pass over all lanes, or the sweep of newly leased lanes.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.engine.queues[k.ref.queue].paused })
 	stopped := slices.ContainsFunc(e.engine.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
@@ -500,8 +501,8 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	}
 }
 
-// mergeUnrouted reports the topics of a page. If the page has all rows without a route, it also forgets the topics of which no
-// such row is left.
+// mergeUnrouted reports the topics of a page. If the page has all rows without a route, it also forgets each topic of which the
+// page has no row.
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.held.lanes {
@@ -621,7 +622,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 		}
 	}
 	if room == 0 || len(f.lanes) == 0 {
-		return nil // an event that makes room also makes the loop call this again
+		return nil // an event that makes room also makes the loop call pollDue again
 	}
 	return f
 }
@@ -673,8 +674,9 @@ func (e *byLanes) mergeDue(f *fetch) {
 // unroutedRows is the maximum number of rows in one read of rows without a route.
 const unroutedRows = 500
 
-// pollUnrouted reads rows without a route, once a minute. The marks show a lane's new holder that such rows exist, but not their
-// topics; and no other read would show that the rows are gone. Each lane is read up to its first such row.
+// pollUnrouted reads rows without a route, once a minute. There are two reasons for this read: the marks show a lane's new holder
+// only that such rows exist, but not their topics; and no other read would show that the rows are gone. Each lane is read up to
+// its first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

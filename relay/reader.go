@@ -106,7 +106,7 @@ func (r *reader) stopBefore(row *storage.Row) {
 	}
 }
 
-// rewind moves the cursor back, so that all rows above this id are offered again. The reader then ignores rows that are in
+// rewind moves the cursor back, so that all rows above this id are offered again. The reader ignores those of them that are in
 // memory.
 func (r *reader) rewind(place int64) {
 	r.cursor = min(r.cursor, place)
@@ -129,8 +129,8 @@ func (r *reader) closeGap() {
 	}
 }
 
-// low returns the position above which a successor must read for this sink. A deferred row doesn't count, since deferred rows are
-// found by their times, unless a pending row with the same id waits for it.
+// low returns the position above which a successor must read for this sink. Deferred rows are found by their times. So a deferred
+// row counts only if a pending row with the same id waits for it.
 func (r *reader) low() int64 {
 	low := r.cursor
 	if r.gap != none {
@@ -220,9 +220,9 @@ func (rs readers) head() (head int64) {
 // isBehind reports whether the queue must still read rows below the head.
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
-// advance moves cursors to the end of a page (through). It moves those that are not below the beginning of the page (after), if
-// the page was read for their queue (takesPart; nil: for all queues). The caller then offers the rows. A reader that can't take a
-// row moves its cursor back.
+// advance moves cursors to the id `through`, where a page ended. It moves only cursors at or above the id `after`, where the page
+// began, and only those of queues for which the page was read. The function takesPart reports that; nil means that the page was
+// read for all queues. The caller then offers the rows. A reader that can't take a row moves its cursor back.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
 		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {
@@ -238,9 +238,9 @@ func (rs readers) rewind(place int64) {
 	}
 }
 
-// marks returns the positions from which a successor must read. main is the position for all sinks that have read up to the head;
-// the map behind has the position of each other sink, by queue. No position is above final, because late rows may still appear
-// above that id.
+// marks returns the positions from which a successor must read. The result `main` is the position for all sinks that have read up
+// to the head; the map `behind` has the position of each other sink, by queue. No position is above the id `final`, because late
+// rows may still appear above it.
 func (rs readers) marks(final int64) (main int64, behind map[int]int64) {
 	head := rs.head()
 	main, behind = min(head, final), map[int]int64{}

@@ -34,8 +34,8 @@ type Relay struct {
 	abort       sync.Once
 	ran         atomic.Bool
 	health      *health
-	mostBlocked int // maxBlockedKeys; smaller in tests
-	mostPassed  int // the constant mostPassed; smaller in tests
+	mostBlocked int // the value of the constant maxBlockedKeys; smaller in tests
+	mostPassed  int // the value of the constant mostPassed; smaller in tests
 }
 
 // New returns a relay that uses the store. If the options are invalid, the error lists all problems. New doesn't access the
@@ -179,7 +179,7 @@ func (r *Relay) Healthy() error {
 	return nil
 }
 
-// notMade returns an error if New didn't make the relay.
+// notMade returns an error unless this relay was returned by New().
 func (r *Relay) notMade() error {
 	if r == nil || r.store == nil {
 		return errors.New("relay: the Relay is nil or empty: use what New returned, after checking its error")

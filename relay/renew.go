@@ -9,9 +9,9 @@ import (
 )
 
 // The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept, lost
-// and acquired. What must hold: nothing is sent after safeUntil, which is computed from a time before the renewal began. A lane
-// is released only when none of its messages is in flight or unsettled. At the end of a run the relay gives back its lanes or
-// claims.
+// and acquired. What must hold: nothing is sent after safeUntil, which is computed from a time before the last successful renewal
+// was sent. A lane is released only when none of its messages is in flight or unsettled. At the end of a run the relay gives back
+// its lanes or claims.
 
 // startLease starts a renewal when it is due. Only the loop starts renewals, so a relay whose loop stalls loses its lanes to
 // other relays.
@@ -40,8 +40,8 @@ func (e *engine) startLease(now time.Time) {
 }
 
 // leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing for longer
-// than a lease. since is when they began to fail. Heartbeats may succeed meanwhile, for example if only the privilege to read was
-// revoked. After standDownTime the relay tries to read again, for the duration of two leases.
+// than a lease. The parameter `since` is the time when they began to fail. Heartbeats may succeed meanwhile, for example if only
+// the privilege to read was revoked. After standDownTime the relay tries to read again, for the duration of two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {

@@ -22,7 +22,7 @@ type router struct {
 	exact    map[string]target
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
-	rest     target      // for all other topics; without a route for "*", its only index is the one after the last sink
+	rest     target      // the target of all other topics; if no route has the topic "*", its only index is the one after the last sink
 	also     []alsoRoute // routes that add their sinks to those of each topic that they match
 	expires  bool        // some route has an ExpireAfter
 
@@ -39,7 +39,7 @@ type router struct {
 // maxExcept is the maximum number of a sink's topics that a read leaves out by name.
 const maxExcept = 50
 
-// alsoRoute is a route with Also set.
+// alsoRoute is a route whose option Also is true.
 type alsoRoute struct {
 	matches func(topic string) bool
 	sinks   []int
@@ -65,14 +65,15 @@ type patternRoute struct {
 // maxCachedTopics limits how many topics are kept in memory, in case an application puts ids into topics.
 const maxCachedTopics = 10_000
 
-// newRouter compiles routes. A sink has the index of its name in names. The index after the last sink means "no route".
+// newRouter compiles routes. A sink has the index of its name in the list `names`. The index after the last sink means "no
+// route".
 func newRouter(routes []Route, names []string) (*router, error) {
 	if len(routes) == 0 {
 		return nil, fmt.Errorf("routes: required if there are several sinks (%d here)", len(names))
 	}
 	r := &router{names: names, exact: map[string]target{}, rest: target{sinks: []int{len(names)}, onExpire: ParkExpired}, cache: map[string]target{}}
 	digest := sha256.New()
-	type match struct{ topic, prefix, pattern string } // one of them is set
+	type match struct{ topic, prefix, pattern string } // one of the three is set
 	merged := map[match]target{}                       // the combined sinks of routes with the same match
 	var order []match                                  // the order in which patterns are tried
 	var problems []error
@@ -166,7 +167,7 @@ func compiled(pattern string) *regexp.Regexp {
 	return regexp.MustCompile(`\A(?:` + pattern + `)\z`)
 }
 
-// with returns the target with additional sinks, ordered by index and without duplicates.
+// with returns a copy of the target that also has the given sinks. All its sinks are ordered by index, without duplicates.
 func (t target) with(sinks []int) target {
 	t.sinks = slices.Concat(t.sinks, sinks)
 	slices.Sort(t.sinks)
@@ -174,7 +175,7 @@ func (t target) with(sinks []int) target {
 	return t
 }
 
-// addAlso adds a route with Also.
+// addAlso adds a route whose option Also is true.
 func (r *router) addAlso(route *Route, to target) error {
 	if route.ExpireAfter != 0 || route.OnExpire != "" {
 		return errors.New("a route with also can't set expiry: set it on the topic's own route")
@@ -192,9 +193,9 @@ func (r *router) addAlso(route *Route, to target) error {
 	return nil
 }
 
-// several returns an error if a topic has several sinks in a way that this claim doesn't allow. If the relay claims by rows, each
-// message has one sink. If it claims by lanes, the names of a topic's sinks must fit into a row; for this check every route with
-// Also is assumed to match every topic.
+// several returns an error if a topic has several sinks in a way that the given mode of claiming doesn't allow. If the relay
+// claims by rows, each message has one sink. If it claims by lanes, the names of a topic's sinks must fit into a row; for this
+// check every route whose option Also is true is assumed to match every topic.
 func (r *router) several(claim storage.Claim) error {
 	all := []target{r.rest}
 	for _, to := range r.exact {
@@ -269,7 +270,7 @@ func (r *router) route(topic string) target {
 	return to
 }
 
-// find is route without the cache. It may be called concurrently.
+// find returns the same as the method `route`, but doesn't use the cache. It may be called concurrently.
 func (r *router) find(topic string) target {
 	to := r.own(topic)
 	for _, also := range r.also {
@@ -284,7 +285,7 @@ func (r *router) find(topic string) target {
 	return to
 }
 
-// own returns the target of the topic's own route: the most specific matching route without Also.
+// own returns the target of the topic's own route: the most specific matching route whose option Also is false.
 func (r *router) own(topic string) target {
 	if to, ok := r.exact[topic]; ok {
 		return to

@@ -24,14 +24,14 @@ type byRows struct {
 	known  map[int64]*item // rows in memory, by id
 
 	except        map[string]*sinkQueue // topics that claims leave out, because their queues have no room
-	asked         amount                // the maximum that the claims in progress may return
+	asked         amount                // the maximum numbers of rows and bytes that the claims in progress may return together
 	lastClaimFull bool                  // the last claim reached its limit of rows or bytes
 	failingSince  int64                 // when claims began to fail, as a value of health.now; 0: the last claim succeeded
 
 	claims   chan claimJob
 	claimed  int64        // used only in a drain: how many rows all relays together have claimed; -1: not counted yet
 	reclaims atomic.Int64 // the number of calls of Reclaim that have succeeded
-	freed    atomic.Int64 // the number of the last call that freed rows; calls are numbered by reclaims
+	freed    atomic.Int64 // the number of the last call of Reclaim that freed rows; the counter reclaims numbers the calls
 	since    int64        // the value of reclaims when a claim that returned rows was merged last
 	looked   int64        // the value of reclaims when the last successful claim began
 }
@@ -70,8 +70,8 @@ func newByRows(e *engine) *byRows {
 // than everything else that is done with the row.
 func (r *byRows) claimers() int { return r.engine.store.Parallelism().Claims }
 
-// startRead starts a claim of rows, up to the free room. While no sink is up it claims nothing, since other relays may be able to
-// deliver the rows.
+// startRead starts a claim of at most as many rows as fit into the free room. While no sink is up it claims nothing, since other
+// relays may be able to deliver the rows.
 func (r *byRows) startRead(now time.Time) {
 	if r.engine.poll.under >= r.claimers() || !r.engine.mayRead(now) || r.engine.control.standsDown && r.engine.lease.relays > 1 {
 		return
@@ -105,8 +105,8 @@ func (r *byRows) startRead(now time.Time) {
 }
 
 // worthClaiming returns how much to claim now. While another claim is in progress the amount is zero, unless the last claim was
-// full and there is room for both. If rows are large, the amount is small: a claim also locks rows that it doesn't take, and
-// other relays skip locked rows.
+// full and there is room for both. If rows are large, the amount is small, because a claim also locks rows that it doesn't take,
+// and other relays skip locked rows.
 func (r *byRows) worthClaiming() amount {
 	if !anyUp(r.engine.queues) {
 		return amount{}
@@ -303,14 +303,15 @@ func (r *byRows) ownLanes() map[int]bool { return nil }
 
 // drained reports whether three conditions hold. First, since the last claim that returned rows, Reclaim has run and found
 // nothing. Second, a claim has begun since Reclaim last freed rows, so it has considered these rows. Third, other relays are
-// active, or no row is claimed except by this relay; so the drain waits until the claims of a dead relay expire. The rows that
-// this relay still has keep failing while nothing else is delivered.
+// active, or no row is claimed except by this relay; so the drain waits until the claims of a dead relay expire. Rows in this
+// relay's memory don't count: drained is called only when they keep failing while nothing else is delivered, or when no row is in
+// memory.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
 	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.engine.lease.relays > 1)
 }
 
-// reclaimer frees expired claims, and makes deferred rows that are due claimable, in small batches.
+// reclaimer frees expired claims, and lets deferred rows be claimed when they are due. It does both in small batches.
 func (r *byRows) reclaimer(ctx context.Context) {
 	for more := true; more || sleep(ctx, reclaimInterval); {
 		bounded, cancel := context.WithTimeout(ctx, r.engine.callTimeout)
@@ -333,7 +334,7 @@ func (r *byRows) reclaimer(ctx context.Context) {
 // rowRights is a renewal of the claims that a relay had when the renewal began, and its result.
 type rowRights struct {
 	of         *byRows
-	rows, kept []int64 // ids
+	rows, kept []int64 // the ids of the rows to extend, and of those that were kept
 	anyones    int64   // how many rows all relays together have claimed
 }
 

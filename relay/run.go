@@ -115,7 +115,7 @@ func (e *engine) run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { e.workers.Wait(); close(ended) }()
 	grace := abortGrace
-	if e.stopping.gaveUp { // the sends were given this time already
+	if e.stopping.gaveUp { // the cancelled sends have already had the time abortGrace to return
 		grace = time.Second
 	}
 	select {
@@ -149,7 +149,7 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
 		e.startSettlements(now)
-		over, err := e.over() // before the next read starts: a drain or stop waits until no read is in progress, and a slow database's reads leave no gap
+		over, err := e.over() // called before the next read starts, because a drain or stop waits for a moment without a read; the reads of a slow database follow each other without a gap
 		if now.Sub(e.work.housekept) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.housekept = now
 			e.findStuck(now)
@@ -159,7 +159,7 @@ func (e *engine) loop(ctx context.Context) error {
 		if over {
 			return err
 		}
-		e.startLease(now) // again, since over may have found that the relay can leave
+		e.startLease(now) // again, since over() may have found that the relay can now be deregistered
 		e.claiming.startRead(now)
 		e.startSends(now)
 		if e.settle.urgent { // startSends has parked messages or has found expired ones
@@ -183,7 +183,7 @@ func (e *engine) loop(ctx context.Context) error {
 		timer.Reset(next.Sub(now))
 		select {
 		case <-timer.C:
-		case <-e.wake: // there may be new messages, so read now, or wakePace after the last read began
+		case <-e.wake: // there may be new messages, so read now, but not earlier than wakePace after the last read began
 			if soonest := e.poll.began.Add(wakePace); time.Now().Before(soonest) {
 				e.poll.at = earliest(e.poll.at, soonest)
 			} else {
@@ -215,8 +215,8 @@ func (e *engine) loop(ctx context.Context) error {
 
 // startSettlements starts settlements, unless the leases are being given back, after which outcomes would be fenced. Deliveries
 // that wait to be written together (settleLinger) are sent again if the relay dies. So fewer of them may wait than fit into the
-// smallest batch of any sink. None waits if the buffer of a sink is more than a quarter full, in a stop or a drain, or while
-// batches are journalled before they are sent.
+// smallest batch of any sink. No delivery waits if the buffer of a sink is more than a quarter full, in a stop or a drain, or
+// while batches are journalled before they are sent.
 func (e *engine) startSettlements(now time.Time) {
 	if e.stopping.ready {
 		return

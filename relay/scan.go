@@ -21,21 +21,21 @@ import (
 // A scan may have to walk over millions of rows of a sink that is down. So it proceeds in steps, each with its own time-out. If a
 // step fails, the next scan need not repeat all of the steps before it.
 
-// lateRows records the ids at or below which no row can appear, and the ids above which late rows may have appeared.
+// lateRows records the id at or below which no row can appear, and the id above which late rows may have appeared.
 type lateRows struct {
 	base    *base
 	held    *heldLanes
 	poll    *polling
 	routes  *router
 	queues  []*sinkQueue
-	control *control // for the pauses
+	control *control // has the pauses in force
 
 	safeID    int64  // no row can appear at or below it any more
 	lastID    int64  // the highest id that was assigned when the last page was read
 	span      int64  // most late rows appear at most this far below the highest id that was read
-	lateAfter int64  // rows that no merged page covers may have appeared above this id; none: no such rows
+	lateAfter int64  // rows that no merged page covers may have appeared above this id; none: no such rows can exist
 	scans     bool   // a scan ran before the last page was merged
-	stride    stride // of a step of a scan
+	stride    stride // how many ids a step of a scan covers
 
 	idGeneration int   // counts resets of the id sequence, after which a new row may have the id of an older one
 	highest      int64 // the highest id that was read before any reset
@@ -90,11 +90,11 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 }
 
 // detectSequenceReset detects that the id sequence was reset, and rewinds the lanes to their beginning. It returns the id above
-// which new rows count as late. If no new row counts as late, it returns the constant none.
+// which new rows count as late. If no new row counts as late, it returns `none`.
 //
 // After a reset, new rows have lower ids than rows that were read. If LastID has fallen, every lane is rewound. Otherwise only
-// lanes that were leased with marks above LastID are. Old rows have higher ids, and are read again, too. They raise the cursor
-// above LastID, so new rows count as late.
+// the lanes that were leased with marks above LastID are rewound. Old rows have higher ids, and are read again, too. They raise
+// the cursor above LastID, so new rows count as late.
 func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
 	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // safeID rises only when the page is merged
@@ -166,15 +166,15 @@ type lateScan struct {
 	positions []storage.Position
 	left      []storage.Position // the ranges of ids that the scan has not walked over
 	rows      []storage.Row
-	stride    stride // of a step
+	stride    stride // how many ids a step covers
 
 	routes *router
-	known  []map[int64]struct{} // ids in memory, by queue
+	known  []map[int64]struct{} // the ids of the rows in memory, by queue
 	lanes  map[int]*scannedLane
 	pauses *pauses
-	own    [][]string // router.ownTopics
+	own    [][]string // a copy of router.ownTopics
 
-	leftRows, leftBytes int                 // how much more the scan may return
+	leftRows, leftBytes int                 // how many more rows and bytes the scan may return
 	skipped             map[laneQueue]int64 // by lane and queue: the lowest id of a row for which there is no room
 
 	brought []storage.Position // positions whose late rows the page already has; they must be scanned if the page is dropped
@@ -184,7 +184,7 @@ type lateScan struct {
 	took  time.Duration
 }
 
-// scannedLane is what a scan knows about a lane. The scan shares the set in passed with the loop.
+// scannedLane is what a scan knows about a lane. The scan shares the set `passed` with the loop.
 type scannedLane struct {
 	readers     []places
 	keysUnknown bool
@@ -194,8 +194,8 @@ type scannedLane struct {
 // laneQueue identifies a reader: one queue's part of one lane.
 type laneQueue struct{ lane, queue int }
 
-// scan returns a scan of these positions. The scan may begin again at a lower id, but never below the safe id. So it gets the ids
-// in memory above its position or the safe id, whichever is lower.
+// scan returns a new lateScan of these positions. The scan may begin again at a lower id, but never below the safe id. So it gets
+// the ids of the rows in memory above its position or the safe id, whichever is lower.
 func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride,
@@ -242,7 +242,8 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 	return paused
 }
 
-// follows reports whether the row may have been dropped because it follows a message of a blocked key that the lane has forgotten.
+// follows reports whether the row may have been dropped because its key was blocked. The lane may have forgotten such a key since
+// then.
 func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	l := s.lanes[c.Lane]
 	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
@@ -316,7 +317,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 			}
 		}
 		if len(s.rows) == found {
-			break // this round found no rows, so none can be missing before them
+			break // this round found no rows, so there are none before which other rows could be missing
 		}
 		newLateAfter, err := b.appearedSince(ctx, s.epoch)
 		if err != nil {
@@ -362,8 +363,8 @@ func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Positio
 	return lowest
 }
 
-// restOf returns the parts of positions that must still be walked over. The store has walked over the ranges in walked, except
-// for those in left.
+// restOf returns the parts of positions that must still be walked over. The store has walked over the ranges in `walked`, except
+// for those in `left`.
 func restOf(positions, walked, left []storage.Position) (rest []storage.Position) {
 	after := map[int]int64{}
 	for _, p := range walked {
@@ -380,7 +381,8 @@ func restOf(positions, walked, left []storage.Position) (rest []storage.Position
 	return rest
 }
 
-// appearedSince returns the id above which rows may have appeared since the last page; none if none can have appeared.
+// appearedSince returns the id above which rows may have appeared since the last page. It returns `none` if no row can have
+// appeared.
 func (b *base) appearedSince(ctx context.Context, epoch string) (lateAfter int64, err error) {
 	page, err := b.emptyPage(ctx)
 	if err == nil && page.Epoch != epoch {
@@ -424,7 +426,7 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 
 // toScanAgain returns the positions that must be scanned again, from lateAfter on. Rows may have appeared above that id during
 // the scan, so the scan may have found some rows of a transaction and missed others. Positions that began above lateAfter must be
-// scanned again. After a scan of several steps, so must positions that end above it.
+// scanned again. If the scan had several steps, positions that end above lateAfter must be scanned again, too.
 func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {
@@ -446,7 +448,7 @@ const minStride = 1000
 // slowStride is how long a read may take before the next one covers fewer ids, since other reads wait for it.
 const slowStride = 100 * time.Millisecond
 
-// learn makes the next read longer if this one was quick, and shorter if it was slow.
+// learn makes the next read cover more ids if this one was quick, and fewer if it was slow.
 func (s *stride) learn(took time.Duration) {
 	switch {
 	case took < 20*time.Millisecond:
@@ -456,5 +458,5 @@ func (s *stride) learn(took time.Duration) {
 	}
 }
 
-// failed makes the next read much shorter, since this one probably took too long.
+// failed makes the next read cover far fewer ids, since this one probably took too long.
 func (s *stride) failed() { *s = max(*s/8, minStride) }

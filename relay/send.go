@@ -113,8 +113,8 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 }
 
 // appendReady appends to the batch the items that may be sent, and marks them as in flight. The items share one key, or there is
-// only one item, without a key. The first item that may not be sent and all later ones wait in their key. blocked is true if that
-// first item can't be sent yet, and must be the next item that is sent.
+// only one item, without a key. The first item that may not be sent and all later ones wait in their key. The result `blocked` is
+// true if that first item can't be sent yet, and must be the next item that is sent.
 func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item) (_ []*item, blocked bool) {
 	wait := func(items []*item) {
 		if k != nil {
@@ -171,9 +171,9 @@ func (e *engine) give(q *sinkQueue, j job, items []*item) {
 	q.jobs <- f
 }
 
-// Stuck calls. A call of a sink that ignores the end of its context can't be stopped. The relay sends nothing more from the lanes
-// of the call's messages and lets their leases expire, so another relay sends the messages again, as after a crash. If all
-// workers of a sink are stuck, the relay leaves its lanes to other relays, if any are active.
+// Stuck calls. If a call of a sink ignores the end of its context, the relay can't stop the call. Then the relay sends nothing
+// more from the lanes of the call's messages and lets their leases expire, so another relay sends the messages again, as after a
+// crash. If all workers of a sink are stuck, the relay leaves its lanes to other relays, if any are active.
 
 // stuckGrace is how much longer than its time-out a call may take before it counts as stuck.
 const stuckGrace = 5 * time.Second

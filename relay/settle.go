@@ -27,8 +27,8 @@ const (
 	// settleBatch is the maximum number of rows in one settlement.
 	settleBatch = 2000
 
-	// settleLinger is how long after the last settlement deliveries wait in order to be written together. When messages are few,
-	// writing each one alone would be most of a relay's cost. Fewer than settleFew deliveries wait.
+	// settleLinger limits how long after the last settlement deliveries wait, so that more of them are written together. When
+	// messages are few, writing each one alone would be most of a relay's cost. Fewer than settleFew deliveries wait.
 	settleLinger = 80 * time.Millisecond
 	settleFew    = 64
 )
@@ -37,12 +37,12 @@ const (
 var settlePause = Backoff{Min: 50 * time.Millisecond, Max: 2 * time.Second}
 
 // settler writes outcomes. It keeps a list for each settlement that may be in progress. Only the loop calls its methods, except
-// for work, which runs in other goroutines and returns its results through the channel results.
+// for the method `work`, which runs in other goroutines and returns its results through the channel `results`.
 type settler struct {
 	base    *base
 	jobs    chan settleJob
 	results chan<- func()                               // functions that the loop calls
-	written func(items []*item, counts storage.Settled) // the loop calls it once the outcomes of items are written
+	written func(items []*item, counts storage.Settled) // the loop calls it when the outcomes of these items have been written
 
 	lists  [settlers]unsettled
 	atOnce int // how many of the lists are used
@@ -67,7 +67,7 @@ func newSettler(b *base, names []string, atOnce int, results chan<- func(), writ
 // unsettled is one list of items whose outcomes are to be written.
 type unsettled struct {
 	unwritten []*item
-	inFlight  int // items whose outcomes are being written
+	inFlight  int // how many of the list's items have outcomes that are being written
 	failures  int
 	retryAt   time.Time
 
@@ -108,8 +108,8 @@ func (s *settler) write(items ...*item) {
 
 // start hands unwritten outcomes to the goroutines: both lists as one settlement, or each list as its own settlement if the lists
 // are long. While one list is being written, the other one waits if it is short. If the number of unwritten deliveries is below
-// the argument few, they wait up to settleLinger for more. Nothing depends on them: their keys have continued, and memory is not
-// scarce. Retries and parked messages don't wait, because their keys are blocked.
+// the parameter `few`, they wait up to settleLinger for more. Nothing depends on them: their keys have continued, and memory is
+// not scarce. Retries and parked messages don't wait, because their keys are blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {
@@ -214,7 +214,7 @@ func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 	}
 }
 
-// writeAgain returns a batch that could not be written to the front of its lists.
+// writeAgain puts the items of a failed settlement at the front of their lists again.
 func (s *settler) writeAgain(job settleJob, err error) {
 	of := job.items
 	for i, n := range job.of {

@@ -13,7 +13,7 @@ import (
 // gives back its leases or claims. A drain stops in the same way when no message is left (drain.go).
 
 // abortGrace is how long sends may take to return after they were cancelled, and how long the remaining settlements may take
-// then.
+// after that.
 const abortGrace = 5 * time.Second
 
 // logStopAfter is how long a stop may take before it logs what it waits for.
@@ -50,15 +50,15 @@ func (e *engine) progress() progress {
 	return p
 }
 
-// over reports whether the run has ended, and with which error. Until then it takes the next step towards the end of a drain,
-// and, once a stop has begun, of the stop.
+// over reports whether the run has ended, and with which error. Until then it takes the next step of the drain or, once a stop
+// has begun, of the stop.
 func (e *engine) over() (bool, error) {
 	now, p := time.Now(), e.progress()
 	if e.options.Drain && !e.stopping.begun && p.quiet {
 		if ended, err := e.continueDrain(p, now); ended {
 			e.stopping.err = err
 			e.beginStop(now)
-			p = e.progress() // the stop has given back messages, which has to be written
+			p = e.progress() // the stop has given up messages, and this must be written
 		}
 	}
 	if !e.stopping.begun {
@@ -67,8 +67,8 @@ func (e *engine) over() (bool, error) {
 	return e.continueStop(p, now)
 }
 
-// continueStop lets the leaser leave once nothing is under way. When the deadline passes, it cancels the sends and sets a new
-// deadline. When that passes, too, the run ends without waiting for the sends.
+// continueStop lets the leaser deregister the relay once nothing is under way. When the deadline passes, it cancels the sends and
+// sets a new deadline. When that passes, too, the run ends without waiting for the sends.
 func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 	s := &e.stopping
 	if !s.logAt.IsZero() && !now.Before(s.logAt) {

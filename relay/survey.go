@@ -32,7 +32,7 @@ type survey struct {
 	err      error
 }
 
-// surveyor carries surveys out.
+// surveyor carries out surveys.
 type surveyor struct {
 	base    *base
 	routes  *router
@@ -60,7 +60,7 @@ func (v *surveyor) work(ctx context.Context) {
 func (v *surveyor) survey(ctx context.Context, s *survey) error {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	for _, limit := range []int{surveyRows, 0} { // 0: all
+	for _, limit := range []int{surveyRows, 0} { // 0: no limit
 		var rows []storage.Row
 		var judged error
 		met := 0
@@ -129,7 +129,8 @@ const (
 // found reports whether the survey found a reason why the drain can't succeed now.
 func (s *survey) found() bool { return len(s.isPaused)+len(s.unrouted) > 0 || s.unread != nil }
 
-// queues returns the indexes of the queues that need a message: of its sinks, or of the queue for messages without a route.
+// queues returns the indexes of the queues that need a message. These are its sinks' queues, or the queue for messages without a
+// route.
 func (s *survey) queues(routes *router, topic, sinks string) []int {
 	queues := routes.named(sinks)
 	if sinks == "" {
@@ -141,7 +142,7 @@ func (s *survey) queues(routes *router, topic, sinks string) []int {
 	return queues
 }
 
-// judge finds out why rows are left. If it finds no reason for some rows, it sets unread to one of them.
+// judge finds out why rows are left. If it finds no reason for some rows, it sets s.unread to one of them.
 func (s *survey) judge(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) error {
 	slices.SortFunc(rows, func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 	var unread []storage.Row

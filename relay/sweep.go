@@ -10,9 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A sweep searches for missed rows: pending rows at or below the cursors and the safe id that are not in memory and that no other
-// read would find. No such rows should exist. But they do if the id sequence was reset, or was not restored with a copy of the
-// table, or if a transaction was open for longer than the store allows. Without a sweep they would never be delivered.
+// A sweep searches for missed rows: pending rows, at or below the cursors and the safe id, that are not in memory and that no
+// other read would find. No such rows should exist. But they exist if the id sequence was reset, or was not restored with a copy
+// of the table, or if a transaction was open for longer than the store allows. Without a sweep they would never be delivered.
 //
 // A leased lane is swept once before its first read (laneRights.conclude in lease.go), so that missed rows are delivered in
 // order. All lanes are swept in passes. The first pass begins half a minute after the relay's start. The steps of a pass take
@@ -32,7 +32,7 @@ type sweep struct {
 	next  time.Time     // when the next pass begins
 	ids   stride        // how many ids one step covers
 
-	clean time.Time // when the last pass that found no row began; before that, when the relay started
+	clean time.Time // when the last pass that found no row began; before there was such a pass: when the relay started
 }
 
 const (
@@ -44,8 +44,8 @@ const (
 	sweepAgain   = 5 * time.Second
 
 	// sweepPatience is the time-out of a step. Other reads wait for the step, and it may have to walk over many index entries of
-	// deleted rows. It is also how long newly leased lanes wait for their sweep; after that they are read while the sweep
-	// continues. sweepLongest is the time-out of a step that can't be made smaller.
+	// deleted rows. sweepPatience is also how long newly leased lanes wait for their sweep; after that they are read while the
+	// sweep continues. sweepLongest is the time-out of a step that can't be made smaller.
 	sweepPatience = 150 * time.Millisecond
 	sweepLongest  = 2 * time.Second
 )

@@ -9,13 +9,13 @@ import (
 
 // Texts of sinks' answers, for the log and for rows.
 
-// describe returns the text of an outcome that is stored as the row's last error.
+// describe returns the text about an outcome. The text is stored as the row's last error.
 func describe(outcome sinks.Outcome) string {
 	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
 }
 
-// loggable returns the text of an outcome without the text that the destination has returned after a status code, since that text
-// may repeat a payload.
+// loggable returns the text of an outcome without what the destination has returned after a status code, since that may repeat a
+// payload.
 func loggable(outcome *sinks.Outcome) string {
 	cause, detail := "", shorten(outcome.Detail, 4000)
 	if outcome.Reason == sinks.ReasonExhausted { // the detail is the reason of the last failure, followed by its detail

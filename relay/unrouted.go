@@ -17,8 +17,8 @@ const unroutedInterval = time.Minute
 // doesn't have.
 type unrouted struct {
 	base   *base
-	topics map[string]time.Time // by topic without a route or handler: when to log it again
-	sinks  map[string]time.Time // by the value of Row.Sinks, if it names a sink that this relay does not have: when to log it again
+	topics map[string]time.Time // when to log each topic without a route or handler again
+	sinks  map[string]time.Time // for each value of Row.Sinks with a sink that this relay does not have: when to log the value again
 }
 
 // waits reports a row that waits because its topic has no route, or because it names a sink that this relay doesn't have.

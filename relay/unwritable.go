@@ -10,10 +10,11 @@ import (
 )
 
 // Unwritable rows: the database refuses their outcomes, for example because of a constraint. They must not prevent other rows
-// from being settled, or all delivered messages would be sent again and again. So a settlement that fails while the database
-// answers other calls is halved until the refused row is alone (settle.go). The row's outcome is then written without its texts,
-// since the usual cause is a text from a destination. If the database refuses this, too, the row is unwritable: it stays in
-// memory, this relay does not send it again, and every unwritablePause the relay tries to write the outcome of one such row.
+// from being settled; otherwise all delivered messages would be sent again and again. So a settlement that fails while the
+// database answers other calls is halved until the refused row is alone (settle.go). The row's outcome is then written without
+// its texts, since the usual cause is a text from a destination. If the database refuses this, too, the row is unwritable: it
+// stays in memory, this relay does not send it again, and once per unwritablePause the relay tries to write the outcome of one
+// such row.
 
 const (
 	// mostUnwritable is how many rows may become unwritable without a successful settlement in between. After that no further row
@@ -34,7 +35,7 @@ type unwritable struct {
 	items   []*item
 	trying  bool      // the outcome of one item is being tried again
 	tryAt   time.Time // when the next item is tried
-	added   int       // items that became unwritable since the last successful settlement
+	added   int       // how many items became unwritable since the last successful settlement
 	refusal error     // why the database refuses every outcome; nil if it does not refuse every outcome
 }
 
@@ -48,7 +49,7 @@ func (u *unwritable) next(now time.Time) *item {
 	return it
 }
 
-// tried processes the result for the item that next returned.
+// tried processes the result for the item that the method `next` has returned.
 func (u *unwritable) tried(items []*item, err error) {
 	u.trying, u.tryAt = false, time.Now()
 	if err != nil { // still unwritable
@@ -65,13 +66,13 @@ func (u *unwritable) taken() {
 		return
 	}
 	u.refusal = nil
-	u.tryAt = time.Now() // rows may have been set aside for the same reason
+	u.tryAt = time.Now() // try again now: rows may have been set aside for the same reason
 	u.report(nil)
 }
 
-// refused decides what to do with an outcome that was refused when it was written alone. If changed is true, refused has changed
-// the outcome, and the changed outcome is to be written. If setAside is true, the item is unwritable. If neither is true, the row
-// is not considered the cause, and its outcome is to be written again unchanged.
+// refused decides what to do with an outcome that was refused when it was written alone. If the result `changed` is true, the
+// method has changed the outcome, and the changed outcome is to be written. If `setAside` is true, the item is unwritable. If
+// neither is true, the row is not considered the cause, and its outcome is to be written again unchanged.
 func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 	outcome := &it.toWrite
 	invalid, refused := errors.Is(err, storage.ErrInvalid), errors.Is(err, storage.ErrRefused)
@@ -139,11 +140,11 @@ func (u *unwritable) reportRefusal(err error) {
 func (u *unwritable) report(err error) {
 	n := len(u.items)
 	switch {
-	case u.refusal != nil: // reportRefusal has set it
+	case u.refusal != nil: // reportRefusal has set the text
 	case n == 0:
 		u.base.health.unwritable.Store(nil)
 		u.base.options.Logger.Info("relay: the database has stored all outcomes that it had refused", "relay", u.base.options.Name)
-	case err != nil: // otherwise one was written, and the next one is tried now
+	case err != nil: // otherwise one outcome was written, and the next one is tried now
 		text := fmt.Sprintf("the database refuses to store the outcomes of %d messages: %v", n, err)
 		u.base.health.unwritable.Store(&text)
 	}

@@ -14,8 +14,8 @@ import (
 // Workers. Each sink has SinkOptions.Workers workers, which carry out its jobs: opening the sink, and sending batches. A worker
 // shares nothing with the loop except its current job.
 
-// job is work for a sink. A worker calls do, and then the loop calls done. Between the start of do and the call of done, the
-// job's items belong to the worker.
+// job is work for a sink. A worker calls the method `do`, and then the loop calls the method `done`. From the one call to the
+// other, the job's items belong to the worker.
 type job interface {
 	do(ctx context.Context, b *base, f *flight)
 	done(e *engine, f *flight)
@@ -39,7 +39,7 @@ type flight struct {
 type batch struct {
 	outcomes []sinks.Outcome
 	settled  []bool // for each message, whether the handler's transaction has settled it; nil if the sink is not a transactional handler
-	excused  bool   // if the whole batch is unsent, that says nothing about the sink
+	excused  bool   // the sink isn't blamed if the whole batch is unsent
 }
 
 func (b *batch) do(ctx context.Context, use *base, f *flight) {
@@ -115,12 +115,12 @@ func (l leaseCtx) Err() error {
 // noAnswer is the outcome of a message for which the sink returned no outcome.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor limits for how long a sink that takes messages one by one starts further messages of a batch. It is short because the
-// outcomes are written only when the whole batch has returned.
+// beginFor is how long a sink that takes messages one by one may continue to start further messages of a batch. It is short
+// because the outcomes are written only when the whole batch has returned.
 const beginFor = 5 * time.Second
 
 // send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic counts as
-// a failure of all messages, which can be retried, since it is unknown which of them were delivered.
+// a retryable failure of all messages, since it is unknown which of them were delivered.
 func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	if tracer := q.base.options.Tracer; tracer != nil {
 		traced, end := tracer.Send(ctx, q.name, messages)

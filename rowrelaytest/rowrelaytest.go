@@ -60,7 +60,7 @@ func (o *Outbox) Deliver(tb testing.TB, handlers map[string]inproc.Handler) {
 	}
 	r, err := relay.New(o.Store(), relay.Options{
 		Drain:  true,
-		Poll:   time.Millisecond, // a drain reads until two consecutive polls are empty
+		Poll:   time.Millisecond, // short, because a drain reads until two consecutive polls are empty
 		Sinks:  map[string]relay.SinkOptions{"handlers": {Sink: inproc.Func(mux.Serve), JudgeAloneAfter: relay.JudgeAtOnce}},
 		Logger: slog.New(slog.DiscardHandler),
 	})

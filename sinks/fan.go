@@ -16,29 +16,29 @@ import (
 //   - After a message whose outcome is [Unavailable], Fan starts no other message of
 //     the batch.
 //   - Fan starts no message after the context has ended, or when too little time is
-//     left. SendEach needs the time in its argument each. Send needs the time that
-//     the slowest message of the same call took. So the context seldom ends while
-//     a message is being delivered.
+//     left. Too little means, for SendEach, less than the time limit of a message
+//     and, for Send, less than the slowest message of the same call took. So the
+//     context seldom ends while a message is being delivered.
 type Fan struct {
 	slots chan struct{}
 }
 
-// NewFan returns a Fan that makes at most limit concurrent calls of the function,
-// over all its Sends together. A limit below 1 counts as 1. With a limit of 1,
+// NewFan returns a Fan whose Sends together make at most the given number of
+// concurrent calls of the function. A number below 1 counts as 1. With 1,
 // messages are delivered in the order of the batch.
 func NewFan(limit int) *Fan {
 	return &Fan{slots: make(chan struct{}, max(limit, 1))}
 }
 
-// Send calls deliver for the messages of a batch and returns their outcomes. It
-// may be called concurrently. Because Send waits for deliver, deliver must return
-// soon after its context ends.
+// Send delivers the messages of a batch with the given function and returns their
+// outcomes. Send waits for running calls of the function, so the function must
+// return soon after its context has ended. Send may be called concurrently.
 func (f *Fan) Send(ctx context.Context, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
 	return f.SendEach(ctx, 0, batch, deliver)
 }
 
-// SendEach is like Send, but limits the time of every call of deliver. The argument each is this
-// limit. See [OneByOne].
+// SendEach is like Send, but limits each call of the function to the given duration. See
+// [OneByOne].
 func (f *Fan) SendEach(ctx context.Context, each time.Duration, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
 	r := &fanRun{fan: f, batch: batch, each: each, deliver: deliver, outcomes: make([]Outcome, len(batch))}
 	if cap(f.slots) == 1 {
@@ -123,7 +123,8 @@ func chainsOf(batch []Message) [][]int {
 	return chains
 }
 
-// one delivers the message at index i. If it can't start the message, it records the outcome.
+// one delivers the message at index i. If the message must not be sent, it only records
+// the outcome.
 func (r *fanRun) one(ctx context.Context, i int) {
 	select {
 	case r.fan.slots <- struct{}{}:

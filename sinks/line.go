@@ -13,7 +13,8 @@ import (
 )
 
 // line is the JSON form of a message. It has the members that `rowrelay enqueue`
-// reads and three more with the relay's data: attempt, sequence and created_at.
+// reads, and three more members with the relay's data: attempt, sequence and
+// created_at.
 type line struct {
 	MessageID     string            `json:"message_id,omitempty"`
 	Topic         string            `json:"topic"`
@@ -64,7 +65,8 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 // WriteLines appends the lines of a batch to the buffer. It returns the outcomes
 // that the messages have once the buffer has been written: [Reject] if a message can't
 // be written as a line, [Unsent] if an earlier message of its key was rejected, and
-// otherwise [Delivered]. The result ends holds the buffer's length after each message.
+// otherwise [Delivered]. The second result holds the buffer's length after each
+// message.
 func WriteLines(buffer *bytes.Buffer, batch []Message) (outcomes []Outcome, ends []int) {
 	outcomes, ends = All(len(batch), Ok("")), make([]int, len(batch))
 	rejected := map[string]bool{}

@@ -20,11 +20,12 @@ func NewSerial() *Serial { return &Serial{turn: make(chan struct{}, 1)} }
 // grace is how long Send waits for the call to return after the context has ended.
 const grace = 100 * time.Millisecond
 
-// Send runs write for a batch of n messages and returns its outcomes. If the
-// context ends before write has started, all messages are [Unsent]. If the context
-// ends while write is running and write doesn't return soon, all messages are a
-// [Retry] with [ReasonTimeout], because write may still deliver them. Write must not
-// use the batch, because it may run longer than Send. Send may be called concurrently.
+// Send runs the function write for a batch of n messages and returns the outcomes that
+// the function returned. If the context ends before the function has started, all
+// messages are [Unsent]. If the context ends while the function is running and it
+// doesn't return soon, all messages are a [Retry] with [ReasonTimeout], because the
+// function may still deliver them. The function must not use the batch, because it may
+// run longer than Send. Send may be called concurrently.
 func (s *Serial) Send(ctx context.Context, n int, write func(context.Context) []Outcome) []Outcome {
 	if !s.begin(ctx) {
 		return All(n, Cancelled())
@@ -49,8 +50,9 @@ func (s *Serial) Send(ctx context.Context, n int, write func(context.Context) []
 	}
 }
 
-// Do runs f when no write is running; writes wait until f has returned. Do returns
-// an error if a write is still running when the context ends.
+// Do calls the function f when no write is running, and starts no write until f
+// has returned. Do returns an error if a write is still running when the context
+// ends.
 func (s *Serial) Do(ctx context.Context, f func() error) error {
 	if !s.begin(ctx) {
 		return fmt.Errorf("wait for a write that is still running: %w", context.Cause(ctx))

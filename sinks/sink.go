@@ -122,10 +122,11 @@ type Limited interface {
 }
 
 // OneByOne is implemented by a Sink that sends messages one by one, for example to
-// a function. The relay calls SendEach instead of Send, and its time-out applies to
-// each message. SendEach gives each message its own context; the argument each is that
-// context's time limit. When ctx leaves less time than this limit, SendEach starts no
-// more messages; the rest are [Unsent]. [Fan.SendEach] helps to implement it.
+// a function. The relay calls SendEach instead of Send, so that the sink's time-out
+// applies to each message and not to the batch. SendEach gives each message its own
+// context, which ends after the duration in the second argument. If less than this
+// duration is left of ctx, SendEach starts no more messages; the rest are [Unsent].
+// [Fan.SendEach] helps to implement it.
 type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
 }
@@ -147,10 +148,10 @@ type TxSink interface {
 	HandleTx(ctx context.Context, tx *sql.Tx, m Message) Outcome
 }
 
-// Deduplicating is implemented by a Sink whose destination recognises a repeated
-// batch, if it is repeated exactly: the same messages, in the same order, with the
-// same name. Then the destination has no message twice, even if a relay dies after
-// the destination has answered and before the relay marks the messages as delivered.
+// Deduplicating is implemented by a Sink whose destination recognises a repeated batch,
+// provided that the repetition has the same messages in the same order and the same name.
+// Then the destination has no message twice, even if a relay dies after the destination
+// has answered and before the relay marks the messages as delivered.
 //
 // The relay calls Plan, stores the plan, and then calls Send. If a Send left the
 // outcome of a batch unknown, or the relay that sent it died, a relay first sends that
@@ -170,18 +171,18 @@ type Deduplicating interface {
 	// the reference's name and identifiers again.
 	Plan(ctx context.Context, batch []Message) ([]BatchRef, []Outcome)
 
-	// Send receives messages with references. It sends each planned batch of which
-	// it has all messages, for the first time or again. If it has only a part of a
-	// planned batch, it finds out whether the destination has the batch. If it can't
-	// find out within one Send, the outcome is open, its detail reports the progress,
-	// and the next Send continues.
+	// Send receives messages with references. If it has all messages of a planned
+	// batch, it sends the batch, for the first time or again. If it has only a part
+	// of a planned batch, it finds out whether the destination has the batch. If it
+	// can't find out within one Send, the outcome is open, its detail reports the
+	// progress, and the next Send continues.
 	//
 	// [Delivered] means that the destination has the message, from this Send or an
 	// earlier one. An outcome for which [IsOpen] returns true leaves this unknown:
 	// the relay keeps the reference, and the message's key waits. An open [Retry]
-	// affects only this batch, an [Unavailable] affects the whole sink. Any other
-	// outcome guarantees that the destination does not have the message, and will
-	// never have it because of this reference.
+	// affects only this batch; an open [Unavailable] affects the whole sink. Any
+	// other outcome guarantees that the destination does not have the message, and
+	// will never have it because of this reference.
 	Send(ctx context.Context, batch []Message) []Outcome
 }
 

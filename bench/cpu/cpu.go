@@ -22,7 +22,7 @@ const tick = 10 * time.Millisecond
 type Meter struct{ others []int }
 
 // Of returns a meter of this process, the database's server (if it has one), and the processes in
-// more.
+// the argument more.
 func Of(ctx context.Context, d *table.Database, more ...int) (Meter, error) {
 	if d.Dialect.Name() == "sqlite" {
 		return Meter{more}, nil

@@ -23,7 +23,8 @@ type Side interface {
 	Insert() string
 	Fill(selected string) string
 
-	// Start starts the contender; quick selects settings for a low latency.
+	// Start starts the contender. If the argument quick is true, it selects settings for a low
+	// latency.
 	Start(ctx context.Context, quick bool) (*Process, error)
 
 	// Ready waits until the contender delivers new messages.
@@ -58,7 +59,7 @@ func (Kafka) Process() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// until calls ready repeatedly until ready returns true.
+// until calls the function ready repeatedly, until it returns true.
 func until(ctx context.Context, what string, p *Process, ready func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

@@ -19,7 +19,7 @@ type Schedule struct {
 	Workers int // the largest number of arrivals that are handled concurrently
 }
 
-// arrival is an arrival with its time.
+// arrival is one scheduled arrival: its number, and its time.
 type arrival struct {
 	n  int
 	at time.Time

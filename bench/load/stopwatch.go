@@ -11,11 +11,11 @@ import (
 // Stopwatch records when each message was committed and when it was handled.
 type Stopwatch struct {
 	began               time.Time
-	committed, answered []atomic.Int64 // nanoseconds since began; 0: not yet committed or handled
+	committed, answered []atomic.Int64 // nanoseconds since the stopwatch began; 0: not yet committed or handled
 	missing             atomic.Int64
 }
 
-// NewStopwatch returns a stopwatch for count messages.
+// NewStopwatch returns a stopwatch for the given number of messages.
 func NewStopwatch(count int) *Stopwatch {
 	s := &Stopwatch{began: time.Now(), committed: make([]atomic.Int64, count), answered: make([]atomic.Int64, count)}
 	s.missing.Store(int64(count))

@@ -44,9 +44,9 @@ var All = []Peer{
 const (
 	// tick is the poll interval of peers without notifications.
 	tick = time.Millisecond
-	// most is the batch size of all peers. Larger batches make each peer faster, so the same size
-	// for all is fair. It is the largest number of jobs that River completes in one statement, and
-	// more than a relay's buffer.
+	// most is the batch size of all peers. It is large, because each peer is faster with larger
+	// batches: it is the largest number of jobs that River completes in one statement, and more
+	// than a relay's buffer.
 	most = 5000
 )
 
@@ -131,7 +131,7 @@ func (c *Counter) Around(handle Handler) Handler {
 	}
 }
 
-// Wait waits until the handler has accepted count messages.
+// Wait waits until the handler has accepted the given number of messages.
 func (c *Counter) Wait(ctx context.Context, count int) error {
 	for c.count.Load() < int64(count) {
 		if err := pause(ctx, time.Millisecond); err != nil {

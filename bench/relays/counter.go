@@ -24,7 +24,7 @@ func (c *Counter) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 // Count returns the number of messages that have arrived so far.
 func (c *Counter) Count() int { return int(c.count.Load()) }
 
-// Wait waits until count messages have arrived.
+// Wait waits until the given number of messages has arrived.
 func (c *Counter) Wait(ctx context.Context, count int) error {
 	for c.Count() < count {
 		select {

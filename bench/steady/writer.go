@@ -25,7 +25,8 @@ type Writer struct {
 }
 
 // Run writes messages until the context ends. If a transaction takes too long, the next one follows
-// immediately. Its messages contain the time at which that transaction should have begun.
+// immediately. The messages of this next transaction contain the time at which it should have
+// begun.
 func (w Writer) Run(ctx context.Context, d *table.Database) error {
 	each := max(1, int(float64(w.Rate)*w.Every.Seconds()))
 	next := time.Now()

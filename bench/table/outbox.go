@@ -51,7 +51,7 @@ type Messages struct {
 	Payload int                // bytes of each payload
 	Key     func(n int) string // the key of message n; nil: 5,000 keys in turn
 	Topic   string             // empty: "orders"
-	TopicOf func(n int) string // the topic of message n; nil: Topic
+	TopicOf func(n int) string // the topic of message n; nil: the field Topic
 }
 
 func (m Messages) topic(n int) string {

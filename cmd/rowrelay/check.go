@@ -71,7 +71,7 @@ func (p program) checkCommand() *cobra.Command {
 	return command
 }
 
-// checkConfig reads the configuration file, or without one makes a configuration of
+// checkConfig reads the configuration file. Without a file, it makes a configuration of
 // the table and the sink that the flags name. It adds problems of the file to the
 // findings, and returns problems of the flags as an error.
 func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (config.Config, error) {

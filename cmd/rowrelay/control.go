@@ -48,7 +48,7 @@ type steering struct {
 	until, last string
 }
 
-// author adds --by and --reason, which are written to the log of actions.
+// author adds the flags --by and --reason, whose values are written to the log of actions.
 func author(command *cobra.Command, by, reason *string) {
 	name, host := "", ""
 	if current, err := user.Current(); err == nil {
@@ -83,8 +83,8 @@ func paused(command *cobra.Command, args []string) (c storage.Control, err error
 	return c, usagef("wrong arguments: use %s with sink NAME, topic NAME, key KEY or relay NAME", command.CommandPath())
 }
 
-// command makes one of the commands. It calls read to make a control from the arguments, and passes
-// the control to work.
+// command makes one of the commands. It calls the function read to make a control from the
+// arguments, and passes the control to the function work.
 func (s *steering) command(use, short, long string, read func(*cobra.Command, []string) (storage.Control, error), work func(context.Context, storage.Operator, storage.Control) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
@@ -107,7 +107,7 @@ func (s *steering) command(use, short, long string, read func(*cobra.Command, []
 	return command
 }
 
-// lasting adds --until and --for.
+// lasting adds the flags --until and --for.
 func (s *steering) lasting(command *cobra.Command) {
 	command.Flags().StringVar(&s.until, "until", "", "end at this `time`: 14:00 (the next one, by this machine's clock) or 2026-01-31T14:00:00Z")
 	command.Flags().StringVar(&s.last, "for", "", "end after this `duration`, such as 90m or 2d")

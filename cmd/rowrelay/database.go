@@ -84,8 +84,8 @@ func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.
 	return db, driver.dialect, nil
 }
 
-// renewing is a connector for a login that may change. Each new connection reads the login from the database's file
-// again, and the certificates that the URL names.
+// renewing is a connector for a login that may change. For each new connection it reads the login again, from the
+// file with the database's URL, and the certificates that the URL names.
 type renewing struct {
 	driver.Connector // for the initial login
 	database         config.Database
@@ -100,8 +100,8 @@ func (r renewing) Connect(ctx context.Context) (driver.Conn, error) {
 	return connector.Connect(ctx)
 }
 
-// newRenewing returns a connector that calls make for each new connection. It returns an error if make can't parse the
-// URL.
+// newRenewing returns a connector that calls the function make for each new connection. newRenewing returns an error
+// if this function can't parse the URL.
 func newRenewing(database config.Database, make func(config.Database) (driver.Connector, error)) (driver.Connector, error) {
 	connector, err := make(database)
 	return renewing{connector, database, make}, err
@@ -155,7 +155,7 @@ func openPage(ctx context.Context, source config.Source) (page app.PageTable, er
 	return page, nil
 }
 
-// withOperator opens a table and calls work with its operator.
+// withOperator opens a table and calls the function work with the table's operator.
 func withOperator(ctx context.Context, source config.Source, work func(storage.Operator) error) (err error) {
 	db, d, err := openDatabase(ctx, source.Database, pool{})
 	if err != nil {

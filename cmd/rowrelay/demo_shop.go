@@ -53,7 +53,7 @@ func (s *shop) counts() (committed, rolledBack int64) {
 	return s.committed.Load(), s.rolledBack.Load()
 }
 
-// sell takes all orders, and calls wake after each commit.
+// sell takes all orders, and calls the function wake after each commit.
 func (s *shop) sell(ctx context.Context, wake func()) error {
 	var tills sync.WaitGroup
 	problems := make([]error, shopTills)
@@ -88,8 +88,8 @@ func (s *shop) sellAt(ctx context.Context, till int, wake func()) error {
 	return nil
 }
 
-// take does what an application does: it changes its own table and writes the
-// message in one transaction. If changedMind, it rolls back.
+// take does what an application does: it changes its own table and writes the message in
+// one transaction. If changedMind is true, it rolls the transaction back.
 func (s *shop) take(ctx context.Context, o order, changedMind bool) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

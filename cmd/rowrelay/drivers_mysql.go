@@ -45,8 +45,8 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 // comment that the other one skips. A separate statement sets the isolation level, because the name of its variable differs
 // between versions.
 //
-// limit is the longest time that the server runs a statement; 0 is no limit. Without a limit the server continues to run a
-// statement whose caller has given up.
+// The argument limit is the longest time that the server runs a statement; 0 means no limit. Without a limit the server
+// continues to run a statement whose caller has given up.
 func sessionSettings(limit time.Duration) []string {
 	set := map[string]string{}
 	for _, setting := range dialect.Settings(dialect.MySQL()) {

@@ -93,7 +93,7 @@ func TestTrialRelayTakesNoMessages(t *testing.T) {
 	})
 }
 
-// waitForStatus requests the status until wanted returns true for it.
+// waitForStatus requests the status until the function wanted returns true for it.
 func waitForStatus(t *testing.T, db testdb.Database, what string, wanted func(admin.Report) bool) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

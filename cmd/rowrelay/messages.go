@@ -93,8 +93,8 @@ type change struct {
 	loss   string // the effect that can't be undone, which the confirmation shows; "" if no confirmation is needed
 }
 
-// command makes one of the group's commands. It calls work with the filter of the
-// command's flags and arguments.
+// command makes one of the group's commands. It calls the function work with the filter
+// that the command's flags and arguments give.
 func (m *messages) command(use, short, long string, work func(context.Context, storage.Operator, storage.Filter) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,

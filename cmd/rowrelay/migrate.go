@@ -36,8 +36,8 @@ func (p program) migrateCommand() *cobra.Command {
 		p.migrateUpCommand(), p.migrateDownCommand(), p.migrateStatusCommand(), p.migratePrintCommand())
 }
 
-// command makes one of the group's commands. It calls run for each table that the
-// flags select: with --config, the tables of all sources.
+// command makes one of the group's commands. It calls the function run for each table
+// that the flags select: with --config, the tables of all sources.
 func (m *migrate) command(use, short, long string, run func(context.Context, config.Source) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: noArguments,
@@ -94,7 +94,7 @@ func (m *migrate) migrations(db *sql.DB, d dialect.Dialect, source config.Source
 	return migrations.New(db, d, migrations.Options{Table: source.Table, Claim: string(source.Claim), Notify: m.notify})
 }
 
-// on opens the database and calls work with its migrations.
+// on opens the database and calls the function work with its migrations.
 func (m *migrate) on(ctx context.Context, source config.Source, create bool, work func(*migrations.Migrations) error) (err error) {
 	db, d, err := openDatabase(ctx, source.Database, pool{create: create})
 	if err != nil {

@@ -32,8 +32,8 @@ type namedPlugin struct {
 	sink *plugins.Sink
 }
 
-// command makes one of the group's commands. It calls work with plug-ins that have
-// not been started.
+// command makes one of the group's commands. It calls the function work with plug-ins
+// that have not been started.
 func (c *pluginFlags) command(use, short, long string, work func(context.Context, []namedPlugin) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,

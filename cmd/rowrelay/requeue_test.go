@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// settleAll settles all pending messages of a table in memory. It calls how for each message's settlement.
+// settleAll settles all pending messages of a table in memory. It calls the function how for each message's settlement.
 func settleAll(t *testing.T, db *memstore.DB, how func(storage.Row) storage.Settlement) {
 	t.Helper()
 	store := db.Store()

@@ -157,8 +157,8 @@ func (r *runFlags) run(command *cobra.Command, _ []string) error {
 	return err
 }
 
-// configuration returns the configuration of the file, or without a file the one
-// that the flags describe. --join, --admin and the log flags apply to both.
+// configuration returns the configuration in the file or, without a file, the one that
+// the flags describe. --join, --admin and the log flags apply to both.
 func (r *runFlags) configuration(command *cobra.Command) (c config.Config, err error) {
 	if r.target.config != "" {
 		c, err = r.fromFile(command)

@@ -126,7 +126,7 @@ log: {format: json}
 		} {
 			pageShows(t, "http://"+address+path, want)
 		}
-		d.log.wait(t, "lost") // the warning about the topic lost, which has no route
+		d.log.wait(t, "lost") // the warning about the topic "lost", which has no route
 		code, logged := d.stop(t)
 		if code != exitDone || strings.Contains(logged, "hunter2") || password(db) != "" && strings.Contains(logged, password(db)) {
 			t.Errorf("exit code %d; the log has no payload and no password in it:\n%s", code, logged)

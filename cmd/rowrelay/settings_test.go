@@ -608,7 +608,7 @@ type dsn struct {
 func (d dsn) Driver() driver.Driver                        { return d.driver }
 func (d dsn) Connect(context.Context) (driver.Conn, error) { return d.driver.Open(d.text) }
 
-// openSet opens a pool in which each new connection first runs the statements in set.
+// openSet opens a pool in which each new connection first runs the statements in the argument set.
 func openSet(t *testing.T, driver, text string, set []string) *sql.DB {
 	t.Helper()
 	known, err := sql.Open(driver, text)

@@ -29,7 +29,8 @@ func newKinds(out io.Writer, logger *slog.Logger) (*sinks.Registry, error) {
 	)
 }
 
-// stdoutTo returns the kind of the stdout sink, which writes to out.
+// stdoutTo returns the kind of the stdout sink. Sinks of this kind write to the
+// argument out.
 func stdoutTo(out io.Writer) sinks.Kind {
 	kind := stdout.Kind()
 	kind.New = func(settings.Values) (sinks.Sink, error) {

@@ -69,8 +69,8 @@ func (p program) statusCommand() *cobra.Command {
 	return command
 }
 
-// showStatus prints the status once if every is 0. Otherwise it prints the status again after each
-// such interval.
+// showStatus prints the status once if the interval every is 0. Otherwise it prints the status
+// again after each interval.
 func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, every time.Duration, asJSON bool) error {
 	var last *statusBefore
 	show := func(p program) error {
@@ -102,8 +102,9 @@ type statusBefore struct {
 	at time.Time
 }
 
-// rate returns the change of a state's count per second since b. It returns "" if the count has
-// not changed, or if one of the two counts is an estimate, a lower bound, or unknown.
+// rate returns the change of a state's count per second since the status b was printed. It
+// returns "" if the count has not changed, or if one of the two counts is an estimate, a lower
+// bound, or unknown.
 func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	for _, status := range []storage.Status{b.Status, now} {
 		if slices.Contains(status.Estimated, state) || slices.Contains(status.AtLeast, state) || !status.Has(storage.GaugeCounts) {
@@ -117,7 +118,8 @@ func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	return fmt.Sprintf("%+.1f/s", float64(more)/max(time.Since(b.at).Seconds(), 0.001))
 }
 
-// printStatus prints a status. If before isn't nil, it adds the rates of change since that status.
+// printStatus prints a status. If the argument before isn't nil, it adds the rates of change
+// since that status.
 func (p program) printStatus(status storage.Status, before *statusBefore) error {
 	known := func(gauge storage.Gauge, text string) string {
 		if !status.Has(gauge) {

@@ -104,7 +104,7 @@ func (f *following) run(ctx context.Context, follower storage.Follower) error {
 }
 
 // overlap is how far each query reaches back before the last delivery that was printed. A row may become
-// visible late, because its transaction takes the time of delivery before it commits.
+// visible late, because its time of delivery is set before its transaction commits.
 const overlap = 5 * time.Second
 
 // show prints the rows that haven't been printed, the oldest first.

@@ -53,7 +53,7 @@ func (t *target) resolve(p program, command *cobra.Command) (config.Source, erro
 	return sources[0], nil
 }
 
-// operate calls work with the table that the flags select.
+// operate calls the function work with the operator of the table that the flags select.
 func (t *target) operate(p program, command *cobra.Command, work func(context.Context, storage.Operator) error) error {
 	source, err := t.resolve(p, command)
 	if err != nil {

@@ -158,9 +158,9 @@ type frame struct {
 
 func (f *frame) Size() (columns, rows int) { return f.columns, f.rows }
 
-// redraw prints the output of draw immediately and then after each interval, until the context ends. On a
-// terminal each output replaces the previous one and is cut to fit. redraw returns an error of the first
-// draw, and prints the errors of later ones.
+// redraw prints the output of the function draw immediately and then after each interval, until the
+// context ends. On a terminal each output replaces the previous one and is cut to fit. redraw returns an
+// error of the first call of draw, and prints the errors of later calls.
 func (p program) redraw(ctx context.Context, every time.Duration, draw func(program) error) error {
 	for first := true; ; first = false {
 		onto := p
@@ -222,7 +222,7 @@ func (p program) confirm(ctx context.Context, question string) error {
 	}
 }
 
-// stopped is the error of an interrupted command. done describes how far the command got.
+// stopped is the error of an interrupted command. The field done describes how far the command got.
 type stopped struct{ done string }
 
 func (s stopped) Error() string {
@@ -232,8 +232,8 @@ func (s stopped) Error() string {
 	return "interrupted: " + s.done
 }
 
-// These are the intervals between progress lines: redrawn on a terminal, where each line replaces the
-// previous one, and written on other streams.
+// These are the intervals between progress lines: the interval redrawn on a terminal, where each line
+// replaces the previous one, and the interval written on other streams.
 const (
 	redrawn = 200 * time.Millisecond
 	written = 10 * time.Second
@@ -257,8 +257,9 @@ func newProgress(to io.Writer) *progress {
 	return p
 }
 
-// update prints a line of progress if the interval since the last line has passed. It calls text with the
-// rate per second to make the line. total is the final value of done; 0 if it is unknown.
+// update prints a line of progress if the interval since the last line has passed. It calls the function
+// text with the rate per second to make the line. The argument total is the final value of the argument
+// done, or 0 if the final value is unknown.
 func (p *progress) update(done, total int, text func(rate float64) string) {
 	now := time.Now()
 	if now.Sub(p.last) < p.every {

@@ -23,7 +23,7 @@ const flushGrace = 5 * time.Second
 
 // newTracer returns a tracer if OpenTelemetry's environment variables set an endpoint or
 // OTEL_TRACES_EXPORTER=otlp. Otherwise it returns nil, and the SDK isn't used. The SDK and its exporter
-// read all other variables. flush exports the remaining spans.
+// read all other variables. The function flush exports the remaining spans.
 func newTracer(ctx context.Context, logger *slog.Logger) (tracer relay.Tracer, flush func(), err error) {
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
 	asked := exporter == "otlp" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""

@@ -1,3 +1,3 @@
-// Package helm has no code. Its test renders the chart in this folder. It is a separate module, because Helm's
-// library has many requirements.
+// Package helm has only a test, which renders the chart in this folder. The folder is a separate module,
+// because Helm's library requires many other modules.
 package helm

@@ -107,7 +107,7 @@ type App struct {
 	running    sync.WaitGroup
 	ended      context.Context // cancelled when every relay has ended, or one has failed
 	end        func()
-	handedOver bool         // another daemon owns state
+	handedOver bool         // another daemon owns the field state
 	back       chan *source // receives sources whose tables couldn't be opened at the start, and can be now
 }
 
@@ -122,7 +122,8 @@ type source struct {
 	down     error        // why the table couldn't be opened at the start
 	err      error        // the error of the relay's Run; read it after the relay has ended
 
-	// metrics and watch feed the admin server; both are nil without one. watch passes the relay's events to metrics.
+	// The fields metrics and watch feed the admin server; both are nil without one. The watch passes the relay's events to
+	// the metrics.
 	metrics *metrics.Source
 	watch   *admin.Watch
 }
@@ -131,8 +132,8 @@ type source struct {
 // can't be made.
 func New(c config.Config, options Options) (*App, error) { return newApp(c, options, nil) }
 
-// newApp makes a daemon like New. If counted isn't nil, it has the previous daemon's metrics, in which the new daemon
-// continues to count.
+// newApp makes a daemon like New. If the argument counted isn't nil, it has the previous daemon's metrics, in which
+// the new daemon continues to count.
 func newApp(c config.Config, options Options, counted *metrics.Metrics) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
@@ -310,7 +311,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 	s.page = PageTable{Operator: s.table.Store, Reads: s.table.Store}
 	if s.inherits != nil {
 		s.page = *s.inherits
-		s.page.Close = nil // the previous daemon owns it until handOver
+		s.page.Close = nil // the previous daemon owns it until handOver passes it on
 	} else if a.config.Admin.Listen != "" && a.options.OpenPage != nil {
 		if s.page, err = a.options.OpenPage(ctx, s.config); err != nil {
 			return err
@@ -349,8 +350,8 @@ func (a *App) newRelay(s *source) (*relay.Relay, error) {
 	return relay.New(s.table.Store, options)
 }
 
-// StandbyReasonBeside returns the reason why a source's relay would stand by if it started now, while the relays in living
-// are alive; see [relay.Relay.StandbyReasonBeside]. store is the source's table. Nothing is opened or started.
+// StandbyReasonBeside returns the reason why a source's relay would stand by if it started now, while the given relays
+// (living) are alive; see [relay.Relay.StandbyReasonBeside]. store is the source's table. Nothing is opened or started.
 func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
 	c.Admin = config.Admin{}
 	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}
@@ -367,7 +368,7 @@ func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Regis
 	return beside.StandbyReasonBeside(living), nil
 }
 
-// runRelays starts every relay, and for the admin server the counting of every table's messages. Stop ends both.
+// runRelays starts every relay. For the admin server it also starts to count every table's messages. Stop ends both.
 func (a *App) runRelays(ctx context.Context) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	var relays sync.WaitGroup

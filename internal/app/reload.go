@@ -21,7 +21,7 @@ func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
-	var look <-chan time.Time // ticks when to read the files that have databases' URLs
+	var look <-chan time.Time // ticks when it is time to read the files that have databases' URLs
 	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.InFile() }) {
 		ticker := time.NewTicker(movedEvery)
 		defer ticker.Stop()
@@ -100,7 +100,7 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 		err = next.startAdmin()
 	}
 	if err != nil {
-		next.handedOver = true // this daemon keeps state
+		next.handedOver = true // this daemon keeps the field state
 		if stopErr := next.Stop(ctx); stopErr != nil {
 			a.logger.Warn("errors while closing what the new configuration had opened", "error", stopErr)
 		}
@@ -139,14 +139,14 @@ func (a *App) sourceOf(name string) *source {
 // loadTime bounds the time to open everything that a new configuration needs.
 const loadTime = time.Minute
 
-// The daemon tries again to open a table after firstTry, and then at intervals that double up to lastTry.
+// The daemon tries again to open a table after firstTry, and then at intervals that double until they reach lastTry.
 const (
 	firstTry = time.Second
 	lastTry  = 30 * time.Second
 )
 
-// tryAgain tries repeatedly to open a source's table, and sends the source to back after each success, until a daemon with
-// the source takes over.
+// tryAgain tries repeatedly to open a source's table, and sends the source to the channel a.back after each success, until
+// a daemon with the source takes over.
 func (a *App) tryAgain(ctx context.Context, s *source) {
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		select {

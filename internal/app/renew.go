@@ -13,8 +13,8 @@ import (
 
 // Files of secrets and certificates may change while the daemon runs: by hand, by a secrets manager, or by
 // Kubernetes, which swaps a symbolic link. The daemon reads them again when a sink is opened, when a destination
-// refuses messages of a sink, and at most once a second when a sink sends or a token is checked. Each new connection
-// to a database reads the database's login again.
+// refuses messages of a sink, and at most once a second when a sink sends or a token is checked. For each new
+// connection to a database, the daemon reads the database's login again.
 
 // secrets has the configuration with the current content of its secret files.
 type secrets struct {
@@ -47,8 +47,8 @@ func (s *secrets) note() {
 	}
 }
 
-// refresh reads the files if now is true or the last read is older than renewEvery. If a file has an error, the
-// previous content stays in use, because the file may be only partly written.
+// refresh reads the files if the argument now is true or the last read is older than renewEvery. If a file has
+// an error, the previous content stays in use, because the file may be only partly written.
 func (s *secrets) refresh(now bool) {
 	if !now && time.Since(s.read) < renewEvery {
 		return
@@ -66,7 +66,7 @@ func (s *secrets) refresh(now bool) {
 	s.note()
 }
 
-// sink returns a sink's settings and their state. If now is true, it reads the files first.
+// sink returns a sink's settings and their state. If the argument now is true, it reads the files first.
 func (s *secrets) sink(name string, now bool) (found config.Sink, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

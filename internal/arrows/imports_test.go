@@ -43,8 +43,8 @@ type arrow struct {
 	modules bool     // other modules may be imported, too
 }
 
-// arrows has the rules; the first rule whose from matches applies. The folders in a rule need not
-// exist yet.
+// arrows has the rules; the first rule whose field from matches applies. The folders in a rule
+// need not exist yet.
 var arrows = []arrow{
 	{from: ".", to: []string{"outbox", "outbox/dialect", "migrations", "relay", "relay/storage", "relay/sqlstore", "sinks", "sinks/inproc"}},
 	{from: "outbox/dialect/bind"},

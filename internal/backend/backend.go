@@ -35,53 +35,53 @@ type Backend interface {
 	// indexes that claiming by rows needs, or drops them when claiming by lanes; see [ChangeMode].
 	SetClaimMode(ctx context.Context, claim storage.Claim) error
 
-	// Heartbeat stores the heartbeat of the relay self if the table still has this relay's claim mode.
+	// Heartbeat stores a relay's heartbeat if the table still has this relay's claim mode.
 	Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (Heartbeat, error)
 
 	// Lanes. The result xid is the number of the method's transaction. It is 0 if transactions have no numbers.
 
-	// Acquire leases up to count free lanes, in any order, and increases their fences by step.
+	// Acquire leases up to count free lanes, in any order, and increases their fences by the given step.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error)
 
 	// ChangeLeases applies a change to the given leases that are still valid, and returns the valid ones. It
-	// stores the marks unless the change has an Epoch that differs from the server's. The argument leases
-	// is ordered by lane and not empty.
+	// stores the marks unless the change has an Epoch that differs from the server's. The given leases are
+	// ordered by lane, and there is at least one.
 	ChangeLeases(ctx context.Context, change LeaseChange, leases []Lease) (held []storage.Lease, xid uint64, err error)
 
 	// Reading leased lanes. Each position has an Until, which is inclusive. Either all positions have a key or
 	// none has.
 
-	// Read calls take with each pending row at the positions, in the order that [Capabilities].Walk
-	// specifies. All rows are from one snapshot. Only one goroutine may call Read with positions. A Read
-	// without positions returns only the first line, and any goroutine may call it.
+	// Read calls the function take with each pending row at the positions, in the order that
+	// [Capabilities].Walk specifies. All rows are from one snapshot. Only one goroutine may call Read with
+	// positions. A Read without positions returns only the first line, and any goroutine may call it.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// The methods from Candidates to Remaining return one statement each. The store runs the statement, and
 	// reads its result with a function of this package.
 
-	// Candidates selects the pending rows at one or more positions, in the order of a Read, but only the
-	// columns that a scan needs; see [ReadCandidates]. It may leave out rows of the excepted topics if the
-	// rows name no sinks.
+	// Candidates returns the query for the pending rows at one or more positions, in the order of a Read.
+	// The query selects only the columns that a scan needs; see [ReadCandidates]. It may leave out rows of
+	// the excepted topics if the rows name no sinks.
 	Candidates(positions []storage.Position, except []string, limit int) Query
 
-	// Pick selects the given rows in no particular order: pending rows, or, if the argument held is set, held
-	// rows that aren't parked; see [ReadRows].
+	// Pick returns the query for the given rows, in no particular order. They are pending rows or, if the
+	// last argument is true, held rows that aren't parked; see [ReadRows].
 	Pick(rows []storage.RowID, held bool) Query
 
-	// Due selects the lanes' held rows that are due, ordered by time and id; see [ScanRows]. It may stop
-	// after the row with which the payloads reach maxBytes.
+	// Due returns the query for the lanes' held rows that are due, ordered by time and id; see
+	// [ScanRows]. The query may stop after the row with which the payloads reach maxBytes.
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
-	// BlockedKeys selects keys that are blocked by a retry or by a row with holds > 0, in no particular
-	// order; see [ReadBlockedKeys].
+	// BlockedKeys returns the query for the keys that are blocked by a retry or by a row with holds >
+	// 0, in no particular order; see [ReadBlockedKeys].
 	BlockedKeys(lanes []int, limit int) Query
 
-	// BlockedAmong selects the blocked keys among the given ones. For each topic and each value of sinks of
-	// such a key, it selects the lowest id. It finds each key by an index.
+	// BlockedAmong returns the query for the blocked keys among the given ones. For each topic and each
+	// value of sinks of such a key, the query selects the lowest id. It finds each key by an index.
 	BlockedAmong(keys []storage.LaneKey) Query
 
-	// Remaining selects the pending and held rows that are due and not claimed, at most limit rows of each
-	// table; see [ReadRemaining].
+	// Remaining returns the query for the pending and held rows that are due and not claimed, at most
+	// limit rows of each table; see [ReadRemaining].
 	Remaining(limit int) Query
 
 	// Settle changes rows of leased lanes, or claimed rows by their tokens. If the relay claims by lanes,
@@ -97,17 +97,17 @@ type Backend interface {
 	// given ones. The settlements have no duplicates, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// Purge deletes up to limit done rows that finished longer ago than retention, but not before since. It
-	// also deletes up to limit message ids that were written longer ago than [IDsKept] returns, except ids of
-	// held rows and ids that are not older than the lowest pending row. A message's id is written before its
-	// row, so a margin of ten minutes allows for long transactions and differing clocks. Purge returns the
-	// number of deleted rows or of deleted ids, whichever is higher. It also returns the value of since for
-	// the next purge, or zero if a later beginning saves no work.
+	// Purge deletes up to limit done rows that finished longer ago than the retention, but not before the
+	// time in its last argument. It also deletes up to limit message ids that were written longer ago than
+	// [IDsKept] returns, except ids of held rows and ids that are not older than the lowest pending row. A
+	// message's id is written before its row, so a margin of ten minutes allows for long transactions and
+	// differing clocks. Purge returns the number of deleted rows or of deleted ids, whichever is higher. It
+	// also returns the last argument for the next purge. This is zero if a later beginning would save no work.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
 	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode
-	// can't change until the method has committed. Otherwise a relay whose process was stopped while the table
-	// was changed to lanes could return rows to the table below the marks of other relays.
+	// can't change until the method has committed. Otherwise a relay whose process was suspended while the table
+	// was changed to claiming by lanes could return rows to the table below the marks of other relays.
 
 	// Claim marks free rows as claimed and returns them, in no particular order.
 	Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error)
@@ -159,7 +159,7 @@ const (
 	Redirect                              // requeues rows for the filter's To, if they don't hold their keys and their messages have no other row
 	RedirectRetry                         // gives retries that name at most one sink the filter's To as their sink
 	RedirectScheduled                     // does the same to scheduled rows, which keep their due time
-	RedirectPending                       // moves unclaimed hot rows that name at most one sink to the held table, as scheduled rows of To
+	RedirectPending                       // moves unclaimed hot rows to the held table, as scheduled rows for To; only rows that name at most one sink
 )
 
 // State returns the state that a row must have for the change to apply to it.
@@ -209,7 +209,7 @@ func (c ParkedChange) Condition(hot, held, now string) string {
 
 // Set returns the SQL assignments of a change that deletes nothing; [storage.Hold] defines the values of holds.
 // The state is assigned first, because MySQL assigns one column after the other and the state depends on holds.
-// The argument never is the database's literal for a time in the year 9999. A requeued message that was parked
+// The second argument is the database's literal for a time in the year 9999. A requeued message that was parked
 // because it had expired gets this time as its new expiry time: see [storage.Row].
 func (c ParkedChange) Set(now, never string) string {
 	switch c {
@@ -277,8 +277,8 @@ type Explainer interface {
 
 // PoolChecker is implemented by a backend that can't work with every pool.
 type PoolChecker interface {
-	// CheckPool returns an error that says what to set if the connections of the pool are not configured
-	// as the statements need.
+	// CheckPool returns an error if the pool's connections are not configured as the statements need.
+	// The error says what to set.
 	CheckPool(ctx context.Context) error
 }
 
@@ -372,7 +372,7 @@ func (f Filter) Times() []TimeBound {
 	return slices.DeleteFunc(bounds, func(b TimeBound) bool { return b.At.IsZero() })
 }
 
-// TimeBound is an SQL condition: Condition is its text up to the time At.
+// TimeBound is an SQL condition that ends with a time: Condition is the text before the time, and At is the time.
 type TimeBound struct {
 	Condition string
 	At        time.Time

@@ -37,7 +37,8 @@ func Findings(ctx context.Context, q Querier, probes []Probe) (findings []storag
 // Nothing is a Judge that accepts every result. Its probe only tests whether the database runs the query.
 func Nothing([]string) (wrong, hint string) { return "", "" }
 
-// List returns a Judge for a query that selects the problems. Its description is the text wrong and the list of rows.
+// List returns a Judge for a query that selects the problems. The description of the problem consists of the first
+// argument and the list of rows.
 func List(wrong, hint string) func([]string) (string, string) {
 	return func(answer []string) (string, string) {
 		if len(answer) == 0 {

@@ -27,7 +27,7 @@ type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// Each runs a query and calls take for every row. The function take scans the row, and returns false to end the query.
+// Each runs a query and calls a function for every row. The function scans the row, and returns false to end the query.
 func Each(ctx context.Context, q Querier, query Query, take func(*sql.Rows) (more bool, err error)) error {
 	rows, err := q.QueryContext(ctx, query.SQL, query.Args...)
 	if err != nil {
@@ -42,7 +42,7 @@ func Each(ctx context.Context, q Querier, query Query, take func(*sql.Rows) (mor
 	return rows.Err()
 }
 
-// All scans every row into the same destinations, and calls took after each row.
+// All scans every row into the same destinations, and calls the function took after each row.
 func All(ctx context.Context, q Querier, query Query, took func(), destinations ...any) error {
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
 		if err := rows.Scan(destinations...); err != nil {
@@ -115,8 +115,8 @@ func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err e
 	return affected, nil
 }
 
-// InTx runs statements in one transaction, and then calls work in the same transaction, unless work is nil. If
-// a statement or work fails, InTx rolls the transaction back.
+// InTx runs statements in one transaction, and then calls the function work in the same transaction, unless it
+// is nil. If a statement or the function fails, InTx rolls the transaction back.
 func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query, work func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, options)
 	if err != nil {
@@ -145,8 +145,8 @@ var (
 	braces   = regexp.MustCompile(`\{[a-z][a-z0-9 _]*\}`)
 )
 
-// ParseStatements parses a .sql file for one table. The map more has further texts by their names. ParseStatements
-// panics if a name in braces is unknown, or if two texts have the same name. Tests parse each file.
+// ParseStatements parses a .sql file for one table. The last argument has further texts by their names.
+// ParseStatements panics if a name in braces is unknown, or if two texts have the same name. Tests parse each file.
 func ParseStatements(file string, table dialect.Table, more map[string]string) Statements {
 	words := map[string]string{
 		"hot": table.Pending, "held": table.Held, "done": table.Done, "ids": table.IDs, "lanes": table.Lanes, "relays": table.Relays,
@@ -193,7 +193,7 @@ func (s Statements) Text(name string) string {
 }
 
 // Fill returns the statement with this name, with words such as :limit replaced by numbers or lists of numbers.
-// The argument words lists each word, followed by its replacement.
+// The second argument lists each word, followed by its replacement.
 func (s Statements) Fill(name string, words []string, args ...any) Query {
 	return Query{SQL: strings.NewReplacer(words...).Replace(s.Text(name)), Args: args}
 }

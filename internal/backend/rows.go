@@ -38,7 +38,8 @@ const (
 	CopyInto = "message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks"
 )
 
-// CopyFrom returns the SQL expressions for the columns CopyInto; now is the expression for the database's time.
+// CopyFrom returns the SQL expressions for the columns CopyInto. Its argument is the expression for the database's
+// current time.
 func CopyFrom(now string) string {
 	return "g.copy_id, g.copy_topic, t.message_key, t.payload, t.payload_text, g.copy_headers, t.priority, " + CopiedExpiry(now) + ", g.copy_sinks"
 }
@@ -58,9 +59,9 @@ func Of(name, columns string) string {
 
 // A statement that reads rows selects these columns, in this order: id, lane, message_id, topic, message_key,
 // sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
-// NULL may stand for an empty key, no sinks, no headers, the number 0, and the flags HasPayload, because most
-// rows have only this flag. The flags are the sum of the values below. Some statements add the payload's size,
-// multiplied by [SizeOne].
+// NULL may stand for an empty key, no sinks, no headers or the number 0. In the flags it stands for
+// HasPayload, because most rows have only this flag. The flags are the sum of the values below. Some
+// statements add the payload's size, multiplied by [SizeOne].
 const (
 	HasPayload = 1 // the payload isn't NULL, though it may be empty
 	IsLater    = 2 // the available_at is in the future
@@ -288,9 +289,9 @@ func (f *FirstLine) Scan(value any) (err error) {
 // Reader reads pages through a driver's own interface instead of database/sql, as relaypgx does. Only one goroutine
 // at a time calls it.
 type Reader interface {
-	// Read runs a query over a connection of db, and calls take for each line, which is a text and a row. It
-	// ends when take returns false or an error, and returns that error. If Read doesn't support the connection
-	// or the types of the result, it returns false before it calls take, and isn't called again.
+	// Read runs a query over a connection of db, and calls the function take for each line, which is a text and
+	// a row. It ends when take returns false or an error, and returns that error. If Read doesn't support the
+	// connection or the types of the result, it returns false before it calls take, and isn't called again.
 	Read(ctx context.Context, db *sql.DB, query string, args []any, take TakeLine) (known bool, err error)
 }
 
@@ -327,8 +328,8 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 	return line, false, err
 }
 
-// ScanRows scans lines that have other columns before and after a row's columns, and calls take for each row. The
-// arguments before and after are the destinations of the other columns.
+// ScanRows scans lines that have other columns before and after a row's columns, and calls the function take for
+// each row. The two slices are the destinations of the other columns.
 func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, take func(*Columns) (more bool, err error)) error {
 	var c Columns
 	destinations := slices.Concat(before, []any{
@@ -359,7 +360,7 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 // ReadFree returns the rows that a query has locked to claim them. If maxBytes is positive, ReadFree stops after the row
 // with which the payloads reach maxBytes. It is used if a database's query can't count the bytes. The query may select NULL
 // in place of a large payload and add its size to the flags (see [SizeOne]). ReadFree then reads such payloads of the
-// returned rows with the query that pick returns.
+// returned rows with the query that its last argument returns.
 func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0
 	var left []storage.RowID
@@ -462,7 +463,7 @@ func ReadRemaining(ctx context.Context, q Querier, query Query, each func(*stora
 // ReadParked calls the function each for every parked row t that meets an SQL condition, in the order that the filter
 // requests. The parameters where and args have the condition and its arguments; shortError is the SQL expression for a
 // row's error. To find parked rows that were overtaken, ReadParked reads done rows whose ids exceed the lowest parked id
-// at most by the number in the parameter within. If this number is 0, it reads no done rows.
+// by at most a number, which is the parameter within. If this number is 0, it reads no done rows.
 func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked

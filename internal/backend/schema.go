@@ -17,7 +17,7 @@ type Schema struct {
 	// Quoted returns the table with its names quoted for the files' statements. If it is nil, the names are not quoted.
 	Quoted func(dialect.Table) dialect.Table
 
-	// Versions returns the statements on the table of applied steps.
+	// Versions returns the statements that access the table of applied steps.
 	Versions func(dialect.Table) Versions
 
 	// Begin is the statement that begins a transaction. It is printed before each step that runs in a transaction. It is
@@ -36,7 +36,7 @@ type Schema struct {
 	BusyHint string
 }
 
-// Versions are a database's statements on the table of applied steps, and parts of them.
+// Versions are the statements, and parts of statements, with which a database accesses the table of applied steps.
 type Versions struct {
 	// Create creates the table.
 	Create string

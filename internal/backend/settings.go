@@ -15,13 +15,13 @@ import (
 
 // ChangeMode changes the claim mode in the transaction tx, unless the table has this mode already. It then creates or
 // drops the indexes that claiming by rows needs. It fails with storage.ErrOtherClaim while a relay with the other mode
-// is alive. The query in the argument set stores the new mode. The other statements are in each database's .sql under
-// the names that ChangeMode uses. If one is missing, backendtest.Golden panics, except for "lock lanes", which a database
-// needs only if rows have to be locked first.
+// is alive. Its last argument is the query that stores the new mode. The other statements are in each database's .sql
+// under the names that ChangeMode uses. If one is missing, backendtest.Golden panics, except for "lock lanes", which a
+// database needs only if rows have to be locked first.
 //
 // ChangeMode removes what the other mode has left: it ends leases and increases their fences; it deletes marks, because
-// rows may have returned below them; it ends claims, which no relay would free; and it ends the holds of parked rows. A
-// row that an operator wants skipped or discarded becomes a parked row again.
+// rows may have returned below them; it ends claims, because no relay would free them; and it ends the holds of parked
+// rows. A row that an operator wants skipped or discarded becomes a parked row again.
 func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialect.Dialect, table dialect.Table, claim storage.Claim, set Query) error {
 	var stored storage.Claim
 	if err := One(ctx, tx, statements.Query("lock claim mode"), &stored); err != nil {

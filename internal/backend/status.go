@@ -32,8 +32,8 @@ type StatusQueries struct {
 	// parked) and "done". On MySQL and MariaDB it counts up to Counted held rows of each state.
 	Counts Query
 
-	// Claimed counts the claimed rows by an index that exists if the table is claimed by rows. Counts doesn't
-	// examine all claimed rows of a large table, and a drain waits until no row is claimed.
+	// Claimed counts the claimed rows by an index that exists if the table is claimed by rows. Counts is not enough:
+	// it doesn't examine all claimed rows of a large table, but a drain has to wait until no row is claimed.
 	Claimed Query
 
 	// Estimates returns lines of place ("hot", "done") and an estimated number of the place's rows. It runs

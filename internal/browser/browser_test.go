@@ -289,7 +289,7 @@ func (s *scene) do(what string, steps ...chromedp.Action) {
 	}
 }
 
-// shows waits until the element is visible and its text contains want.
+// shows waits until the element is visible and its text contains the argument want.
 func shows(selector, want string) chromedp.Action {
 	return chromedp.Poll(fmt.Sprintf("Boolean(document.querySelector(%q)?.checkVisibility() && document.querySelector(%[1]q).innerText.includes(%q))", selector, want), nil, chromedp.WithPollingTimeout(patience))
 }
@@ -322,7 +322,7 @@ func filter(fields map[string]string) chromedp.Action {
 	return append(steps, chromedp.Evaluate("document.getElementById('filter').requestSubmit()", nil))
 }
 
-// counted waits until the table has want messages in a state.
+// counted waits until the table has the wanted number of messages in a state.
 func (s *scene) counted(state storage.State, want int64) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -528,7 +528,7 @@ func TestLateAnswers(t *testing.T) {
 		s.write(outbox.Message{Topic: "first", Payload: []byte("bad")}, outbox.Message{Topic: "second", Payload: []byte("bad")})
 		s.counted(storage.StateError, 2)
 		s.login()
-		late := func(what string) chromedp.Action { // delays the next response whose path contains what
+		late := func(what string) chromedp.Action { // delays the next response whose path contains the argument what
 			return chromedp.Evaluate(fmt.Sprintf(`(() => {
 				const fetch = window.asked || window.fetch, what = %q
 				window.asked = fetch

@@ -39,8 +39,8 @@ func (c Config) Again() (Config, error) {
 	return c.again()
 }
 
-// Load reads a configuration from a file. kinds are the available sinks. The
-// error is a [*Problems] if the content is invalid, and it matches
+// Load reads a configuration from a file. The argument kinds has the available kinds of
+// sinks. The error is a [*Problems] if the content is invalid, and it matches
 // [fs.ErrNotExist] if the file doesn't exist.
 func Load(name string, kinds *sinks.Registry) (Config, error) {
 	content, err := readLimited(name, maxFile)
@@ -94,7 +94,7 @@ const maxName = 63
 
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// named calls read for each entry of a mapping whose keys are names, and returns the results.
+// named calls the function read for each entry of a mapping whose keys are names, and returns the results.
 func named[T any](r *reader, n *node, read func(name string, n *node) T) (all []T) {
 	if !r.mapping(n) {
 		return nil
@@ -172,8 +172,8 @@ func (c Config) SourceNames() (names []string) {
 }
 
 const (
-	maxFile   = 1 << 20  // the most bytes of a configuration file
-	maxSecret = 64 << 10 // the most bytes of a secret's file
+	maxFile   = 1 << 20  // the maximum size of a configuration file in bytes
+	maxSecret = 64 << 10 // the maximum size of a secret's file in bytes
 )
 
 // readLimited reads a file. It returns an error if the file has more bytes than the argument most.

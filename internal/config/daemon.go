@@ -16,7 +16,7 @@ type Admin struct {
 
 	ReaderToken   string   // if it is empty, requests that only read need no token
 	OperatorToken string   // if it is empty, changes are disabled
-	Hosts         []string // additional host names at which the page is served without a ReaderToken; it is always served at localhost and addresses
+	Hosts         []string // host names at which the page is served without a ReaderToken, in addition to localhost and the machine's name and addresses
 	Payloads      Payloads
 	TLS           AdminTLS
 }
@@ -33,8 +33,8 @@ const (
 	HidePayloads Payloads = "hide"
 )
 
-// Set sets one setting. The name and the form of text are as in the configuration file. An error
-// describes why text is invalid.
+// Set sets one setting. The name and the form of the text are as in the configuration file. The
+// error describes why the text is invalid.
 func (a *Admin) Set(name, text string) error { return setText(adminFields(), a, name, text) }
 
 func adminFields() []field[Admin] {
@@ -108,8 +108,8 @@ const (
 	JSON Format = "json"
 )
 
-// Set sets one setting, level or format. The form of text is as in the configuration file. An error
-// describes why text is invalid.
+// Set sets one setting, level or format. The form of the text is as in the configuration file. The
+// error describes why the text is invalid.
 func (l *Log) Set(name, text string) error { return setText(logFields(), l, name, text) }
 
 func logFields() []field[Log] {

@@ -18,8 +18,8 @@ type Database struct {
 	file string // the file that the URL was read from; empty: none
 }
 
-// Current returns the database with the login that the file of its URL has now. It returns d unchanged if that file
-// can't be read, or names another database; see Moved. Only a restarted relay uses another database.
+// Current returns the database with the login in the URL that its file contains now. It returns d unchanged if that
+// file can't be read, or names another database; see Moved. Only a restarted relay uses another database.
 func (d Database) Current() Database {
 	now, ok := d.reread()
 	if !ok || now.withoutLogin() != d.withoutLogin() {

@@ -34,8 +34,9 @@ func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[
 	}}
 }
 
-// set parses a scalar and stores the result in place. If parse fails, set reports a problem
-// that begins with the argument shown, which stands for the scalar's text.
+// set parses a scalar and stores the result in the variable that the argument place points
+// to. If parse fails, set reports a problem that begins with the argument shown, which
+// stands for the scalar's text.
 func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) {
 	text, ok := r.scalar(n)
 	if !ok {

@@ -161,7 +161,7 @@ func (r *reader) unknown(n *node, e entry, known []string) {
 }
 
 // suggest returns the end of an error about an unknown name. The end suggests a similar known name; if there is
-// none, it has the text in words and then all known names.
+// none, it consists of the argument words and all known names.
 func suggest(name, words string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"

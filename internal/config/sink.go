@@ -64,7 +64,8 @@ func (s Sink) State() string {
 }
 
 // Set sets one of the settings batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts,
-// breaker_threshold, judge_alone_after, park_rate_limit or on_park. The error describes why text is invalid.
+// breaker_threshold, judge_alone_after, park_rate_limit or on_park. The error describes why the text is
+// invalid.
 func (s *Sink) Set(name, text string) error { return setText(sinkFields(), s, name, text) }
 
 // Make makes the sink. It doesn't connect.

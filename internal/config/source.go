@@ -51,11 +51,11 @@ const (
 )
 
 // Set sets one of the settings database, table, claim, pick, relay_name, join, lease, poll, listen,
-// retention, drain_timeout or longest_transaction. The error describes why text is invalid.
+// retention, drain_timeout or longest_transaction. The error describes why the text is invalid.
 func (s *Source) Set(name, text string) error { return setText(sourceFields(), s, name, text) }
 
-// SetTopics sets the topics in the same way as the configuration file. The error describes why a topic is
-// invalid.
+// SetTopics sets the topics, which have the same form as in the configuration file. The error describes
+// why a topic is invalid.
 func (s *Source) SetTopics(topics ...string) error {
 	n := &node{kind: isList}
 	for _, topic := range topics {

@@ -205,7 +205,7 @@ func (s *scene) claimed() (n int) {
 	return n
 }
 
-// insist calls work until it succeeds, because a server may be down meanwhile.
+// insist calls the function work until it succeeds, because a server may be down meanwhile.
 func (s *scene) insist(what string, work func() error) {
 	s.t.Helper()
 	var err error
@@ -252,8 +252,8 @@ type loser struct {
 	lease  time.Duration // the relays' lease
 	scene  func(name string) *scene
 	relays string // settings of the relays' sessions
-	ready  func() // the server keeps the commits until now
-	lose   func() // the server loses the commits since ready
+	ready  func() // makes sure that the server keeps all earlier commits
+	lose   func() // makes the server lose the commits since the call of ready
 }
 
 // failing returns a pair of servers that fails over.

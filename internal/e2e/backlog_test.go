@@ -98,9 +98,9 @@ func newBehind(server *own) *behind {
 	return b
 }
 
-// fill adds rows to the backlog, at most step rows with each execution of the statement, until the
-// backlog has its size. A step of 1000 is executed only once. The relay passes the rows over
-// meanwhile.
+// fill adds rows to the backlog until the backlog has its size. The argument step is the maximum
+// number of rows for each execution of the statement. If it is 1000, the statement is executed
+// only once. Meanwhile the relay passes the rows over.
 func (b *behind) fill(step int, statement string) {
 	b.t.Helper()
 	began := time.Now()

@@ -59,7 +59,7 @@ func cutRabbit(t *testing.T) (broker, []trouble) {
 type trouble struct {
 	name   string
 	every  time.Duration
-	strike func(times int) // times is the number of earlier failures
+	strike func(times int) // the argument times is the number of earlier failures
 }
 
 // befalling returns the troubles of a broker with one node.
@@ -73,7 +73,8 @@ func befalling(to broker, between *proxy, own nodes) []trouble {
 	return append(troubles, restarts)
 }
 
-// happen calls strike repeatedly until done is closed, and returns the number of calls.
+// happen calls the function strike repeatedly until the channel done is closed, and returns the
+// number of calls.
 func (tr trouble) happen(done <-chan struct{}) (times int) {
 	for {
 		select {

@@ -13,9 +13,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// placeOrders runs 8 concurrent writers. Each transaction writes the number of orders in the
-// argument orders, and half of the transactions are rolled back. One writer writes all orders of a
-// customer, so they are committed in order.
+// placeOrders runs 8 concurrent writers. Each transaction writes several orders (their number is
+// the argument orders), and half of the transactions are rolled back. One writer writes all orders
+// of a customer, so they are committed in order.
 func placeOrders(s *scene, transactions, orders int, over time.Duration) {
 	const writers, customers = 8, 80
 	var group sync.WaitGroup

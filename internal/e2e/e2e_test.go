@@ -27,7 +27,8 @@ import (
 
 var long = flag.Bool("long", false, "let the scenes last as long as the promise states")
 
-// lasting returns a scene's length: short by default, stated with -long.
+// lasting returns a scene's length: by default the argument short, and with -long the argument
+// stated.
 func lasting(short, stated time.Duration) time.Duration {
 	if *long {
 		return stated

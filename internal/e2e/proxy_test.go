@@ -12,7 +12,7 @@ type proxy struct {
 	listener net.Listener
 
 	mu     sync.Mutex
-	once   string // the target of the next connection; empty: target
+	once   string // the target of the next connection; if it is empty, the field target is used
 	target string
 	open   map[net.Conn]bool // open connections, of clients and to servers
 }

@@ -67,7 +67,8 @@ func (p *process) says(t *testing.T, text string) {
 	eventually(t, "the relay logs "+text, func() bool { return strings.Contains(p.log.String(), text) })
 }
 
-// wantAll waits until no message is left to deliver, and checks that want messages were delivered and none was parked.
+// wantAll waits until no message is left to deliver, and checks that the wanted number of messages was delivered and none was
+// parked.
 func (s *scene) wantAll(want int) {
 	s.t.Helper()
 	s.settled()

@@ -243,7 +243,7 @@ func wantNamed(t *testing.T, what string, err error, want string) {
 	}
 }
 
-// told is an observer that calls heard for each failure of a sink.
+// told is an observer that calls the function heard for each failure of a sink.
 type told struct {
 	relay.NoObserver
 	heard func()

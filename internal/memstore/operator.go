@@ -161,7 +161,7 @@ func shortError(text string) string {
 func parked(*record) bool { return true }
 
 // relaysChange reports whether a relay has to carry out an operator's decision about the row,
-// because only then the row's key continues. A relay has to do so if the row holds its key, or
+// so that the relay then unblocks the row's key. This is the case if the row holds its key, or
 // if it is a retry and the table is claimed by lanes.
 func (db *DB) relaysChange(r *record) bool {
 	if r.state == storage.StateRetry {
@@ -170,9 +170,9 @@ func (db *DB) relaysChange(r *record) bool {
 	return r.holds()
 }
 
-// changeParked calls change for the selected rows, except those for which the argument which
-// returns false. The rows are parked; if the filter's state is retry, they are retries that
-// are not due yet.
+// changeParked calls its last argument for the selected rows, except those for which the
+// function before it returns false. The rows are parked; if the filter's state is retry, they
+// are retries that are not due yet.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {

@@ -124,9 +124,9 @@ func (db *DB) Write(messages ...outbox.Message) []int64 {
 	return ids
 }
 
-// Cancel deletes scheduled messages in one transaction, as a producer does. It leaves messages that
-// are due before the time ahead has passed. It returns the ids of the deleted messages, in lower
-// case and sorted.
+// Cancel deletes scheduled messages in one transaction, as a producer does. It doesn't delete
+// messages that are due sooner than the given duration from now. It returns the ids of the deleted
+// messages, in lower case and sorted.
 func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []string) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -142,8 +142,8 @@ func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []str
 	return cancelled
 }
 
-// Delete deletes the pending and deferred rows for which match returns true, like an SQL statement
-// of an administrator, and returns their number.
+// Delete deletes the pending and deferred rows for which the function match returns true, like an
+// SQL statement of an administrator, and returns their number.
 func (db *DB) Delete(match func(storage.Row) bool) (deleted int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

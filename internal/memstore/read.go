@@ -28,7 +28,7 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	return page, nil
 }
 
-// lateAfter skips the number of commits in seen, and returns an id below all rows of the later
+// lateAfter skips the given number of commits, and returns an id below all rows of the later
 // commits. It returns -1 if there are no later commits.
 func (db *DB) lateAfter(seen int) int64 {
 	if seen == len(db.appeared) {
@@ -50,8 +50,8 @@ func (db *DB) read(request storage.ReadRequest) (page storage.Page) {
 	return page
 }
 
-// pending iterates over the pending rows at the positions. It leaves out a row if its topic is in
-// except and it names no sinks.
+// pending iterates over the pending rows at the positions. It leaves out a row if its topic is
+// excepted and it names no sinks.
 func (db *DB) pending(positions []storage.Position, except []string) func(yield func(*record) bool) {
 	return func(yield func(*record) bool) {
 		for _, p := range positions {

@@ -35,7 +35,8 @@ func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) (rows [
 	return rows, nil
 }
 
-// byRows returns an error if the table was changed to lanes, perhaps while the relay was suspended.
+// byRows returns an error if the table was changed to claiming by lanes, perhaps while the relay
+// was suspended.
 func (db *DB) byRows() error {
 	if db.claim != storage.ByRows {
 		return fmt.Errorf("table claimed by %q: %w", db.claim, storage.ErrOtherClaim)
@@ -61,7 +62,7 @@ func order(pick storage.Pick) func(a, b *record) int {
 	}
 }
 
-// hotRows returns the pending rows that match, in the order of ids.
+// hotRows returns the pending rows for which the function returns true, in the order of ids.
 func (db *DB) hotRows(match func(*record) bool) []*record {
 	var rows []*record
 	for _, lane := range db.hot {

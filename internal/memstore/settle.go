@@ -82,7 +82,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 		case storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded, storage.StateScheduled:
 		case storage.StatePending:
 			if settlement.Token == "" {
-				return fmt.Errorf("settle row %d: only a claim by rows is given back as pending", settlement.ID)
+				return fmt.Errorf("settle row %d: only a claimed row can be settled as pending", settlement.ID)
 			}
 		default:
 			return fmt.Errorf("settle row %d: invalid state %q", settlement.ID, settlement.State)
@@ -91,8 +91,8 @@ func checkSettlements(settlements []storage.Settlement) error {
 	return nil
 }
 
-// withLanes prevents takeovers of the settlements' lanes while work runs. It passes to work the
-// epoch in which the lanes were locked.
+// withLanes calls a function, and prevents takeovers of the settlements' lanes while it runs. The
+// argument of the function is the epoch in which the lanes were locked.
 func (s *Store) withLanes(settlements []storage.Settlement, work func(epoch int) error) error {
 	epoch := s.lock(settlements, 1)
 	defer s.lock(settlements, -1)
@@ -187,8 +187,8 @@ func (db *DB) move(from, to *record, keep bool) {
 	db.put(to, keep)
 }
 
-// split settles a row for some of its sinks. It writes part as a separate row for these sinks, and
-// left in place of the row for the other sinks.
+// split settles a row for some of its sinks. It writes its second argument as a separate row for
+// these sinks, and replaces the row by its third argument, for the other sinks.
 func (db *DB) split(from, part, left *record, keep bool) {
 	if from.state == storage.StatePending {
 		db.replace(left)

@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// copies returns the messages count times. The Writer inserts few messages as a list of values
-// and many as arrays, and both must store the same rows.
+// copies returns the messages, repeated the given number of times. The Writer inserts few
+// messages as a list of values and many as arrays, and both must store the same rows.
 func copies(messages []outbox.Message, count int) []outbox.Message {
 	var all []outbox.Message
 	for range count {

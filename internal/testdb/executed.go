@@ -15,10 +15,10 @@ import (
 	"sync"
 )
 
-// RecordExecuted is the environment variable that names a directory for executed statements. Each
-// target writes a file in the directory that has each executed statement once, with numbers and
-// lists normalised. Comparing the files of two runs shows how a change of the code changes the
-// statements.
+// RecordExecuted is the environment variable that names a directory for executed statements. For
+// each target, the tests write a file in this directory. It has each executed statement once,
+// with numbers and lists normalised. Comparing the files of two runs shows how a change of the
+// code changes the statements.
 const RecordExecuted = "ROWRELAY_TEST_RECORD_SQL"
 
 // executed has the statements of one target.
@@ -79,7 +79,8 @@ func (e *executed) write(directory, target string) error {
 
 var writing sync.Mutex // serialises the writes of all pools
 
-// openRecorded opens a pool that records its statements. end writes the recorded statements.
+// openRecorded opens a pool that records its statements. The function end writes the recorded
+// statements.
 func openRecorded(name, dsn, target, directory string) (pool *sql.DB, end func() error, err error) {
 	plain, err := sql.Open(name, dsn)
 	if err != nil {

@@ -31,7 +31,8 @@ type Target struct {
 
 	// optional means that tests are skipped if the target is missing, even with REQUIRE_SERVERS=1.
 	optional bool
-	// repeated means that another target has the same server, and another one the same driver.
+	// repeated means that one of the other targets has the same server, and one has the same
+	// driver.
 	repeated bool
 	// missing describes what Open needs and can't find. It returns "" if nothing is missing.
 	missing func() string

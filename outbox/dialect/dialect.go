@@ -1,7 +1,7 @@
-// Package dialect contains the SQL of producers and consumers for each database: it writes
-// messages, maintains the inbox, names the tables, classifies errors and identifies the server.
-// It imports no driver: a dialect turns typed arguments into a [Query], and the caller runs it
-// on its own connection. The SQL of relays is in relay/sqlstore, one folder for each database.
+// Package dialect contains, for each database, the SQL of producers and consumers, the names of
+// the tables, and the code that classifies errors and identifies the server. It imports no
+// driver: a dialect turns typed arguments into a [Query], and the caller runs it on its own
+// connection. The SQL of relays is in relay/sqlstore, one folder for each database.
 //
 // dialect.go has the parts that all databases share: the interface, the names of the tables, and
 // the check whether a database is of another kind than its dialect. insert.go builds INSERTs.
@@ -40,21 +40,24 @@ type Dialect interface {
 	// deletes all the given ids.
 	DeleteIDs(table Table, ids []string, token int64) []Query
 
-	// Cancel deletes a scheduled message that isn't due within the duration ahead. The
-	// first statement deletes it from the pending table, the second from the held table.
-	// The caller runs them in this order, because a scheduled message only moves from
-	// pending to held, and runs the second only if the first affects no row. Neither
-	// statement locks rows that it doesn't delete, or waits for a relay's send to end.
+	// Cancel deletes a scheduled message unless it is due within the given duration
+	// (ahead). The first statement deletes it from the pending table, the second from the
+	// held table. The caller runs them in this order, because a scheduled message only
+	// moves from pending to held, and runs the second only if the first affects no row.
+	// Neither statement locks rows that it doesn't delete, or waits for a relay's send to
+	// end.
 	//
-	// On some databases the caller first runs find, a search without locks. It selects
-	// three values: the index in deletes of the first statement to run, and the row's lane
-	// and id. The caller puts lane and id before the arguments of each statement. If find
-	// returns no row, no such message exists. On the other databases find.SQL is empty.
+	// On some databases the caller first runs the query find, which takes no locks. It
+	// selects three values: which statement to run first, as its index in deletes, and the
+	// row's lane and id. The caller puts lane and id before the arguments of each
+	// statement. If this query returns no row, no such message exists. On the other
+	// databases find.SQL is empty.
 	Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query)
 
-	// LockKeys returns statements that make other writers of these keys wait until
-	// the transaction ends. All callers take the locks in the same order, so that they
-	// can't deadlock. LockKeys returns none if the database has one writer at a time.
+	// LockKeys returns statements that make other writers of these keys wait until the
+	// transaction ends. All callers take the locks in the same order, so that they can't
+	// deadlock. LockKeys returns no statements if the database allows only one writer at
+	// a time.
 	LockKeys(table Table, keys []string) []Query
 
 	// Notify returns the statement that wakes listening relays when the transaction
@@ -77,8 +80,8 @@ type Dialect interface {
 	// transaction can continue after this error.
 	Received(err error) bool
 
-	// PurgeReceived deletes at most limit of this consumer's ids that were received
-	// longer ago than window.
+	// PurgeReceived deletes ids of this consumer that were received longer ago than the
+	// duration window. The argument limit is the maximum number of ids to delete.
 	PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query
 
 	// InboxVersion selects the version of an inbox as text.
@@ -181,10 +184,10 @@ func inboxVersion(table Table) Query {
 // Fitting is implemented by a dialect whose servers differ in their abilities. The
 // code that opens a table queries the server and uses the variant for that server.
 type Fitting interface {
-	// Server returns a query for facts about the server. Each row has a name, in lower
-	// case, and a value. The query needs no table and no privilege. The trial uses the
-	// table and shows whether a SELECT can skip rows that another transaction has locked,
-	// without waiting. The trial is nil if none is needed.
+	// Server returns a query that selects facts about the server. Each row has a name, in
+	// lower case, and a value. The query needs no table and no privilege. The trial uses
+	// the table and shows whether a SELECT can skip rows that another transaction has
+	// locked, without waiting. The trial is nil if none is needed.
 	Server(table Table) (facts Query, trial *Trial)
 
 	// Fit returns the variant for a server with these facts. If no variant fits, the
@@ -420,8 +423,8 @@ type WrongKind struct {
 	Err    error  // the database's error, if there is one
 }
 
-// Error returns a text for callers that passed a dialect. A function whose caller names the
-// kind of the database in another form makes its own text from the fields.
+// Error returns a text for callers that passed a dialect. If a function's callers name the
+// kind of the database in another form, the function makes its own text from the fields.
 func (w *WrongKind) Error() string {
 	text := fmt.Sprintf("the database is %s, but the dialect is %s: pass dialect.%s()", w.Server, w.Given, w.Right)
 	if w.Err != nil {
@@ -446,8 +449,8 @@ func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	return &WrongKind{server.name, fits, server.right, err}
 }
 
-// kind is a kind of database: its product name; the dialects that fit it, each between
-// spaces; and the dialect to pass, as in WrongKind.
+// kind describes one kind of database: its product name; the dialects that fit it, each
+// between spaces; and the dialect to pass, as in WrongKind.
 type kind struct {
 	name, dialects, right string
 }

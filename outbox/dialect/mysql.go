@@ -15,8 +15,8 @@ import (
 type mysql struct {
 	flavour flavour
 
-	// skipLocked is whether a locking SELECT can skip rows that other transactions have
-	// locked. If it can't, only one relay at a time can lease lanes or claim rows.
+	// skipLocked reports whether a locking SELECT can skip rows that other transactions
+	// have locked. If it can't, only one relay at a time can lease lanes or claim rows.
 	skipLocked bool
 }
 
@@ -31,7 +31,7 @@ const (
 func MySQL() Dialect { return mysql{flavourMySQL, true} }
 
 // MariaDB returns the dialect of MariaDB 10.5 and later. A store detects whether the
-// server can skip locked rows. Servers can do so from 10.6 on.
+// server can skip locked rows. MariaDB can do so from 10.6 on.
 func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 
 // SkipsLocked reports whether d is the dialect of a MySQL or MariaDB server on which a locking
@@ -183,9 +183,10 @@ func (mysql) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Backquoted().Settings + " WHERE name = 'schema'"}
 }
 
-// MakeRowIndexes creates both indexes in one statement, so that both exist or neither does.
-// MySQL has no partial indexes, so the indexes begin with claimed_until. Rows without a claim are
-// first, because their claimed_until is NULL. Both indexes also find the claims that have ended.
+// MakeRowIndexes creates both indexes in one statement, so that both exist or neither does. MySQL
+// has no partial indexes, so the indexes begin with claimed_until. Rows without a claim are
+// first, because their claimed_until is NULL. Both indexes also serve to find claims that have
+// ended.
 func (mysql) MakeRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending +
 		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
@@ -195,8 +196,8 @@ func (mysql) DropRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending + " DROP INDEX claim_id, DROP INDEX claim_priority"}}
 }
 
-// RowIndexes counts claim_id twice, because on MySQL it replaces two of the RowIndexCount
-// indexes.
+// RowIndexes counts the index claim_id twice, because on MySQL it replaces two of the
+// RowIndexCount indexes.
 func (mysql) RowIndexes(table Table) Query {
 	schema, args := "database()", []any{table.Name}
 	if table.Schema != "" {

@@ -240,8 +240,8 @@ func OracleOwner(table Table) string {
 // for a row or for an object.
 func (oracle) Busy(err error) bool { return hasORA(err, 54, 60, 8177, 30006, 4021) }
 
-// Missing recognises a table, view or user that doesn't exist. The server reports a system view
-// that the user may not see as missing, too.
+// Missing recognises a table, view or user that doesn't exist. The server also reports a system
+// view as missing if the user may not see it.
 func (oracle) Missing(err error) bool { return hasORA(err, 942, 1435, 1918) }
 
 // Denied recognises missing privileges, including those on a tablespace; an exceeded quota; and
@@ -266,18 +266,21 @@ func (oracle) TimedOut(err error) bool { return hasORA(err, 40, 1013) }
 func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
 
 // Made recognises a name that is used already, columns that have an index already, and a row or
-// a column that exists already. A step of a migration may drop an index or a primary key and
-// create it again; so Made also recognises that such an object doesn't exist.
+// a column that exists already. A step that updates the tables may also drop an index or a
+// primary key, to create it again. If the step is repeated, the object may be missing already;
+// Made recognises this, too.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }
 
-// Gone recognises a table, view, column, index or other object that doesn't exist. A step may
-// create a primary key again; so Gone also recognises that a primary key exists already.
+// Gone recognises a table, view, column, index or other object that doesn't exist. A step
+// that reverts a migration may also create a primary key again; so Gone also recognises that
+// a primary key exists already.
 func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043, 2260) }
 
 var oraCode = regexp.MustCompile(`\bORA-(\d+)`)
 
 // hasORA reports whether the error has one of the codes. One driver's errors have a method that
-// returns a code. With all drivers the text contains it, and several codes after an error in a block.
+// returns a code. With every driver the error's text contains the code; after an error in a block it
+// contains several codes.
 func hasORA(err error, codes ...int) bool {
 	if err == nil {
 		return false

@@ -65,7 +65,7 @@ func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query
 	for i := range rows {
 		size += len(rows[i].Payload)
 	}
-	joined := make([]byte, 0, size) // never nil: every substring of NULL is NULL
+	joined := make([]byte, 0, size) // never nil, because every substring of NULL is NULL
 	starts, lengths := make([]int, len(rows)), make([]any, len(rows))
 	for i := range rows {
 		starts[i] = len(joined) + 1
@@ -243,7 +243,8 @@ func (postgres) ReadOnly(err error) bool {
 	return hasState(err, "25006") || hasState(err, "0A000") && says(err, "during recovery")
 }
 
-// hasState reports whether the error has one of the SQLSTATEs. The errors of pgx and lib/pq have a method that returns it.
+// hasState reports whether the error has one of the SQLSTATEs. The errors of pgx and lib/pq have a method that returns
+// their SQLSTATE.
 func hasState(err error, states ...string) bool {
 	var coded interface{ SQLState() string }
 	return errors.As(err, &coded) && slices.Contains(states, coded.SQLState())

@@ -262,7 +262,8 @@ func (sqlserver) TimedOut(error) bool { return false }
 // ReadOnly recognises a read-only database, such as a secondary.
 func (sqlserver) ReadOnly(err error) bool { return hasNumber(err, 3906) }
 
-// hasNumber reports whether the error has one of SQL Server's error numbers. The driver's errors have a method that returns it.
+// hasNumber reports whether the error has one of SQL Server's error numbers. The driver's errors have a method that
+// returns their number.
 func hasNumber(err error, numbers ...int32) bool {
 	var numbered interface{ SQLErrorNumber() int32 }
 	return errors.As(err, &numbered) && slices.Contains(numbers, numbered.SQLErrorNumber())

@@ -13,15 +13,15 @@ import (
 // read-only.
 const tries = 4
 
-// Do runs [Inbox.Once] and effect in one transaction: it begins a transaction on
-// db, calls effect if the message is received for the first time, and commits.
-// When Do returns without an error, the effect is committed: acknowledge the
-// message. first reports whether this call applied the effect.
+// Do runs [Inbox.Once] and the function effect in one transaction: it begins a
+// transaction on db, calls the function if the message is received for the first time,
+// and commits. When Do returns without an error, the effect is committed: acknowledge
+// the message. The result first reports whether this call applied the effect.
 //
-// If effect fails, Do rolls the transaction back and returns the error. If the
-// database is busy or read-only, Do may call effect up to four times, each time in
-// a new transaction. At most one of them commits. So effect should only write with
-// tx, and must not commit it or roll it back.
+// If the function fails, Do rolls the transaction back and returns the error. If the
+// database is busy or read-only, Do may call the function up to four times, each time
+// in a new transaction. At most one of them commits. So the function should only write
+// with tx, and must not commit it or roll it back.
 func (i *Inbox) Do(ctx context.Context, db *sql.DB, messageID string, effect func(tx *sql.Tx) error) (first bool, err error) {
 	if err := i.notMade(); err != nil {
 		return false, err

@@ -30,13 +30,13 @@ type Inbox struct {
 // effect. If it isn't the first time, the effect is already committed: don't apply
 // it again, and acknowledge the message.
 //
-// If another transaction is handling the same message, Once waits for it to end.
-// If that transaction commits, Once returns false; if it rolls back, true. Above
-// READ COMMITTED, and after a deadlock or a lock timeout, Once may instead return an
-// error that matches [ErrBusy].
+// If another transaction is handling the same message, Once waits for it to end. If
+// that transaction commits, Once returns false; if it rolls back, true. At an
+// isolation level above READ COMMITTED, and after a deadlock or a lock timeout, Once
+// may instead return an error that matches [ErrBusy].
 //
 // After any error, roll back and don't acknowledge the message, so that it is
-// delivered again. An invalid id is an error that matches [ErrInvalid].
+// delivered again. If the id is invalid, the error matches [ErrInvalid].
 func (i *Inbox) Once(ctx context.Context, tx outbox.Execer, messageID string) (first bool, err error) {
 	if err := i.notMade(); err != nil {
 		return false, err

@@ -31,7 +31,8 @@ func ExpectAmong(t testing.TB, got []outbox.Message, want ...outbox.Message) {
 	}
 }
 
-// missing returns "" if a written message matches the wanted one, and otherwise a report.
+// missing returns "" if a written message matches the wanted one, and otherwise a text that
+// reports the differences.
 func missing(got []outbox.Message, want outbox.Message) string {
 	if len(got) == 0 {
 		return fmt.Sprintf("no message was written, want one with %s", named(want))
@@ -67,15 +68,15 @@ func unlike(got, want outbox.Message) []string {
 		}
 	}
 	slices.Sort(payload)
-	same := outbox.Message{ // fields that aren't wanted, or have been compared, get the written message's values
+	same := outbox.Message{ // fields that are empty in want, or have been compared, get the written message's values
 		ID: want.ID, Topic: cmp.Or(want.Topic, got.Topic), Key: cmp.Or(want.Key, got.Key), Payload: got.Payload, Headers: got.Headers,
 		AvailableAt: cmp.Or(want.AvailableAt, got.AvailableAt), ExpiresAt: cmp.Or(want.ExpiresAt, got.ExpiresAt), Priority: cmp.Or(want.Priority, got.Priority),
 	}
 	return append(differences(got, same), payload...)
 }
 
-// ofPayload compares the wanted payload's members if that payload is a JSON object, and
-// otherwise all bytes.
+// ofPayload compares only the members of the wanted payload if that payload is a JSON
+// object. Otherwise it compares all bytes.
 func ofPayload(got, want []byte) []string {
 	if want == nil {
 		return nil

@@ -30,8 +30,7 @@ type Recorder struct {
 }
 
 // Write checks the messages like a Writer without options, and records them. The
-// transaction isn't used and may be nil. The result of outbox.Pgx for a nil pgx.Tx is
-// nil, too.
+// transaction isn't used. It may be nil, or the result of outbox.Pgx for a nil pgx.Tx.
 func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbox.Message) error {
 	if r.Err != nil {
 		return r.Err
@@ -49,9 +48,9 @@ func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbo
 	return nil
 }
 
-// Cancel removes the recorded messages that a Writer's Cancel would delete: they were written
-// with one of the ids, and their AvailableAt is more than five seconds in the future on the
-// clock of this process. The transaction isn't used and may be nil.
+// Cancel removes the recorded messages that a Writer's Cancel would delete: those that have
+// one of the ids, and an AvailableAt more than five seconds in the future on the clock of
+// this process. The transaction isn't used and may be nil.
 func (r *Recorder) Cancel(ctx context.Context, _ outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
 	if r.Err != nil {
 		return nil, r.Err

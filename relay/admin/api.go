@@ -107,7 +107,7 @@ func (a *api) routes(mux *http.ServeMux) {
 	}))
 }
 
-// ofTable returns a handler that calls next with the source that a request names or, if it names none, with the first source.
+// ofTable returns a handler that calls the handler next with the source that a request names or, if it names none, with the first source.
 func (a *api) ofTable(next func(http.ResponseWriter, *http.Request, *table)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		name := request.URL.Query().Get("source")
@@ -549,7 +549,7 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 // workByPlan returns the work of a job that changes the messages in the plan of another job.
 func (a *api) workByPlan(of *table, asked *jobRequest) (work work, target string, err error) {
 	if asked.Action+asked.To+asked.Name+asked.Until != "" || asked.All || asked.Select.Selects() || asked.Preview || asked.InOrder || asked.Rate < 0 {
-		return nil, "", errors.New("with plan, only rate, by and reason can be given: the plan has the rest")
+		return nil, "", errors.New("with plan, only rate, by and reason can be given: the plan has all other values")
 	}
 	if _, err := a.jobs.find(asked.Plan); errors.Is(err, errElsewhere) {
 		return nil, "", err

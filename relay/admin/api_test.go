@@ -134,7 +134,7 @@ func TestFindingInALargeTable(t *testing.T) {
 	}
 }
 
-// ask sends a request, with a JSON body if body isn't empty. Headers are given as pairs.
+// ask sends a request, with a JSON body unless the third argument is empty. Headers are given as pairs.
 func (d *desk) ask(method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	request := httptest.NewRequest(method, "http://127.0.0.1:8321"+path, strings.NewReader(body))
 	if body != "" {
@@ -171,7 +171,7 @@ var changes = map[string]string{
 	"/api/controls/lift":  `{"kind":"sink","name":"main"}`,
 }
 
-// Changes require the operator's token, and reading requires the reader's token if it is set.
+// Changes require the operator's token. Reading requires the reader's token if one is set.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	both := func(o *Options) { o.ReaderToken = readers }
@@ -523,7 +523,7 @@ func TestControls(t *testing.T) {
 	}
 }
 
-// The worst problems are first, and have their causes.
+// The worst problems come first, and show their causes.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 3, func(o *Options) {
@@ -567,7 +567,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// A Watch makes a point each ten seconds, and keeps those of six hours.
+// A Watch makes a point every ten seconds, and keeps the points of six hours.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -31,7 +31,7 @@ type parkedGroups struct {
 	of     int // as in parkedGroup
 }
 
-// Bounds of grouping parked messages.
+// Bounds for the grouping of parked messages.
 const (
 	mostGrouped  = 200_000
 	groupingTime = 3 * time.Second

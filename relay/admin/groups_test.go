@@ -37,7 +37,7 @@ func (i *incidents) Parked(ctx context.Context, filter storage.Filter, _ int64, 
 }
 
 // The page shows the largest groups and the group with the newest message, however small that is. It counts the messages of the
-// others.
+// other groups.
 func TestProblemsHaveTheLargestIncidentsAndTheNewest(t *testing.T) {
 	t.Parallel()
 	i := &incidents{}
@@ -67,7 +67,7 @@ func TestProblemsHaveTheLargestIncidentsAndTheNewest(t *testing.T) {
 	}
 }
 
-// If too many messages are parked, only the newest are grouped, and the groups say so.
+// If too many messages are parked, only the newest are grouped, and each group reports how many were read.
 func TestOnlyTheNewestMessagesAreGrouped(t *testing.T) {
 	t.Parallel()
 	i := &incidents{}

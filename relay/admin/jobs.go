@@ -131,8 +131,8 @@ func (j *jobs) forgetPlans() {
 
 var errTooManyJobs = fmt.Errorf("%d jobs are running: stop one, or wait", mostRunning)
 
-// begin starts a job. It calls work with a context that ends when the job must stop, and with a function
-// that updates the job.
+// begin starts a job. It calls the job's task with a context that ends when the job must stop, and with
+// a function that updates the job.
 func (j *jobs) begin(source string, request jobRequest, by string, work task) (*job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -23,7 +23,8 @@ func (d *desk) login(t *testing.T, headers ...string) *http.Cookie {
 	return answer.Result().Cookies()[0]
 }
 
-// A request for a job of another process behind the same address gets an error with that process. It doesn't get a job with the same number.
+// A request for a job of another process behind the same address gets an error that names that process. It doesn't get a job with the same
+// number.
 func TestJobsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	one, other := newDesk(t, 3, nil), newDesk(t, 3, nil)
@@ -51,7 +52,7 @@ func TestDaemonsOnOneHostHaveCookiesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// After a log-out its cookie is refused, also by a Handler that takes the State over. Other cookies are still accepted.
+// After a log-out, the cookie of that login is refused, even by a Handler that takes over the State. Other cookies are still accepted.
 func TestLogoutRevokes(t *testing.T) {
 	t.Parallel()
 	state := NewState()

@@ -44,7 +44,7 @@ const (
 	pointEvery      = 10 * time.Second
 	mostPoints      = 6 * 60 * 6 // six hours
 	mostMessages    = 4096       // messages whose failed attempts are stored
-	mostAttempts    = 20         // stored attempts of each message, the last ones
+	mostAttempts    = 20         // the number of last attempts that are stored for each message
 	mostTopics      = 100
 	recentlyFailing = time.Minute
 )
@@ -65,7 +65,7 @@ type Point struct {
 	Error   int64 `json:"error"`
 }
 
-// sinkWatch has the counters of one sink. Those that are updated for each message are atomic.
+// sinkWatch has the counters of one sink. The counters that are updated for each message are atomic.
 type sinkWatch struct {
 	delivered, failed, parked atomic.Int64
 	lag, mostLag              atomic.Int64 // nanoseconds: the sum of all lags, and the longest lag in the current point
@@ -90,7 +90,8 @@ type attempts struct {
 	list      []relay.Attempt
 }
 
-// NewWatch returns a Watch for a relay with these sinks. The Watch passes all events on to next, which may be nil.
+// NewWatch returns a Watch for a relay with these sinks. The Watch passes all events on to the observer next,
+// which may be nil.
 func NewWatch(next relay.Observer, sinkNames ...string) *Watch {
 	if next == nil {
 		next = relay.NoObserver{}
@@ -302,8 +303,8 @@ func (w *Watch) attemptsOf(id int64, messageID string) []relay.Attempt {
 	return nil
 }
 
-// Counting returns a function that calls count and stores the result in the Watch. Use it for every
-// count of the table, so that the page can show the result.
+// Counting returns a function that calls the given function and stores its result in the Watch. Use
+// it for every count of the table, so that the page can show the result.
 func (w *Watch) Counting(count func(context.Context) (storage.Status, error)) func(context.Context) (storage.Status, error) {
 	return func(ctx context.Context) (storage.Status, error) {
 		began := time.Now()

@@ -92,7 +92,7 @@ func (s *Source) Sent(sink string, took time.Duration, outcomes map[relay.Outcom
 	}
 }
 
-// label returns the reason, or other for an unknown one.
+// label returns the reason, or "other" for an unknown one.
 func label(reason sinks.Reason) string {
 	if !slices.Contains(reasons, reason) {
 		return other
@@ -189,10 +189,10 @@ const (
 	countRest    = 20
 )
 
-// Watch counts a table now and then every 15 s until the context ends, or less often if counting takes long. The argument
-// count is the Status method of a store. If count fails, Watch removes the gauges, because their values are outdated, and
-// counts a failure of the stage "status". If only a part takes too long, Watch removes only the gauges of that part, and also
-// counts a failure.
+// Watch counts a table immediately and then every 15 s, or less often if counting takes long, until the context ends. Its
+// last argument is the Status method of a store. If this fails, Watch removes the gauges, because their values are outdated,
+// and counts a failure of the stage "status". If only a part takes too long, Watch removes only the gauges of that part, and
+// also counts a failure.
 func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {
 		began := time.Now()

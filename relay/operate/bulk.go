@@ -223,8 +223,8 @@ func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan)
 	return nil
 }
 
-// listAll calls take with each row that the filter selects, in the order of ids, until take returns false. The argument
-// most is the number of rows that take accepts before that.
+// listAll calls a function with each row that the filter selects, in the order of ids, until the function returns
+// false. The argument before the function is the maximum number of rows that the function accepts.
 func listAll(ctx context.Context, operator storage.Operator, filter storage.Filter, most int, take func(*storage.Info) bool) error {
 	filter.Limit = min(waitingPage, most+waitingOverlap)
 	seen := []string{} // the sinks of the rows with the last id, because a page may end between two of them
@@ -280,8 +280,8 @@ func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) e
 }
 
 // Run changes the plan's rows. It returns the number of changed rows, even if it fails or the context ends. It calls
-// progress after each step, unless progress is nil. If Run is called again with the same plan, it continues with the
-// remaining rows.
+// the function progress after each step, unless it is nil. If Run is called again with the same plan, it continues
+// with the remaining rows.
 func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, progress func(done int)) (done int, err error) {
 	size := step
 	if b.Rate > 0 {
@@ -318,7 +318,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 	return pace.done, nil
 }
 
-// batches returns the ids in steps of this size. It leaves out the first skip ids.
+// batches returns the ids in steps of this size. It leaves out the first ids, as many as its last argument says.
 func (p *part) batches(size, skip int) iter.Seq[[]int64] {
 	return func(yield func([]int64) bool) {
 		var batch []int64

@@ -66,7 +66,7 @@ func (s Selection) Filter(prefix string) (storage.Filter, error) {
 var States = []storage.State{storage.StatePending, storage.StateClaimed, storage.StateScheduled, storage.StateRetry, storage.StateError, storage.StateDone}
 
 // Moment parses a time, or an age, such as 2h for two hours ago. It returns the zero time for an empty text. In errors,
-// the argument name precedes the text.
+// the first argument precedes the text.
 func Moment(name, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -104,8 +104,8 @@ var ErrNoKeys = errors.New("keys can't be paused, because the table is claimed b
 var ErrUnknown = errors.New("no relay has this name or sink")
 
 // SetControl sets a pause or a limit. It returns [ErrNoKeys] for a key if the table is claimed by rows. It returns
-// [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that neither a live relay nor the list known
-// has. If no such name exists, or a relay's list of sinks is incomplete, it accepts any name.
+// [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live relay has and that isn't among
+// the last arguments. If no such name exists, or a relay's list of sinks is incomplete, it accepts any name.
 func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
 	if control.Kind == storage.PauseTopic {
 		return operator.SetControl(ctx, control, lasts)
@@ -149,7 +149,7 @@ func livingSinks(status storage.Status) (names []string) {
 }
 
 // Bounds of lists. LookThrough is the number of messages in each table that a search with a filter examines. FindPatience
-// is about how long a search for a message's id takes at most. PageBytes bounds the payloads that a page reads into
+// is the approximate time limit of a search for a message's id. PageBytes bounds the payloads that a page reads into
 // memory, although lists don't show payloads. Smaller pages would cost the database more, because it sorts the remaining
 // messages for each page.
 const (

@@ -31,7 +31,7 @@ func CheckReplayName(name string) error {
 	return nil
 }
 
-// NameReplay returns the default name of a replay, which is the time.
+// NameReplay returns the default name of a replay, which is the current time.
 func NameReplay(now time.Time) string { return now.UTC().Format("20060102-150405") }
 
 // FindReplay returns the replay with the name, or nil if no replay has it.
@@ -47,7 +47,7 @@ func FindReplay(ctx context.Context, operator storage.Operator, name string) (*s
 }
 
 // BeginReplay stores a new replay if isNew is true. Otherwise it loads the stored replay with the name, to continue it. If
-// newRate is true, the stored replay gets the rate of the argument replay. The errors are [ErrReplayIsThere] and
+// newRate is true, the stored replay gets the rate of the given replay. The errors are [ErrReplayIsThere] and
 // [ErrNoReplay].
 func BeginReplay(ctx context.Context, operator storage.Operator, replay storage.Replay, isNew, newRate bool) (storage.Replay, error) {
 	known, err := FindReplay(ctx, operator, replay.Name)
@@ -130,7 +130,7 @@ type copied struct {
 }
 
 // These constants make a replay give way to other messages. mostLately and mostEver bound the number of pending copies.
-// Each is the time in which the replay, at its rate, writes the maximum number.
+// Each is a duration: the bound is the number of copies that the replay writes in this time at its rate.
 const (
 	stepsASecond = 10
 	mostAStep    = 200
@@ -139,8 +139,8 @@ const (
 	// copies, so they are delayed by at most about mostLately.
 	mostLately = 200 * time.Millisecond
 
-	// mostEver bounds all copies. If a copy is pending for longer than lately, its key is blocked or its sink is down, so it
-	// doesn't delay other messages. The bound keeps the replay from filling the table during an outage.
+	// mostEver bounds all copies. If a copy is pending for longer than 5 s (lately), its key is blocked or its sink is down,
+	// so it doesn't delay other messages. The bound keeps the replay from filling the table during an outage.
 	lately   = 5 * time.Second
 	mostEver = 2 * time.Second
 

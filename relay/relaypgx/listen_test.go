@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
 
-// listening is a listener at work.
+// listening is a running listener.
 type listening struct {
 	woken  chan struct{}
 	result chan error
@@ -52,7 +52,7 @@ func (l listening) wantWake(t *testing.T, why string) {
 	}
 }
 
-// onServers runs a test on each server, with its table in place.
+// onServers runs a test on each server, in a database that has the outbox table.
 func onServers(t *testing.T, check func(*testing.T, testdb.Database)) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
@@ -93,7 +93,7 @@ func TestListen(t *testing.T) {
 		l.wantWake(t, "at its start")
 		notify(t, db, "outbox")
 		l.wantWake(t, "after a writer's notification")
-		notify(t, db, "other.outbox") // not for this one; the next one is
+		notify(t, db, "other.outbox") // for another table, so it must not wake this listener
 		exec(t, db, "NOTIFY rowrelay_outbox")
 		l.wantWake(t, "after a plain notification")
 		if more := len(l.woken); more != 0 {
@@ -106,7 +106,7 @@ func TestListen(t *testing.T) {
 	})
 }
 
-// A quiet connection is kept through pings, and one that is gone is noticed.
+// Pings keep a quiet connection open. If the connection is lost, Listen returns an error.
 func TestLostConnection(t *testing.T) {
 	onServers(t, func(t *testing.T, db testdb.Database) {
 		l := listen(t, db.URL, relaypgx.ListenerOptions{Ping: 10 * time.Millisecond})
@@ -127,8 +127,8 @@ func TestMissingTable(t *testing.T) {
 	})
 }
 
-// Behind something that passes queries on but no notifications, as a pooler in
-// transaction mode does, it says so.
+// If the connection goes through a proxy that forwards no notifications, such as a pooler in
+// transaction mode, Listen returns ErrDeaf.
 func TestDeafConnection(t *testing.T) {
 	onServers(t, func(t *testing.T, db testdb.Database) {
 		l := listen(t, deaf(t, db.URL), relaypgx.ListenerOptions{Patience: 10 * time.Second})
@@ -141,7 +141,7 @@ func TestDeafConnection(t *testing.T) {
 	})
 }
 
-// A server that accepts and says nothing doesn't hold the listener.
+// If a server accepts the connection but sends nothing, Listen returns an error when Patience has passed.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -166,7 +166,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// deaf returns the address of a proxy that leaves notifications out.
+// deaf returns the address of a proxy that drops notifications.
 func deaf(t *testing.T, address string) string {
 	t.Helper()
 	server, err := url.Parse(address)
@@ -210,7 +210,7 @@ func deaf(t *testing.T, address string) string {
 	return server.String()
 }
 
-// withoutNotifications copies a server's messages: a letter, a length, the rest.
+// withoutNotifications copies a server's messages except notifications. A message consists of a letter, a length and a body.
 func withoutNotifications(client io.Writer, server io.Reader) {
 	for {
 		head := make([]byte, 5)

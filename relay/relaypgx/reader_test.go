@@ -22,7 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// written are messages with all that a column may have, and without.
+// written inserts messages whose columns have ordinary, extreme, empty
+// and missing values.
 const written = `INSERT INTO outbox (topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, created_at, expires_at, sinks) VALUES
 	('orders', 'a', 'x', NULL, NULL, 0, 0, 0, NULL, '2026-01-02 03:04:05.678901+00', '2026-02-01 00:00:00.000001+02', ''),
 	('orders', NULL, '', NULL, '{}', -32768, 2147483647, 1, NULL, '1999-12-31 23:59:59.999999+00', '9999-01-01 00:00:00+00', 'kafka'),
@@ -31,7 +32,8 @@ const written = `INSERT INTO outbox (topic, message_key, payload, payload_text, 
 	('orders', repeat('k', 255), NULL, NULL, NULL, 0, 0, 0, NULL, '4713-01-01 00:00:00 BC', NULL, ''),
 	('orders', 'a', convert_to(repeat('x', 100000), 'UTF8'), NULL, NULL, 0, 0, 0, NULL, now(), NULL, '')`
 
-// onPostgres runs a check on both servers, with an outbox in place.
+// onPostgres runs a check on each server, in a database that has the
+// messages of [written].
 func onPostgres(t *testing.T, driver string, check func(*testing.T, testdb.Database)) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
@@ -51,13 +53,14 @@ func onPostgres(t *testing.T, driver string, check func(*testing.T, testdb.Datab
 	}
 }
 
-// open opens a pool with more parameters in its URL.
+// open opens a pool with additional parameters in its URL.
 func open(t *testing.T, db testdb.Database, parameters string) *sql.DB {
 	db.DSN += parameters
 	return db.OpenAnother(t)
 }
 
-// counting counts the calls that a reader answers.
+// counting counts the calls that a reader supports, and those that it
+// doesn't support.
 type counting struct {
 	backend.Reader
 	known, foreign int
@@ -90,8 +93,8 @@ func page(t *testing.T, db *sql.DB, reader backend.Reader, limit, maxBytes int) 
 	return page
 }
 
-// What pgx reads is what database/sql reads, whatever pgx was told of how to ask;
-// and where the server was told to answer in texts database/sql reads on.
+// The Reader reads the same values as database/sql in each mode of pgx. In modes
+// in which the server sends values as text, the Reader isn't used.
 func TestReadsWhatDatabaseSQLReads(t *testing.T) {
 	modes := []struct {
 		parameters string
@@ -126,7 +129,8 @@ func TestReadsWhatDatabaseSQLReads(t *testing.T) {
 	})
 }
 
-// Over another driver database/sql reads, and the reader isn't asked twice.
+// With another driver, the store reads with database/sql, and calls the
+// Reader only once.
 func TestLeavesOtherDriversAlone(t *testing.T) {
 	onPostgres(t, "postgres", func(t *testing.T, db testdb.Database) {
 		reader := &counting{Reader: relaypgx.Reader{}}
@@ -136,8 +140,8 @@ func TestLeavesOtherDriversAlone(t *testing.T) {
 	})
 }
 
-// A connection that was closed while it lay in the pool is no error, as it is none
-// for database/sql; one that breaks in between is, and the next page comes.
+// If a connection was closed while it was idle in the pool, a read fails at most
+// once, and the next read succeeds.
 func TestGoesOnAfterLostConnections(t *testing.T) {
 	onPostgres(t, "pgx", func(t *testing.T, db testdb.Database) {
 		pool := open(t, db, "&application_name=lost")
@@ -165,7 +169,8 @@ func terminate(t *testing.T, db testdb.Database, name string) {
 	}
 }
 
-// What the caller says ends the reading, and the connection is good for more.
+// A read ends when the caller ends it, or with an error of the caller or the
+// server. The connection can be used again afterwards.
 func TestReadEnds(t *testing.T) {
 	const query = "SELECT NULL::text, n, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, NULL::smallint, 0, 0, %, 0 FROM generate_series(1::bigint, 100000) AS n"
 	wanted := errors.New("enough")

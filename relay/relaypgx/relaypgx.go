@@ -339,8 +339,8 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
 var errInfinite = errors.New("it is infinite")
 
-// moment reads a timestamptz, which is the number of microseconds since the epoch. The lowest and the highest number mean an
-// infinite time. For NULL, moment returns the zero time.
+// moment reads a timestamptz, which is the number of microseconds since [epoch]. The lowest and the highest number stand for
+// infinite times. For NULL, moment returns the zero time.
 func moment(value []byte) (time.Time, error) {
 	if value == nil {
 		return time.Time{}, nil

@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A check finds what a relay needs and a database doesn't have, and what would make the relay slow. It
+// A check reports what a relay needs but the database lacks, and what would make the relay slow. It
 // changes nothing, and its duration doesn't depend on the size of the table.
 
 // Finding is one result of a check.
@@ -48,7 +48,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		if !d.Denied(err) {
 			return append(findings, schema)
 		}
-		// Without privileges nothing else can be checked. This finding lists all missing privileges.
+		// Without these privileges nothing else can be checked. The finding "rights" lists all missing ones.
 		for _, finding := range s.backend.Check(ctx, claim) {
 			if finding.Name == "rights" {
 				return append(findings, finding)
@@ -154,8 +154,8 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 	return finding
 }
 
-// columns has the columns of each table that statements use on all databases. The field table has the
-// suffix of the table's name, which is empty for the hot table.
+// columns lists, for each table, the columns that statements use on all databases. The field table
+// has the suffix of the table's name, which is empty for the hot table.
 var columns = []struct{ table, names string }{
 	{"", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error claimed_by claim_token claimed_until created_at expires_at sinks"},
 	{"held", "id lane state message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error created_at expires_at holds sinks"},
@@ -168,8 +168,8 @@ var columns = []struct{ table, names string }{
 	{"actions", "id made_at made_by action target reason changed"},
 }
 
-// checkColumns reports missing tables and columns. They may be missing although the schema has the required
-// version, if tables were changed by hand, or created by a version that was never released.
+// checkColumns reports missing tables and columns. Even if the schema has the required version, columns may
+// be missing, because tables may have been changed by hand or created by an unreleased version.
 func (s *Store) checkColumns(ctx context.Context) Finding {
 	finding := Finding{Name: "columns", OK: true}
 	var missing []string
@@ -236,8 +236,8 @@ func (s *Store) checkClock(ctx context.Context) Finding {
 	return finding
 }
 
-// CheckRetention checks whether the relays delete delivered messages in time: when the retention has passed, they have
-// an hour, or a tenth of the retention if that is longer. A retention of 0 means that no delivered messages are kept.
+// CheckRetention checks whether the relays delete delivered messages in time. The relays have an hour after the retention
+// has passed, or a tenth of the retention if that is longer. A retention of 0 means that no delivered messages are kept.
 func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Finding {
 	if err := s.notMade(); err != nil {
 		return Finding{Name: "retention", Detail: err.Error()}

@@ -62,7 +62,7 @@ func (s *Store) EndAction(ctx context.Context, id string, changed int64) error {
 	return s.changeLog(ctx, func() backend.Query { return s.capabilities.Statements.Ending(id, changed) })
 }
 
-// changeLog writes to the log of actions. It calls query only if the store is from Open, because any other store has no statements.
+// changeLog writes to the log of actions. It calls query only if Open made the store, because any other store has no statements.
 func (s *Store) changeLog(ctx context.Context, query func() backend.Query) error {
 	_, err := write(ctx, s, "write the log of actions of table", func() (any, uint64, error) {
 		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, nil, func(tx *sql.Tx) error {

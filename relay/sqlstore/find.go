@@ -23,14 +23,14 @@ import (
 // Find searches all rows. If the id was made long before the row was written, Find searches the rows written since the id was made;
 // without a time limit, it searches all rows.
 
-// narrowed is the maximum number of message ids for which Find uses their times. For more ids it searches all rows.
+// narrowed is the maximum number of message ids that Find searches for by the times in the ids. For more ids it searches all rows.
 const narrowed = 10
 
-// around has the distances from the time in a message's id within which Find searches. It tries them in this order.
+// around lists how far from the time in a message's id Find searches. Find tries these distances in this order.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
 // The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. For a
-// step of a million ids, PostgreSQL would read a table of three million delivered rows instead of its index, which takes a second.
+// step of a million ids, PostgreSQL would read a table of three million delivered rows instead of its index, which would take a second.
 const (
 	firstStep = 5_000
 	mostStep  = 100_000
@@ -79,8 +79,8 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		found.Infos = append(found.Infos, infos...)
 	}
 	filter.RowIDs = nil
-	// Walk over the later rows if nothing was found or time remains. Also do so if found.Until is still where the search began, because
-	// an id contains no time: otherwise the next call would begin there again.
+	// Walk over the later rows if nothing was found or time remains. Also do so if found.Until hasn't advanced because an id contains
+	// no time. Otherwise the next call would begin at the same row again.
 	if len(found.Infos) == 0 || found.Until <= filter.AfterID || deadline.IsZero() || time.Now().Before(deadline) {
 		filter.AfterID = found.Until
 		infos, until, err := s.walk(ctx, filter, found.Last, deadline)
@@ -132,9 +132,9 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 	return nil, filter.AfterID, nil
 }
 
-// walk lists, in steps, the messages whose ids are above the filter's AfterID and at most the argument until. It returns the id
-// up to which it has examined the rows. This id is below the argument until if walk has found filter.Limit messages or if the
-// deadline has passed. walk makes at least one step.
+// walk lists, in steps, the messages with ids above the filter's AfterID, up to the id in its third argument. It returns the id
+// up to which it has examined the rows. This is a lower id if walk has found filter.Limit messages or if the deadline has
+// passed. walk makes at least one step.
 func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, deadline time.Time) (found []storage.Info, looked int64, err error) {
 	step := int64(firstStep)
 	looked = filter.AfterID
@@ -180,8 +180,8 @@ func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 }
 
 // writtenAt finds two hot or done rows by a binary search. It returns the id of the last row that was written before
-// a time, or 0 if it finds none, and the id of the first row that was written at that time or later, or the argument
-// highest if it finds none.
+// a time, or 0 if it finds none, and the id of the first row that was written at that time or later, or the id in
+// its last argument if it finds none.
 func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
 	first = highest
 	query := backend.Query{SQL: s.capabilities.Queries.WrittenFrom.SQL, Args: make([]any, len(s.capabilities.Queries.WrittenFrom.Args))}

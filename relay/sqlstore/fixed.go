@@ -48,7 +48,7 @@ func (s *Store) count(ctx context.Context, query backend.Query) (count int, err 
 }
 
 // restoreRows inserts the missing fixed rows. It returns an error if this user may not insert them, because
-// nothing else would report that messages are never delivered.
+// otherwise nothing would report that some messages are never delivered.
 func (s *Store) restoreRows(ctx context.Context) error {
 	missing, fill, err := s.missingRows(ctx)
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *Store) restoreLanes(ctx context.Context) error {
 	return s.restoreRows(ctx)
 }
 
-// keepRows restores the fixed rows while a relay runs, at most once in fixedEach. It returns an error if row-level
-// security may hide rows from the relay.
+// keepRows restores the fixed rows while a relay runs, at most once every fixedEach. It returns an error if
+// row-level security may hide rows from the relay.
 func (s *Store) keepRows(ctx context.Context) error {
 	now := time.Now()
 	if now.Sub(time.Unix(0, s.rowsCounted.Load())) < fixedEach {

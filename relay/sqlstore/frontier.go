@@ -18,11 +18,11 @@ import (
 // below rows that were read long ago. Therefore each page promises two things:
 //
 //   - SafeID: no row can appear at or below this id any more.
-//   - LateAfter: every row that has appeared since the previous page has an id above this one; negative: no row has appeared.
+//   - LateAfter: every row that has appeared since the previous page has an id above this one. Negative: no row has appeared.
 //
 // A frontier derives these promises from the first line of each read, from the ids of the read's rows, and from the numbers of this
-// store's own transactions. A promise may be weaker than the truth, which makes relays read more rows again, but is never stronger. A
-// read that fails changes nothing, so the next page makes the same promises.
+// store's own transactions. A promise may be weaker than the truth, which only makes relays read more rows again. It is never
+// stronger. A read that fails changes nothing, so the next page makes the same promises.
 //
 // The implementation depends on what the database shows:
 //
@@ -36,11 +36,11 @@ import (
 // Callers may call before and wrote concurrently. The other methods are called only by one read at a time.
 type frontier interface {
 	// start resets the frontier before lanes are read, because another server may have answered when the table was opened. The
-	// argument given is the highest id that this server has assigned.
+	// last argument is the highest id that this server has assigned.
 	start(server string, given int64)
 
-	// before returns what is known before a statement of this store. If the statement's transaction has a number, the caller must
-	// call wrote with this number and the token.
+	// before returns a token that holds what is known before a statement of this store runs. If the statement's transaction has a
+	// number, the caller must then pass this number and the token to the method wrote.
 	before() token
 	wrote(xid uint64, began token)
 
@@ -65,8 +65,8 @@ type frontier interface {
 	reset()
 }
 
-// openFrontier chooses the implementation for the database. The argument given is the highest id that was assigned; unordered is as
-// in [dialect.Fit].
+// openFrontier chooses the implementation for the database. Its second argument is the highest id that was assigned. The last one
+// is the Unordered of the [dialect.Fit].
 func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) error {
 	switch s.capabilities.Frontier {
 	case backend.OneWriter:
@@ -110,9 +110,9 @@ func (oneWriter) failed()                       {}
 func (oneWriter) reset()                        {}
 
 // snapshots is the frontier of PostgreSQL, where a read shows which transactions it sees. A writer gets its transaction's number (xid)
-// before an id, because the table declares writer_xid before id. Let X be a transaction of the store that requested its number after
-// the store knew that the id m had been assigned. Then every transaction with a number above X gets only ids above m. The pair (X, m)
-// is a checkpoint, and
+// before an id, because the table declares writer_xid before id. Let X be the number of a transaction of the store that requested this
+// number after the store knew that the id m had been assigned. Then every transaction with a number above X gets only ids above m. The
+// pair (X, m) is a checkpoint, and
 //
 //	floor(x) = max { m : (X, m) is a checkpoint and X < x }
 //
@@ -124,12 +124,12 @@ func (oneWriter) reset()                        {}
 //     least xmin(S).
 //   - If S shows a row that P didn't show, the row's transaction has ended in S, and either was open in P or has a number of at least
 //     xmax(P). Transactions of the second kind may already have been running when P was taken, because xmax is one more than the
-//     highest number that had *ended*. No row appeared at or below the lowest floor of these transactions.
+//     highest number that had *ended*. No row appeared at or below the lowest floor of the transactions of both kinds.
 //
 // Snapshots don't contain numbers of subtransactions. The rows of a subtransaction become visible together with the rows of its top
 // transaction. Because of writer_xid, the top transaction gets its number before the subtransaction.
 //
-// A relay reads a lane that it leased between P and S from the lane's mark, under S or a later snapshot, so it reads the rows that
+// If a relay leased a lane between P and S, it reads the lane from its mark, under S or a later snapshot, and so reads the rows that
 // appeared there before S. Rows that appear later are reported only once, by the next read. So the caller must apply LateAfter to all
 // its lanes, including those that this read didn't cover.
 type snapshots struct {
@@ -156,7 +156,7 @@ func (h *snapshots) before() token {
 	return token{h.given, h.run, n > 0 && h.checkpoints[n-1].id >= h.given}
 }
 
-// wrote adds a checkpoint, because the transaction xid requested its number after before had returned the token.
+// wrote adds a checkpoint, because the transaction requested its number after [snapshots.before] had returned the token.
 func (h *snapshots) wrote(xid uint64, began token) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,7 +182,8 @@ func (h *snapshots) idle(first backend.FirstLine) bool {
 }
 
 // guarantee derives the promises from the read's snapshot, and keeps the snapshot. A server has another epoch after each restart. The
-// transaction numbers of another or a restored server can't be compared with earlier numbers, so guarantee then discards everything.
+// transaction numbers of another or a restored server can't be compared with earlier numbers, so if the server has changed, guarantee
+// discards everything.
 func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -333,7 +334,7 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// pass returns the floor of the number lowest. All transactions with lower numbers have ended. pass drops the checkpoints before the
+// pass returns the floor of the given number. All transactions with lower numbers have ended. pass drops the checkpoints before the
 // one whose id is the floor, because no later floor can use them.
 func (c *checkpoints) pass(lowest uint64) (floor int64) {
 	floor, at := c.floor(lowest)

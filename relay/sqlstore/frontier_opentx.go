@@ -80,26 +80,26 @@ type list struct {
 	id   int64
 	open []uint64 // ascending
 	held []uint64 // the open transactions whose rows were not visible yet, ascending
-	all  bool     // whether open is complete; otherwise it has only the lowest number
+	all  bool     // whether the field open is complete; otherwise it has only the lowest number
 }
 
 const (
 	untold = -1
 
-	// A list makes a checkpoint of the highest id that was known grace lists earlier. Together, grace and listEvery are the second
-	// that [backend.TransactionLister] describes.
+	// A list makes a checkpoint of the highest id that was known a few lists earlier; grace is the number of these lists.
+	// Together, grace and listEvery make up the second that [backend.TransactionLister] describes.
 	grace     = 4
 	listEvery = 250 * time.Millisecond
 
 	// listAgain is the pause between two lists of one read.
 	listAgain = 120 * time.Millisecond
 
-	// muchToSee is the number of ids to scan for which another list is worthwhile. Scanning so many ids takes about 20 ms if their rows
-	// were deleted and the server has not purged them yet.
+	// muchToSee is the minimum number of ids to scan for which another list is worthwhile. Scanning so many ids takes about 20 ms if
+	// their rows were deleted and the server has not purged them yet.
 	muchToSee = 100_000
 
-	// vainlyEvery limits the pause after an unusable list to half of vainlyEvery, plus a random part of listEvery. The pause is
-	// random because the lists of several relays can make each other unusable.
+	// vainlyEvery limits the pause after an unusable list: it is at most half of vainlyEvery, plus a random part of listEvery.
+	// It is random because the lists of several relays can make each other unusable.
 	vainlyEvery = 2 * time.Second
 
 	// silence is how long lists must have been unusable before each warning.
@@ -207,8 +207,8 @@ func (o *openTx) list(ctx context.Context) error {
 	return nil
 }
 
-// tells reports, for a check, whether lists are usable. If a list fails, and not because the database is busy, tells returns true,
-// because other checks report the error.
+// tells reports, for a check, whether lists are usable. If a list fails for another reason than a busy database, tells returns
+// true, because other checks report the error.
 func (db *openTxLister) tells(ctx context.Context) bool {
 	for range checkTries {
 		saw, err := db.backend.ListOpen(ctx, rand.Text())
@@ -240,8 +240,8 @@ func (o *openTx) due(now time.Time) bool {
 	return (o.seen > o.safeID || o.doubted) && !now.Before(o.next)
 }
 
-// begin begins a list, and returns the id for which the list's number will make a checkpoint, or 0 if it is too early for a
-// checkpoint. Lists in quick succession count as one.
+// begin starts a list, and returns the id that will make a checkpoint together with the list's number, or 0 if it is too
+// early for a checkpoint. Lists in quick succession count as one.
 func (o *openTx) begin(now time.Time) (id int64) {
 	o.next, o.listed = now.Add(listEvery), now
 	if now.Sub(o.noted) < listEvery {
@@ -255,7 +255,7 @@ func (o *openTx) begin(now time.Time) (id int64) {
 	return o.old
 }
 
-// end processes a list. The argument id is what begin returned.
+// end processes a list. Its first argument is the id that begin returned.
 func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 	if o.serverChanged(saw.Server) || saw.Number != 0 && saw.Number < o.number {
 		o.restart(saw.Server)
@@ -292,8 +292,8 @@ var silenced = Finding{
 		" or for producers that write values into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
 }
 
-// serverChanged reports whether the server is another one than before. It stores the first name that it gets. An empty name counts as
-// unchanged.
+// serverChanged reports whether the server is another one than before. It stores the first server name that it gets. An empty name
+// counts as unchanged.
 func (o *openTx) serverChanged(server string) bool {
 	if o.server == "" {
 		o.server = server

@@ -37,11 +37,11 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 			}
 		}
 		// Start the frontier with the server that answers reads now, because another server may
-		// have answered Open. If yet another server answers lastID, the first page has another
-		// epoch.
+		// have answered the queries of Open. If yet another server answers the query for the last
+		// id, the first page has another epoch.
 		first, err := s.backend.Read(ctx, backend.Read{}, nil)
 		if err != nil {
-			return fmt.Errorf("begin claiming by lanes on table %s: read the server's epoch (only the primary has one): %w", s.table, err)
+			return fmt.Errorf("begin claiming by lanes on table %s: read the server's epoch (a standby has none: connect to the primary): %w", s.table, err)
 		}
 		given, err := s.lastID(ctx)
 		if err != nil {
@@ -208,8 +208,8 @@ func (s *Store) Journals(ctx context.Context) ([]storage.Journal, error) {
 	})
 }
 
-// Pick implements [storage.Journaler]. It reads the held rows last, because a row that
-// must wait for another attempt moves from the hot table to the held table.
+// Pick implements [storage.Journaler]. It reads the hot table before the held table. In the other order it
+// would miss a row that is moved from the hot to the held table in between, to wait for another attempt.
 func (s *Store) Pick(ctx context.Context, wanted []storage.RowID) ([]storage.Row, error) {
 	pending, err := s.pick(ctx, wanted, false)
 	if err != nil {

@@ -171,7 +171,8 @@ func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 }
 
 // changeParked changes all rows that the filter selects, at most changeStep in one step. It returns the number
-// of changed rows, even with an error. The argument sink is empty unless the change redirects rows.
+// of changed rows, even with an error. The last argument is the sink to which the change redirects rows, or
+// empty.
 func (s *Store) changeParked(ctx context.Context, what string, filter storage.Filter, change backend.ParkedChange, sink string) (changed int, err error) {
 	if filter.State != "" && filter.State != change.State() {
 		return 0, nil

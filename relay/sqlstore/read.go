@@ -77,8 +77,8 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	began := s.frontier.before()
 
-	// The first line is enough if the previous read found no row up to the end of the table and no row has appeared since. This is
-	// so for most reads of an idle relay. The first line takes 0.15 ms on PostgreSQL 15; an empty read of 64 lanes takes 0.5 ms.
+	// The first line is enough if the previous read found no row up to the end of the table and no row has appeared since. This is the
+	// case in most reads of an idle relay. The first line takes 0.15 ms on PostgreSQL 15; an empty read of 64 lanes takes 0.5 ms.
 	firstLineSuffices := began.current && len(s.endOfLane) > 0
 	for _, p := range request.Positions {
 		end, known := s.endOfLane[p.Lane]
@@ -194,11 +194,11 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 const (
 	candidateLimit = storage.ScanTogether // maximum rows of one statement
 	pickLimit      = 500
-	scanRounded    = 50 * time.Millisecond // unit of a scan's time limit, since each new limit makes another statement for the server
+	scanRounded    = 50 * time.Millisecond // a scan's time limit is a multiple of this, since each limit makes another statement
 )
 
-// Scan implements [storage.LaneStore]. One statement reads the candidates, and other
-// statements fetch the candidates that keep selects.
+// Scan implements [storage.LaneStore]. One statement reads the candidates, and other statements
+// fetch those for which the function keep returns true.
 func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	if len(positions) == 0 {
 		return nil, nil, nil
@@ -356,13 +356,12 @@ const (
 	minShare      = 16      // minimum share of a position, in rows
 )
 
-// ask returns the request for a page. If the argument number is set, it requests a
-// transaction with a number.
+// ask returns the request for a page. If its last argument is true, it requests a transaction with
+// a number.
 //
-// If the payloads would stay far below maxBytes with the last page's average size, the
-// database doesn't count bytes, and reading.take drops rows beyond maxBytes. Otherwise
-// ask limits the page to about twice the number of rows that fit, because some databases
-// can't count bytes.
+// If payloads of the last page's average size would stay far below maxBytes, the database doesn't
+// count bytes, and reading.take drops rows beyond maxBytes. Otherwise ask limits the page to about
+// twice the number of rows that would fit, because some databases can't count bytes.
 func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {
@@ -378,8 +377,8 @@ func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	return read
 }
 
-// learn doubles the shares after a page that was less than half full although rows
-// were left out, because some lanes are busier than others. A full page halves them.
+// learn adapts the shares. If a page was less than half full although rows were left out, some
+// lanes are busier than others, and learn doubles the shares. After a full page it halves them.
 func (p *pageSizer) learn(r *reading) {
 	p.pageSize = len(r.rows)
 	if len(r.rows) > 0 {

@@ -72,7 +72,7 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 	is.Finished = !more
 	copies, err = s.changeReplay(ctx, &was, &is, settlements)
 	if errors.Is(err, storage.ErrInvalid) {
-		if limit > 1 { // find the message that the database rejects by halving the limit
+		if limit > 1 { // halve the limit to find the message that the database rejects
 			return s.Replay(ctx, was, limit/2)
 		}
 		is.Refused += int64(len(settlements))
@@ -85,7 +85,8 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 }
 
 // delivered returns the next delivered rows, and whether more exist. Several rows may have the same id, for
-// example because it was assigned again. delivered returns all rows of its last id, because the next call starts above it.
+// example because it was assigned again. The next call starts above the last returned id, so delivered returns all rows
+// with this id.
 func (s *Store) delivered(ctx context.Context, filter backend.Filter, untilID int64, limit int) (rows []backend.DeliveredRow, more bool, err error) {
 	for ; ; limit *= 2 {
 		filter.Limit = limit + 1

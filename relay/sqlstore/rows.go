@@ -60,7 +60,8 @@ func (s *Store) any(ctx context.Context, what string, query backend.Query) (bool
 	return try(ctx, s, what, func() (bool, error) { return backend.Any(ctx, s.db, query) })
 }
 
-// order returns a comparison for sorting rows in the order of the pick. The backend returns the rows unsorted.
+// order returns the comparison that sorts rows in the order that the pick requests. The backend returns the
+// rows unsorted.
 func order(pick storage.Pick) func(a, b storage.Row) int {
 	byID := func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) }
 	switch pick {
@@ -76,10 +77,10 @@ func order(pick storage.Pick) func(a, b storage.Row) int {
 }
 
 // Extend implements [storage.RowStore]. It also extends an expired claim if the row was
-// not reclaimed. Extend and this store's settlements of claimed rows wait for each other,
-// because a statement skips rows that another statement has just changed. Extend doesn't
-// update rows whose handlers are running, and returns them as still claimed: the handlers'
-// transactions have locked the rows, and not every database can skip locked rows.
+// not reclaimed. Extend and this store's settlements of claimed rows are serialized. If they ran
+// concurrently, one would skip rows that the other has just changed. Extend doesn't update rows
+// whose handlers are running, and returns them as still claimed: the handlers' transactions have
+// locked the rows, and not every database can skip locked rows.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	if err := s.notMade(); err != nil {
 		return nil, err

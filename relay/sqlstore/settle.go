@@ -36,8 +36,9 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	})
 }
 
-// settle writes the settlements of the argument ordered, which has one for each row, usually in one call of the backend. It counts the
-// results for the argument settlements, which may have several for a row. If tx is nil, the backend uses its own transaction.
+// settle writes one settlement for each row, usually in one call of the backend. These settlements are in the argument ordered. It
+// counts the results for all settlements of the batch, its last argument, in which a row may have several. If tx is nil, the backend
+// uses its own transaction.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
 	apart := false
 	for i := range ordered { // by index, because a settlement is large
@@ -117,7 +118,8 @@ func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep b
 }
 
 // Parallelism implements [storage.Store]. If the database allows one writer at a time, a relay runs only one settlement
-// at a time: it covers all lanes and so changes adjacent rows, and two settlements of different lanes would not.
+// at a time. One settlement covers all lanes and so changes adjacent rows, while two settlements of different lanes
+// would change rows that are far apart.
 func (s *Store) Parallelism() storage.Parallelism {
 	if s.notMade() != nil {
 		return storage.Parallelism{Claims: 1, Settles: 1}
@@ -129,8 +131,8 @@ func (s *Store) Parallelism() storage.Parallelism {
 }
 
 // inOrder checks the settlements, and returns one for each row in the order of lanes and ids, so that
-// concurrent settlements lock rows in the same order. It also makes the texts that sinks returned
-// storable. It copies the settlements only if it has to, because they are large and numerous.
+// concurrent settlements lock rows in the same order. In texts that sinks returned, it replaces the characters that
+// not every database stores. It copies the settlements only if it has to, because they are large and numerous.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	ready := true
 	asIs := func(text string) bool { return text == "" || storable(text) == text }
@@ -310,8 +312,8 @@ type purges struct {
 	anew  time.Time  // by this host's clock: the time at which the field since is reset
 }
 
-// purgeAnewEvery is the interval at which a purge begins with the oldest done row again.
-// Otherwise purges would miss a row whose transaction took longer than the retention.
+// purgeAnewEvery is the interval at which a purge starts again at the oldest done row. Otherwise
+// purges would miss a row whose transaction took longer than the retention.
 const purgeAnewEvery = 5 * time.Minute
 
 // Purge implements [storage.Store].

@@ -41,8 +41,8 @@ type Options struct {
 	Table string
 
 	// LongestTransaction is used only if the open transactions can't be listed: on MySQL and MariaDB, if the user lacks the privilege
-	// PROCESS, or if several servers write. It is how long a producer's transaction may stay open while its messages keep their place
-	// in the order. Messages of a longer transaction are delivered up to ten minutes later. Defaults to one minute.
+	// PROCESS, or if several servers write. It is the longest time that a producer's transaction may stay open so that its messages
+	// are delivered in order. Messages of a longer transaction are delivered up to ten minutes later. Defaults to one minute.
 	LongestTransaction time.Duration
 
 	// Operator means that the store is used only for the calls of a storage.Operator, and claims nothing. If it is set, Open doesn't
@@ -181,8 +181,8 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 	return s, nil
 }
 
-// defaultLongestTransaction is longer than most transactions that write a message take.
-// With a larger value, each read would scan more ids for late rows.
+// defaultLongestTransaction exceeds the duration of most transactions that write messages. With a
+// larger value, each read would scan more ids for late rows.
 const defaultLongestTransaction = time.Minute
 
 // checkVersion returns an error if the tables don't exist or have another version than this release needs.
@@ -209,7 +209,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 
 // detect queries the server's version and settings, tests SKIP LOCKED, and then sets the
 // dialect's variant for this server, the findings and the backend. It calls beforeTrial
-// before the test. The result unordered is as in [dialect.Fit].
+// before the test. Its result is the Unordered of the server's [dialect.Fit].
 func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) error) (unordered bool, err error) {
 	fitting, differs := s.dialect.(dialect.Fitting)
 	server := dialect.Server{Facts: map[string]string{}, Skips: true}
@@ -289,8 +289,8 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 
 // tryToSkip makes one trial. One transaction locks a row; a second one selects this row and another row with SKIP
 // LOCKED. The server skips locked rows if the second transaction gets only the other row. It may also get no row, because
-// a relay may have locked the other row. A lock time-out or a syntax error means that the server doesn't skip. If the
-// trial can't be made, tryToSkip returns true: if the tables are missing, if the first row is already locked, or if the
+// a relay may have locked the other row. A lock time-out or a syntax error means that the server doesn't skip. tryToSkip
+// also returns true if the trial can't be made because the tables are missing, the first row is already locked, or the
 // user may not lock rows. Such a user can't run a relay, but may read the status.
 func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
@@ -311,8 +311,8 @@ func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool
 	return skips, err
 }
 
-// inTrial runs work in a transaction that limits the wait for locks, and then resets the
-// session's limit.
+// inTrial runs the function work in a transaction that limits the wait for locks, and then resets
+// the session's limit.
 func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, s.db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, trial.Begin, func(tx *sql.Tx) (err error) {
 		defer func() {
@@ -333,9 +333,9 @@ const (
 	busyPatience = time.Second           // after this time, no further attempt is made
 )
 
-// try calls work, which must change nothing when it fails. It repeats the call while the database is busy. If
-// the server is read-only, it repeats the call over a new connection. The argument what is the name of the
-// operation, with which the errors of try begin.
+// try calls the function work, which must change nothing when it fails. It repeats the call while the
+// database is busy. If the server is read-only, it repeats the call over a new connection. The errors of try
+// begin with the name of the operation, which is the third argument.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
 	if err := s.notMade(); err != nil {
 		return none, err

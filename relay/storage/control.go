@@ -14,7 +14,7 @@ type ControlKind string
 const (
 	PauseSink  ControlKind = "sink"  // no message is sent to the sink
 	PauseTopic ControlKind = "topic" // no message of the topic is sent, nor any later message of another topic with the same key
-	PauseKey   ControlKind = "key"   // no message of the key is sent, of any topic and to any sink; by lanes only
+	PauseKey   ControlKind = "key"   // no message of the key is sent, of any topic and to any sink; only when claiming by lanes
 	PauseRelay ControlKind = "relay" // the relay leaves its share to other relays, if any are alive
 	LimitSink  ControlKind = "limit" // all relays together send the sink at most Rate messages a second
 )
@@ -78,13 +78,13 @@ type Controller interface {
 	// name.
 	Controls(ctx context.Context) ([]Control, error)
 
-	// SetControl puts a control in force for the duration lasts, or until it is lifted if lasts is 0. It
-	// replaces the control with the same kind and name. It ignores the times in control. It writes an
-	// Action to the log in the same transaction.
+	// SetControl puts a control in force for the given duration, or until it is lifted if the duration
+	// is 0. It replaces the control with the same kind and name. It ignores the times in the given
+	// control. It writes an Action to the log in the same transaction.
 	SetControl(ctx context.Context, control Control, lasts time.Duration) error
 
 	// LiftControl removes the control of this kind and name, and reports whether it existed. If it did,
-	// LiftControl writes an Action to the log in the same transaction, with the By and Reason of control.
+	// LiftControl writes an Action to the log in the same transaction, with the By and Reason of the given control.
 	LiftControl(ctx context.Context, control Control) (bool, error)
 
 	// BeginAction writes an Action to the log without a count; EndAction adds the count. BeginAction
@@ -96,7 +96,7 @@ type Controller interface {
 	Actions(ctx context.Context, limit int) ([]Action, error)
 }
 
-// Set returns the Action to log when the control is set for the duration lasts.
+// Set returns the Action to log when the control is set for the given duration.
 func (c *Control) Set(lasts time.Duration) Action {
 	action := Action{By: c.By, Action: "pause", Target: c.String(), Reason: c.Reason}
 	if c.Kind == LimitSink {

@@ -49,15 +49,15 @@ type Replayer interface {
 	// Replays returns the stored replays by name.
 	Replays(ctx context.Context) ([]Replay, error)
 
-	// StoreReplay starts a replay if was is nil, and returns it with its UntilID. Otherwise it changes the
-	// stored replay from was to is. It returns ErrReplayChanged if the stored replay differs from was.
+	// StoreReplay stores a new state of a replay. The caller also passes the previous state, or nil to start a replay. StoreReplay returns
+	// the stored state; that of a new replay has its UntilID. It returns ErrReplayChanged if the replay is no longer in the previous state.
 	StoreReplay(ctx context.Context, was *Replay, is Replay) (Replay, error)
 
-	// Replay writes copies of the next messages, about limit at most. The copies are new messages in the
+	// Replay writes copies of the next messages, at most about limit. The copies are new messages in the
 	// order of the original ids. They have the originals' message ids and headers, and in addition the
 	// header named ReplayedHeader. Replay returns the updated replay and the rows of the copies. If no
 	// messages are left, the replay is marked Finished. It returns ErrReplayChanged if the stored replay
-	// differs from was.
+	// differs from the given one.
 	Replay(ctx context.Context, was Replay, limit int) (is Replay, copies []RowID, err error)
 
 	// CountPending returns how many of these rows are still to be delivered. Rows that wait for another

@@ -163,16 +163,16 @@ type Store interface {
 	// Settle has returned.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
-	// Purge deletes up to limit done rows that finished longer ago than retention, up to limit ids that
-	// producers wrote to reject duplicates, and relays that have been dead for a long time. It returns the
-	// number of deleted rows or the number of deleted ids, whichever is higher. An id is deleted if it was
-	// written longer ago than retention and its message is gone or done. It may stay longer while old rows
-	// are pending. Rows that another transaction has locked, for example an abandoned purge, are left to a
-	// later call.
+	// Purge deletes up to limit done rows that finished longer ago than the retention, up to limit ids
+	// that producers wrote to reject duplicates, and relays that have been dead for a long time. It
+	// returns the number of deleted rows or the number of deleted ids, whichever is higher. An id is
+	// deleted if it was written longer ago than the retention and its message is gone or done. It may
+	// stay longer while old rows are pending. Rows that another transaction has locked, for example an
+	// abandoned purge, are left to a later call.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
-	// Remaining passes every row that is due to the callback each: pending rows that no relay has claimed,
-	// and held rows (scheduled or retry). It finds the rows by their times alone, whatever their lanes and
+	// Remaining calls its callback for every row that is due: pending rows that no relay has claimed, and
+	// held rows (scheduled or retry). It finds the rows by their times alone, whatever their lanes and
 	// ids, and visits them in no particular order. Rows that another transaction has locked are included.
 	// Remaining fills in the ID, the Lane, the message's ID, Topic and Key, the Sinks, and Deferred. It
 	// keeps no list of the rows.
@@ -484,8 +484,8 @@ type LaneKey struct {
 // Position is a range of ids to read in one lane.
 type Position struct {
 	Lane  int
-	After int64  // rows with higher ids only
-	Until int64  // and none above this id; 0 means no limit
+	After int64  // only rows with higher ids
+	Until int64  // only rows with at most this id; 0 means no limit
 	Key   string // only rows with this key; empty means all. Either all positions of a request have a key, or none has
 }
 
@@ -571,9 +571,9 @@ type LaneStore interface {
 	// each by a random number of up to MostFenceStep.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
 
-	// Renew extends leases to end ttl from now, stores the marks, and returns the leases that are still
-	// valid. A lease is valid if its fence is still that of the lane. So a lease that has ended can be
-	// renewed as long as no other relay has leased the lane.
+	// Renew extends leases, so that they end after ttl, stores the marks, and returns the leases that
+	// are still valid. A lease is valid if its fence is still that of the lane. So a lease that has
+	// ended can be renewed as long as no other relay has leased the lane.
 	Renew(ctx context.Context, relay string, renewals []Renewal, ttl time.Duration) ([]Lease, error)
 
 	// Release ends the leases immediately and stores the marks.
@@ -583,9 +583,9 @@ type LaneStore interface {
 	// Hold other than NoHold.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
-	// BlockedAmong returns which of the given keys are blocked, as in BlockedKeys. For each topic and each
-	// value of Sinks of a key, it returns the lowest id. The order is unspecified. The result includes
-	// everything that was committed before the call. The engine passes the keys of a page, without
+	// BlockedAmong returns those of the given keys that BlockedKeys would return without a limit. For each
+	// topic and each value of Sinks of a key, it returns the lowest id. The order is unspecified. The result
+	// includes everything that was committed before the call. The engine passes the keys of a page, without
 	// duplicates. The duration of the call must not grow with the number of blocked keys in the table.
 	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
 
@@ -596,9 +596,9 @@ type LaneStore interface {
 	Read(ctx context.Context, request ReadRequest) (Page, error)
 
 	// Scan visits the pending rows at the given positions, up to [ScanTogether] of them. It returns the
-	// rows for which keep returns true, in the order of ids, and the positions that remain to be visited.
-	// It may leave out rows that name no sinks and whose topics are in except, without passing them to
-	// keep. The positions must have no keys.
+	// rows for which the function keep returns true, in the order of ids, and the positions that remain
+	// to be visited. It may leave out rows that name no sinks and whose topics are excepted, without
+	// passing them to this function. The positions must have no keys.
 	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
 
 	// FoundLate reports to the store that a row was found where a page had declared that none can appear.
@@ -653,7 +653,7 @@ type RowStore interface {
 	// transaction has locked.
 	Claim(ctx context.Context, request ClaimRequest) ([]Row, error)
 
-	// Extend renews the claims of these rows, so that they end ttl from now, and returns the ids of the
+	// Extend renews the claims of these rows, so that they end after ttl, and returns the ids of the
 	// rows that were still claimed with the token.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
@@ -774,16 +774,16 @@ type Operator interface {
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
 	// Find returns the messages that List returns for a filter with IDs, and how far it searched. Message
-	// ids are not indexed, so Find searches for them in short steps. It searches for about as long as
-	// patience, or without a time limit if patience is 0. Each call finds something or advances. If it did
-	// not finish, more messages may exist above Found.Until: call Find again with the same filter and
-	// Found.Until as its AfterID.
+	// ids are not indexed, so Find searches for them in short steps. It searches for about the given time,
+	// or without a time limit if this is 0. Each call finds something or advances. If it did not finish,
+	// more messages may exist above Found.Until: call Find again with the same filter and Found.Until as
+	// its AfterID.
 	//
 	// Most ids of messages begin with a time: those that a Writer makes, UUIDs of version 7, and those
 	// that MySQL makes, UUIDs of version 1. Find first examines the rows that were written at that time,
 	// then the later ones, which include the copies of a replay. It examines rows that were written half
-	// an hour or more before that time only if patience is 0 and it has found no other row. A Store may
-	// always examine all rows.
+	// an hour or more before that time only if it has no time limit and has found no other row. A Store
+	// may always examine all rows.
 	Find(ctx context.Context, filter Filter, patience time.Duration) (Found, error)
 
 	// Requeue makes parked messages due immediately, resets their attempts to 0, and returns how many it
@@ -823,14 +823,14 @@ type Operator interface {
 	// attempt.
 	Discard(ctx context.Context, filter Filter) (int, error)
 
-	// Parked passes every parked message that the filter selects to the callback each, lowest id first, or
+	// Parked calls its callback for every parked message that the filter selects, lowest id first, or
 	// highest id first with NewestFirst. It ignores the filter's limits. If Parked fails, the callback may
 	// have received some of the messages. Parked keeps no list of the messages, because they may be very
 	// many.
 	//
-	// To fill in Overtaken, Parked reads the delivered messages whose ids are between the lowest parked id
-	// and that id plus within. It reads each of them once, so the value of within limits the work. If
-	// within is 0, it reads none.
+	// To fill in Overtaken, Parked reads the delivered messages whose ids exceed the lowest parked id by
+	// at most a number, which is the argument within. It reads each of them once, so this number limits
+	// the work. If it is 0, Parked reads no delivered messages.
 	Parked(ctx context.Context, filter Filter, within int64, each func(Parked)) error
 
 	Replayer

@@ -86,7 +86,7 @@ func extendKeepsTheClaim(t testing.TB, table Table) {
 	b.freed(2)
 	freed := ids(b.claim(storage.ClaimRequest{Token: "two", Limit: 4}))
 	wantIDs(t, "claimed after the expiry", freed, rows[2:])
-	wantIDs(t, "extended by the old holder, which has lost some", a.extend("one", rows), rows[:2])
+	wantIDs(t, "extended by the old holder, which has lost some rows", a.extend("one", rows), rows[:2])
 	wantIDs(t, "extended by the new holder", b.extend("two", rows), rows[2:])
 }
 

@@ -112,7 +112,7 @@ func deadLettersAreWrittenOnce(t testing.TB, table Table) {
 	if got, want := a.settle(other), (storage.Settled{Missing: 1}); got != want {
 		t.Errorf("of another message: %+v, want %+v", got, want)
 	}
-	wantIDs(t, "dead letters before the park", ids(a.deadLetters()), []int64{})
+	wantIDs(t, "dead letters before the messages are parked", ids(a.deadLetters()), []int64{})
 	a.mustSettle(hot, again, a.as(storage.StateDone, a.row(written[2])))
 	held := dying(a.as(storage.StateError, a.due()[0]), 2)
 	held.Holds = true

@@ -64,8 +64,8 @@ func discardByToken(t testing.TB, table Table) {
 	}
 }
 
-// expiring returns three messages and the errors with which they are parked: one message expired,
-// one was parked for another reason, and one expired by its route.
+// expiring returns three messages and the errors with which they are parked: one message passed its
+// time of expiry, one was parked for another reason, and one expired because of its route.
 func expiring() (messages []outbox.Message, errors []string) {
 	at := time.Now().Add(time.Hour)
 	return []outbox.Message{{Topic: "t", ExpiresAt: at}, {Topic: "t", ExpiresAt: at}, {Topic: "t"}},
@@ -113,7 +113,7 @@ func requeuedNeverExpires(t testing.TB, table Table) {
 	}
 }
 
-// When claiming by rows, too, a requeued expired message never expires, even after it was moved
+// When claiming by rows, a requeued expired message never expires either, even after it was moved
 // back to the hot table.
 func requeuedByRowsNeverExpires(t testing.TB, table Table) {
 	a := byRows(t, table, "a")

@@ -61,7 +61,7 @@ func (w *worker) duePages(lanes []int, limit int) (rows []storage.Row) {
 			return err
 		})
 		if len(page) > limit {
-			w.Fatalf("%d due rows, the limit was %d", len(page), limit)
+			w.Fatalf("read %d due rows with a limit of %d", len(page), limit)
 		}
 		if rows = append(rows, page...); len(page) == 0 || len(rows) > plenty/10 {
 			return rows
@@ -141,9 +141,9 @@ func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	}
 }
 
-// BlockedAmong returns those of the given keys that a retry blocks, each with its first row of each
-// topic. Other deferred rows block no key. Keys that differ only in a blank or in case are
-// different keys.
+// BlockedAmong returns the given keys that a retry blocks. For each topic of such a key, it returns
+// the first row that blocks the key. Other deferred rows block no key. Keys that differ only in a
+// blank or in case are different keys.
 func blockedAmongOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -200,7 +200,7 @@ func (w *worker) wantHeldAmong(asked []storage.LaneKey, want []storage.BlockedKe
 		got, err := w.store.BlockedAmong(ctx, asked)
 		slices.SortFunc(got, func(a, b storage.BlockedKey) int { return int(a.ID - b.ID) })
 		if err == nil && !slices.Equal(got, want) {
-			w.Errorf("of %d keys %+v are blocked, want %+v", len(asked), got, want)
+			w.Errorf("the blocked keys among %d keys are %+v, want %+v", len(asked), got, want)
 		}
 		return err
 	})

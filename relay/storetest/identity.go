@@ -104,8 +104,8 @@ func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 	w.settle(w.allAs(storage.StateDone, rows)...)
 }
 
-// A settlement with the right token, too, changes the row only if the message id matches, since one
-// token may have claimed two messages with the same row id.
+// Even a settlement with the right token changes the row only if the message id matches, since one
+// claim may have taken two messages with the same row id.
 func tokenChangesOnlyItsMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {

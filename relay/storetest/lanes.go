@@ -34,7 +34,7 @@ func acquireGivesEachLaneToOneRelay(t testing.TB, table Table) {
 				mu.Lock()
 				for _, grant := range grants {
 					if other, taken := owners[grant.Lane]; taken {
-						t.Errorf("lane %d went to %s and to %s", grant.Lane, other, name)
+						t.Errorf("lane %d was granted to %s and to %s", grant.Lane, other, name)
 					}
 					owners[grant.Lane] = name
 				}
@@ -46,7 +46,7 @@ func acquireGivesEachLaneToOneRelay(t testing.TB, table Table) {
 	last := hire(t, table, "last")
 	for _, grant := range last.acquire(storage.Lanes, long) {
 		if other, taken := owners[grant.Lane]; taken {
-			t.Errorf("lane %d went to %s and to last", grant.Lane, other)
+			t.Errorf("lane %d was granted to %s and to the last relay", grant.Lane, other)
 		}
 		owners[grant.Lane] = last.name
 	}
@@ -88,7 +88,7 @@ func takeoverAfterExpiry(t testing.TB, table Table) {
 	}
 	for lane := range storage.Lanes {
 		if !(a.fences[lane] < b.fences[lane] && b.fences[lane] < c.fences[lane]) {
-			t.Errorf("lane %d had the fences %d, %d and %d, want them to grow", lane, a.fences[lane], b.fences[lane], c.fences[lane])
+			t.Errorf("lane %d had the fences %d, %d and %d, want ascending fences", lane, a.fences[lane], b.fences[lane], c.fences[lane])
 		}
 	}
 	c.release(storage.Renewal{Lease: c.lease(7)})

@@ -135,7 +135,7 @@ func highestOf(rows []storage.Row) (id int64) {
 	return id
 }
 
-// lateWithin runs the events of lateCommitWithinAKey once. The argument looks is the number of pages
+// lateWithin runs the events of lateCommitWithinAKey once. Its last argument is the number of pages
 // that it reads before T1 commits.
 func lateWithin(t testing.TB, table Table, first string, looks int) {
 	r := newReader(t, table, "reader")
@@ -160,7 +160,8 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	}
 }
 
-// beginBoth begins two transactions. The one that first names gets its transaction id first.
+// beginBoth begins two transactions. Its last argument decides which of them gets its
+// transaction id first.
 func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	if first == "T1" {
 		return table.Begin(t), table.Begin(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// oneOfEach writes one row of each state that exists by lanes, and returns the rows' ids by state.
-// The worker holds all lanes.
+// oneOfEach writes one row of each state that exists when claiming by lanes, and returns the rows'
+// ids by state. The worker holds all lanes.
 func (w *worker) oneOfEach(table Table) map[storage.State]int64 {
 	w.Helper()
 	found := map[storage.State]int64{storage.StatePending: write(w, table, plain(1)...)[0]}
@@ -303,7 +303,7 @@ func repeatedSettlementKeepsADecision(t testing.TB, table Table) {
 		a.mustSettle(settlements...)
 		of := func(key string) storage.Filter { return storage.Filter{State: state, Key: key} }
 		if n := a.skip(of("skip")) + a.discard(of("discard")); n != 2 {
-			t.Errorf("%s: decided about %d rows, want 2", state, n)
+			t.Errorf("%s: skipped and discarded %d rows, want 2", state, n)
 		}
 		if counts := a.settle(settlements...); counts != (storage.Settled{Missing: 2}) {
 			t.Errorf("%s: settled again: %+v", state, counts)

@@ -31,8 +31,8 @@ func readObeysPositions(t testing.TB, table Table) {
 	}{
 		{"a lane", storage.Position{Lane: lane}, all[lane]},
 		{"another lane", storage.Position{Lane: (lane + 1) % storage.Lanes}, all[(lane+1)%storage.Lanes]},
-		{"after the second of a key", storage.Position{Lane: lane, After: one[1], Key: "one"}, one[2:]},
-		{"up to the third of a key", storage.Position{Lane: lane, Until: one[2], Key: "one"}, one[:3]},
+		{"after the second row of a key", storage.Position{Lane: lane, After: one[1], Key: "one"}, one[2:]},
+		{"up to the third row of a key", storage.Position{Lane: lane, Until: one[2], Key: "one"}, one[:3]},
 		{"between", storage.Position{Lane: lane, After: one[0], Until: one[2]}, one[1:3]},
 		{"nothing", storage.Position{Lane: lane, After: all[lane][len(all[lane])-1]}, []int64{}},
 		{"the other key", storage.Position{Lane: lane, Key: key}, two},

@@ -358,7 +358,7 @@ func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 		renewals = append(renewals, storage.Renewal{Lease: a.lease(g.Lane)})
 	}
 	if kept := a.renew(long, renewals...); len(kept) != 0 { // if it could renew, no other relay would get the lanes while it is alive
-		t.Errorf("a fenced relay renewed %d leases before others had its lanes", len(kept))
+		t.Errorf("a fenced relay renewed %d leases before other relays had leased its lanes", len(kept))
 	}
 	taken := b.acquire(storage.Lanes, long)
 	if len(taken) != len(mine) {
@@ -375,8 +375,8 @@ func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 	c.renewAll(long)
 }
 
-// When claiming by rows, FenceRelay ends the dead relay's claims and no others. The rows are free,
-// with one more crash.
+// When claiming by rows, FenceRelay ends the dead relay's claims and no others. The rows become
+// free again, and the crash count of each is one higher.
 func fencingARelayEndsItsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	write(t, table, plain(3)...)

@@ -92,7 +92,7 @@ func replayCopiesInOrder(t testing.TB, table Table) {
 			t.Errorf("a copy is %+v", row)
 		}
 		if row.Lane != done[i].Lane && row.Message.Key != "" {
-			t.Errorf("a copy of lane %d is in lane %d", done[i].Lane, row.Lane)
+			t.Errorf("a copy of a row in lane %d is in lane %d", done[i].Lane, row.Lane)
 		}
 		if copies[i] != (storage.RowID{Lane: row.Lane, ID: row.ID}) {
 			t.Errorf("a copy was returned as %+v, and its row is %+v", copies[i], row)
@@ -223,10 +223,10 @@ func replayCountsPendingCopies(t testing.TB, table Table) {
 		t.Errorf("%d copies are pending, want 5", n)
 	}
 	if n := count(copies[:2]); n != 2 {
-		t.Errorf("%d copies of 2 are pending", n)
+		t.Errorf("%d of 2 copies are pending", n)
 	}
 	if n := count(nil); n != 0 {
-		t.Errorf("%d copies of none are pending", n)
+		t.Errorf("counted %d pending copies in an empty list", n)
 	}
 	rows := a.pending()
 	a.mustSettle(a.as(storage.StateDone, rows[0]), a.as(storage.StateError, rows[1]), a.as(storage.StateRetry, rows[2]))

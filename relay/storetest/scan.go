@@ -39,7 +39,7 @@ func readAfterSettle(t testing.TB, table Table) {
 	}
 }
 
-// Scan calls keep once for each pending row, and returns all columns of the rows that keep accepts.
+// Scan calls the function keep once for each pending row, and returns all columns of the rows that this function accepts.
 func scanCallsKeepOncePerRow(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	message := outbox.Message{Topic: "rare", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}}
@@ -71,7 +71,7 @@ func scanCallsKeepOncePerRow(t testing.TB, table Table) {
 	}
 }
 
-// scan returns the rows that keep accepts, or all rows if keep is nil.
+// scan returns the rows that the function keep accepts, or all rows if it is nil.
 func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate) bool) (rows []storage.Row) {
 	w.Helper()
 	if keep == nil {

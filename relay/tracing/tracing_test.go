@@ -31,7 +31,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// destination is where a sink sends a message. receive returns the headers of the message that a consumer receives.
+// destination is where a sink sends a message. Its function receive returns the headers of the message that a
+// consumer receives.
 type destination struct {
 	sink    string // its URL
 	receive func(t *testing.T) propagation.TextMapCarrier

@@ -195,7 +195,8 @@ func parseMode(text string) (fs.FileMode, error) {
 	return mode, nil
 }
 
-// fromURL converts a URL to settings: the path becomes the setting path, and the query has the other settings.
+// fromURL converts a URL to settings: the URL's path becomes the setting named path, and the query has the
+// other settings.
 func fromURL(u *url.URL) (map[string]any, error) {
 	path, err := settings.PathFromURL(u)
 	if err != nil {

@@ -26,7 +26,7 @@ type arrays struct {
 	batch    []sinks.Message
 	pieces   []piece
 	outcomes []sinks.Outcome
-	slowest  atomic.Int64 // the longest request so far, in nanoseconds
+	slowest  atomic.Int64 // duration of the longest request so far, in nanoseconds
 
 	mu      sync.Mutex
 	stopped map[string]bool // keys with a message that was not delivered
@@ -112,8 +112,8 @@ func isolates(status int, o sinks.Outcome) bool {
 	return status >= 400 && (o.Result == sinks.Reject || o.Reason == sinks.ReasonServerError)
 }
 
-// free settles the messages of a group that must no longer be sent and returns the
-// others.
+// free settles those messages of a group that must no longer be sent, and returns
+// the others.
 func (a *arrays) free(group []int) (free []int) {
 	for _, i := range group {
 		if a.stops(a.batch[i].Key) {
@@ -195,8 +195,8 @@ type piece struct {
 	with string // pieces with equal values can share an array
 }
 
-// pieceOf prepares a message. A message that was tried before is alone in its array,
-// because either the message or its former array may be the cause of the failure.
+// pieceOf prepares a message. A message that was tried before gets an array of its
+// own, so that only this message can be the cause if the array fails.
 func (s *Sink) pieceOf(i int, m *sinks.Message) (p piece, err error) {
 	if p.url, err = s.target.of(m); err != nil {
 		return p, fmt.Errorf("the url %w", err)
@@ -205,7 +205,7 @@ func (s *Sink) pieceOf(i int, m *sinks.Message) (p piece, err error) {
 	if err := s.fill(p.header, m); err != nil {
 		return p, err
 	}
-	p.with = fmt.Sprintf("%s\n%q", p.url, p.header) // fmt sorts maps
+	p.with = fmt.Sprintf("%s\n%q", p.url, p.header) // fmt prints maps in the order of their keys
 	if m.Attempt > 1 {
 		p.with = strconv.Itoa(i)
 	}

@@ -24,7 +24,7 @@ type call struct {
 	body   []byte
 	status *int   // receives the status of the answer, if not nil
 	of     string // the id of the message, or of the array
-	again  bool   // the message, or one of the array, was tried before
+	again  bool   // the message, or a message of the array, was tried before
 }
 
 // deliver sends one message.
@@ -146,8 +146,8 @@ func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail strin
 	return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail)
 }
 
-// mostRead and readTime limit how many bytes of an answer's body are read, and for how long. If a body exceeds one of
-// these limits, its connection is closed.
+// mostRead limits how many bytes of an answer's body are read, and readTime limits for how long. If a body exceeds
+// one of these limits, its connection is closed.
 const (
 	mostRead = 64 << 10
 	readTime = time.Second
@@ -160,7 +160,7 @@ func read(response *http.Response, cancel func()) string {
 	defer timer.Stop()
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusSwitchingProtocols {
-		return "" // another protocol follows, and may never end
+		return "" // data of another protocol follows, and may never end
 	}
 	body := io.LimitReader(response.Body, mostRead)
 	var shown int64 // longer than an excerpt, because secrets are removed before the text is cut
@@ -184,7 +184,8 @@ func (s *Sink) answered(response *http.Response, body string, again bool) sinks.
 	case isSuccess(status):
 		return sinks.Ok(strconv.Itoa(status))
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
-		// The details of outages are logged, and the body could contain a payload.
+		// The body is left out: it could contain a payload, and the details of
+		// outages are logged.
 		return waiting(sinks.Unavailable, sinks.ReasonThrottled, s.describe(status, ""), wait)
 	case status == http.StatusProxyAuthRequired, status == http.StatusNetworkAuthenticationRequired:
 		return waiting(sinks.Unavailable, sinks.ReasonAuth, s.describe(status, ""), wait) // a proxy answered, not the endpoint

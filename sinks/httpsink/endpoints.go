@@ -14,14 +14,14 @@ import (
 )
 
 // endpoints is the set of endpoints that messages have chosen. Each endpoint has its own limit of concurrent requests, its own
-// rate and its own circuit breaker. A request (call) first waits for a turn at its endpoint (enter, try). Afterwards its
-// outcome opens or closes the endpoint (leave, learn). A message that can't be sent soon is postponed, so that the messages of
-// other endpoints continue. The methods may be called concurrently.
+// rate and its own circuit breaker. A request (method call) first waits for a turn at its endpoint (methods enter and try).
+// Afterwards its outcome opens or closes the endpoint (methods leave and learn). A message that can't be sent soon is
+// postponed, so that the messages of other endpoints continue. The methods may be called concurrently.
 type endpoints struct {
-	share   int           // concurrent requests to one endpoint
+	share   int           // maximum number of concurrent requests to one endpoint
 	apart   time.Duration // minimum time between the starts of two requests to one endpoint; 0: no limit
 	longest time.Duration // the longest pause of a closed endpoint
-	slots   chan struct{} // limits the concurrent requests of all endpoints; a request holds its slot for at most patience
+	slots   chan struct{} // limits the concurrent requests of all endpoints; a request holds its slot for at most a second (patience)
 
 	mu     sync.Mutex
 	known  map[string]*endpoint
@@ -30,7 +30,8 @@ type endpoints struct {
 }
 
 // round is one Send. Only one round at a time waits for slow endpoints. A mixed round has messages of slow and of other
-// endpoints. It doesn't wait for slow ones, because the keys of its other messages continue only when the round has ended.
+// endpoints. It doesn't wait for slow ones, because otherwise the keys of its other messages would have to wait until the
+// round ends.
 type round struct {
 	began time.Time
 	mixed bool
@@ -42,10 +43,10 @@ type endpoint struct {
 	inFlight int           // turns taken and not yet given back
 	begun    int           // requests in progress
 	left     chan struct{} // closed when a turn is given back; nil: no message waits for that
-	moved    time.Time     // when an answer last arrived, or a request last started or got a turn at the idle endpoint
+	moved    time.Time     // the last time at which an answer arrived, a request started, or a request got a turn at the idle endpoint
 	took     time.Duration // how long its last answer took
 	answers  bool          // it has accepted a message (reset when a slow endpoint is tested again)
-	next     time.Time     // earliest start of the next request, by the rate
+	next     time.Time     // earliest start of the next request, according to the rate
 
 	failures int           // consecutive failures
 	refused  string        // the id of the message that it refused last
@@ -55,7 +56,7 @@ type endpoint struct {
 	why      sinks.Outcome // the outcome that closed it
 
 	back  time.Time // when the last of the postponed messages returns
-	group int       // how many messages return then
+	group int       // how many messages return at that time
 }
 
 const (
@@ -63,7 +64,8 @@ const (
 	patience = time.Second
 
 	// slowFor is how long an endpoint counts as slow after its last request. If ten times the duration of that request is
-	// longer, the endpoint counts as slow for that time. So a hanging endpoint delays Sends for at most a tenth of the time.
+	// longer, the endpoint counts as slow for this longer time. So a hanging endpoint delays Sends for at most a tenth of
+	// the time.
 	slowFor = time.Minute
 
 	// mostFailures is the number of consecutive failures after which an endpoint is closed.
@@ -80,7 +82,8 @@ const (
 	longestTurn = 5 * time.Minute
 )
 
-// newEndpoints returns nil if all messages go to one endpoint. In that case, the sink is unavailable when the endpoint is.
+// newEndpoints returns nil if all messages go to one endpoint. In that case, the whole sink is unavailable while the
+// endpoint is unavailable.
 func newEndpoints(options Options, t target) *endpoints {
 	if !t.chosen {
 		return nil
@@ -114,10 +117,10 @@ func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message s
 	return all.leave(turn, request())
 }
 
-// slot waits until the limit of concurrent requests allows another one. A request that takes longer than patience gives up
-// its slot, and a request to a slow endpoint needs no slot, so that hanging endpoints can't hold all slots. The method try
-// limits the requests without a slot: an endpoint gets only one request at a time until it has accepted a message, and only
-// one Send at a time makes requests to slow endpoints.
+// slot waits until the limit of concurrent requests allows another request. A request that takes longer than a second
+// (patience) gives up its slot, and a request to a slow endpoint needs no slot, so that hanging endpoints can't hold all
+// slots. The method try limits the requests without a slot: an endpoint gets only one request at a time until it has
+// accepted a message, and only one Send at a time makes requests to slow endpoints.
 func (all *endpoints) slot(ctx context.Context, t *turn) (giveBack func(), ok bool) {
 	if t.slow {
 		return func() {}, true
@@ -142,7 +145,8 @@ type turn struct {
 	message string // the message's id
 }
 
-// enter waits for a turn, at most patience at a time. If the message must be postponed, enter returns its outcome.
+// enter waits for a turn, at most a second (patience) at a time. If the message must be postponed, enter returns
+// its outcome.
 func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, sinks.Outcome) {
 	for {
 		t, notNow, again := all.try(r, name)
@@ -199,7 +203,8 @@ func (all *endpoints) maySlowly(r *round, now time.Time) bool {
 	return !r.mixed && (all.slow == nil || all.slow == r) && now.Sub(r.began) <= patience
 }
 
-// pause ends when a turn at the endpoint is given back, or after the duration most.
+// pause ends when a turn at the endpoint is given back, or after the duration in
+// the field most.
 type pause struct {
 	left <-chan struct{}
 	most time.Duration
@@ -311,7 +316,7 @@ func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 }
 
 // busy postpones a message that can't get a turn yet. Such messages return in groups: the argument together is the
-// size of a group, and lasts is the time between two groups.
+// size of a group, and the argument lasts is the time between two groups.
 func (e *endpoint) busy(now time.Time, together int, lasts time.Duration) sinks.Outcome {
 	return sinks.Postpone(sinks.ReasonBusy, "the endpoint is at its limit of requests or answers slowly: the message is sent later",
 		e.inTurn(now, patience, together, lasts))
@@ -330,7 +335,8 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 
 func (e *endpoint) slow() bool { return e.took > patience }
 
-// stuck reports whether requests are in progress, and none has started or was answered for longer than patience.
+// stuck reports whether requests are in progress, but for longer than a second (patience) none was started or
+// answered.
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
 // asked is the endpoint of a message, and whether the message is overdue.
@@ -339,7 +345,8 @@ type asked struct {
 	overdue bool
 }
 
-// mixed reports whether some of the batch's endpoints are slow and others are not, and no message of a slow one is overdue.
+// mixed reports whether some of the batch's endpoints are slow and others are not, and no message of a slow endpoint is
+// overdue.
 func (all *endpoints) mixed(batch []asked) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()

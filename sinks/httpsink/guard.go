@@ -13,8 +13,8 @@ import (
 
 // inside lists the networks whose addresses are not public on the Internet, or belong
 // to services of the machine or of its cloud provider (IANA's special-purpose
-// registries, RFC 6890). If packets to an IPv6 address go to an IPv4 address that it
-// embeds, the guard judges the IPv4 address instead.
+// registries, RFC 6890). Some IPv6 addresses embed an IPv4 address to which their
+// packets go; the guard then judges that IPv4 address.
 var inside = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this host
 	netip.MustParsePrefix("10.0.0.0/8"),       // private
@@ -82,7 +82,8 @@ func (g guard) judge(address string) error {
 // public ones can be reached.
 var errMixed = errors.New("the host's public addresses can't be reached, and its other addresses are not public")
 
-// dial returns the dialer's DialContext, which first lets the guard judge each address.
+// dial returns a DialContext function that lets the guard judge each address before it
+// connects.
 func (g guard) dial(plain net.Dialer) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		guarded := plain

@@ -29,12 +29,13 @@ var reserved = []string{
 	"Transfer-Encoding", "Upgrade", headerSignedID, headerTimestamp, headerSignature,
 }
 
-// overwritable lists the headers that a message may overwrite if the settings have them.
+// overwritable lists the headers for which a message's own value replaces the value in
+// the settings.
 var overwritable = []string{"Content-Type", "User-Agent"}
 
-// header makes the header of a request. The argument written is the message as its
-// producer wrote it, and fills the templates. The argument m is the message to send,
-// which may be a CloudEvent. The error names a header that can't be sent.
+// header makes the header of a request. The first argument is the message as its
+// producer wrote it, which fills the templates. The second is the message to send,
+// which may be a CloudEvent. If a header can't be sent, the error names it.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	theirs := make(http.Header, len(m.Headers))
 	for name, value := range m.Headers {

@@ -63,7 +63,7 @@ type Options struct {
 	// [DefaultTimeout].
 	Timeout time.Duration
 
-	// Concurrency limits the concurrent requests. Of each key, only one message is sent at a time. The
+	// Concurrency limits the concurrent requests. Only one message of each key is sent at a time. The
 	// sink keeps at most this number of idle connections. Defaults to [DefaultConcurrency].
 	Concurrency int
 
@@ -213,7 +213,8 @@ func newTransport(options Options, outsideOnly bool) *http.Transport {
 	return transport
 }
 
-// Destination returns the scheme and host of the URL. Its path and query may be secret.
+// Destination returns the scheme and host of the URL, but not its path and query, which
+// may be secret.
 func (s *Sink) Destination() string {
 	if s.target.host == nil {
 		return "http, to hosts that messages name"
@@ -268,7 +269,8 @@ func (s *Sink) Close(context.Context) error {
 // Order returns [sinks.OrderPrefix]: within each key, the delivered messages are a prefix of the batch.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Limits keeps batches small enough to end soon, because the outcomes of a batch are stored together.
+// Limits returns limits that keep batches small, so that each ends soon: the outcomes of a batch are
+// stored only when the whole batch has ended.
 func (s *Sink) Limits() sinks.Limits {
 	return sinks.Limits{Messages: cmp.Or(s.arrayMax, 8*s.concurrency)}
 }

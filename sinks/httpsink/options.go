@@ -204,7 +204,7 @@ func Kind() sinks.Kind {
 			{Name: "password", Type: settings.TypeSecret, Help: "The password for HTTP basic authentication."},
 			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests according to Standard Webhooks 1.0, with a shared secret (whsec_…) or an ed25519 private key (whsk_…). For a rotation, set several secrets, separated by blanks; each adds a signature."},
 			{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "The time limit of one request. Keep it below the sink's timeout for a batch."},
-			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "The maximum number of concurrent requests. Of each key, only one message is sent at a time."},
+			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "The maximum number of concurrent requests. Only one message of each key is sent at a time."},
 			{Name: "array", Type: settings.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
 			{Name: "array_max", Type: settings.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "The maximum number of messages in an array."},
 			{Name: "endpoint_concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "If messages choose the endpoint: the maximum number of concurrent requests to one endpoint."},
@@ -294,14 +294,14 @@ func fromURL(u *url.URL) (map[string]any, error) {
 	query, _ := url.ParseQuery(u.RawQuery) // a query that can't be parsed is sent to the endpoint unchanged
 	for _, f := range Kind().Fields {
 		if query.Has(f.Name) {
-			return nil, fmt.Errorf("%s is a setting, but the query of an http URL is sent to the endpoint: use a configuration file, with %[1]s as a setting of the sink, or in its url if the endpoint needs it", f.Name)
+			return nil, fmt.Errorf("%s is a setting, but the query of an http URL is sent to the endpoint: use a configuration file; there, put %[1]s into the sink's settings or, if it is meant for the endpoint, into the query of its url", f.Name)
 		}
 	}
 	settings, _ := settings.FromURL(&url.URL{User: u.User}) // only the user name and password
 	endpoint := *u
 	endpoint.User = nil
 	settings["url"] = endpoint.String()
-	if strings.Contains(u.RawPath, "{") { // String would escape the braces of placeholders
+	if strings.Contains(u.RawPath, "{") { // the method String would escape the braces of placeholders
 		settings["url"] = strings.Replace(endpoint.String(), u.EscapedPath(), u.RawPath, 1)
 	}
 	return settings, nil

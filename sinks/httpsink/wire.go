@@ -46,7 +46,8 @@ func counted(dial func(context.Context, string, string) (net.Conn, error)) func(
 	}
 }
 
-// wire tracks how much of a request was written. Go's client calls its methods from other goroutines.
+// wire tracks how much of a request was written. Go's client calls the methods of wire from other
+// goroutines.
 type wire struct {
 	conn   atomic.Pointer[countingConn]
 	before atomic.Int64 // bytes written to the connection before this request

@@ -21,9 +21,9 @@ func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
 // Permanent marks an error that every further attempt would return too. The relay parks
-// the message, and its key continues unless parked messages hold their keys. The relay waits
-// before it parks the message if relay.SinkOptions.JudgeAloneAfter is set, or if messages of
-// many keys fail, because then the message is probably not the cause. Permanent(nil) is nil.
+// the message, and its key continues unless parked messages hold their keys. If
+// relay.SinkOptions.JudgeAloneAfter is set, or if messages of many keys fail, the relay
+// doesn't park the message immediately, but tries it again first. Permanent(nil) is nil.
 func Permanent(err error) error { return judged(sinks.Reject, sinks.ReasonRefused, err) }
 
 // Unavailable marks an error whose cause is not the message but something else that the
@@ -87,7 +87,7 @@ func outcomeOf(ctx context.Context, err error) sinks.Outcome {
 	return outcome
 }
 
-// panicked is the error to which recovered converts a panic.
+// panicked is the error to which the function recovered converts a panic.
 type panicked struct {
 	text string
 	with error // the panic's value, if it is an error

@@ -101,8 +101,7 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return s.SendEach(ctx, 0, batch)
 }
 
-// SendEach is like Send, but limits the time of every call of the handler. The argument each is
-// this limit.
+// SendEach is like Send, but limits each call of the handler to the given duration.
 func (s *Sink) SendEach(ctx context.Context, each time.Duration, batch []sinks.Message) []sinks.Outcome {
 	return s.fan.SendEach(ctx, each, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome {
 		return outcomeOf(ctx, recovered(func() error { return s.handler(ctx, m) }))

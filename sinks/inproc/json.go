@@ -11,10 +11,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// JSON returns a handler that decodes the payload into a T and calls handle with
-// it. A message whose payload is not JSON, or doesn't fit T, is parked, because
-// another attempt would fail too. Members that T doesn't have are ignored.
-// If handle is nil, JSON returns nil.
+// JSON returns a handler that decodes the payload into a T and calls the given
+// function with it. A message whose payload is not JSON, or doesn't fit T, is
+// parked, because another attempt would fail too. Members that T doesn't have
+// are ignored. If the function is nil, JSON returns nil.
 func JSON[T any](handle func(ctx context.Context, body T, m sinks.Message) error) Handler {
 	if handle == nil {
 		return nil

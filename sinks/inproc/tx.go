@@ -15,8 +15,8 @@ import (
 type TxHandler func(ctx context.Context, tx *sql.Tx, m sinks.Message) error
 
 // TxSink calls a handler in the transaction that marks the message as delivered. It
-// requires a relay with a SQL store, and it can write only to the database of the
-// messages. Its methods may be called concurrently.
+// requires a relay with a SQL store, and it can write only to the database that
+// contains the messages. Its methods may be called concurrently.
 type TxSink struct {
 	handler TxHandler
 }

@@ -105,7 +105,7 @@ func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, e
 }
 
 // createTopics creates the missing topics, waits until they can be written to, and returns all
-// topics with the given names. If a topic can't be created, its err field says why.
+// topics with the given names. If a topic can't be created, its field err has the reason.
 func (s *Sink) createTopics(ctx context.Context, names, missing []string) (map[string]*topic, error) {
 	refused := s.create(ctx, missing)
 	for until := time.Now().Add(s.options.LeaderTimeout); ; { // brokers learn of new topics with a delay
@@ -145,7 +145,7 @@ func (s *Sink) create(ctx context.Context, names []string) map[string]error {
 		return refused
 	}
 	for name, err := range answer.Errors {
-		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) && !errors.Is(err, kafkago.RequestTimedOut) { // the topic will exist
+		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) && !errors.Is(err, kafkago.RequestTimedOut) { // with either of these two errors, the topic will exist
 			refused[name] = err
 		}
 	}
@@ -320,8 +320,9 @@ func (c *cluster) name() string {
 	return cmp.Or(strings.Join(strings.Fields(c.id), ""), "-")
 }
 
-// pause waits before another try: not at all if tries is 0, and longer for a greater
-// number, up to 250 ms. It reports whether the other try can begin before until.
+// pause waits before another try and reports whether that try can begin before the
+// time until. The more tries were made, the longer it waits: not at all after 0
+// tries, and at most 250 ms.
 func pause(ctx context.Context, until time.Time, tries int) bool {
 	const longest = 250 * time.Millisecond
 	wait := min(longest, 10*time.Millisecond<<min(tries, 5))
@@ -331,8 +332,9 @@ func pause(ctx context.Context, until time.Time, tries int) bool {
 	return sleep(ctx, until, wait)
 }
 
-// sleep waits for the duration wait and returns true. It returns false immediately if the
-// duration would end after until, and it returns false if ctx ends first.
+// sleep waits for the given duration and returns true. If the duration would end after
+// the time until, it returns false immediately. If the context ends first, it returns
+// false as well.
 func sleep(ctx context.Context, until time.Time, wait time.Duration) bool {
 	if time.Until(until) < wait {
 		return false

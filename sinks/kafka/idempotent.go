@@ -102,7 +102,7 @@ func (s *IdempotentSink) plan(state *producerState, l *partitionQueue, batchRefs
 }
 
 // Send writes record batches as they were planned. It writes the batches of one
-// partition one after the other, and several partitions concurrently.
+// partition one at a time, and writes to several partitions concurrently.
 func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	outcomes, troubled := make([]sinks.Outcome, len(batch)), make([]troubled, len(batch))
 	until := time.Now().Add(s.options.LeaderTimeout)
@@ -307,7 +307,7 @@ type batchID struct {
 	producer int64
 	base     int32 // sequence of the first record
 	to       topicPartition
-	end      int64     // end offset of the log that was known at the time of the plan: the batch can't be below it
+	end      int64     // end offset of the log that was known at the time of the plan: the batch can't have a lower offset
 	at       time.Time // time of the plan, on the clock of the relay that made the plan
 }
 

@@ -51,7 +51,7 @@ func New(options Options) (*Sink, error) {
 	if err := options.check(); err != nil {
 		return nil, err
 	}
-	topic, _ := parseTopic(options.Topic) // check has parsed it already
+	topic, _ := parseTopic(options.Topic) // options.check has parsed it already
 	events, err := cloudevents.New(cloudevents.Kafka, options.CloudEvents)
 	if err != nil {
 		return nil, fmt.Errorf("make a kafka sink: %w", err)

@@ -60,8 +60,8 @@ type Options struct {
 	// one per partition. Defaults to [DefaultConcurrency].
 	Concurrency int
 
-	// RequestTimeout is the time-out of one request. Brokers wait half of it for
-	// their replicas. Defaults to [DefaultRequestTimeout].
+	// RequestTimeout is the time-out of one request. Brokers wait for their
+	// replicas for at most half of this time. Defaults to [DefaultRequestTimeout].
 	RequestTimeout time.Duration
 
 	// LeaderTimeout is how long a Send retries a partition that has no leader, or
@@ -73,7 +73,8 @@ type Options struct {
 	ParkUnknownTopics bool
 
 	// CreateTopics creates topics that do not exist, with CreatePartitions
-	// partitions and CreateReplicas replicas. 0 uses the broker's default.
+	// partitions and CreateReplicas replicas. For either number, 0 means the
+	// broker's default.
 	CreateTopics                     bool
 	CreatePartitions, CreateReplicas int
 
@@ -81,7 +82,7 @@ type Options struct {
 	// Defaults to [DefaultClientID].
 	ClientID string
 
-	// TLS configures TLS. Nil connects without TLS.
+	// TLS is the TLS configuration of the connections. Nil connects without TLS.
 	TLS *tls.Config
 
 	// SASL is the mechanism to log in with: plain, scram-sha-256 or scram-sha-512.
@@ -188,7 +189,7 @@ var fields = []settings.Field{
 	{Name: "idempotent", Type: settings.TypeBool, Help: "Prevent duplicate records in a topic, even if a relay dies. The relay stores the plan of each record batch before it sends the batch. Needs Kafka 2.8 or newer, a relay that claims by lanes, and the right to read the topics."},
 	{Name: "max_message_bytes", Type: settings.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. The sink keeps record batches below this size. It parks a message whose compressed record, with about 100 bytes of overhead, is larger."},
 	{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "The maximum number of record batches in flight; at most one per partition."},
-	{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "The time-out of one request. Brokers wait half of it for their replicas. Keep it below the time-out of the sink's batches."},
+	{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "The time-out of one request. Brokers wait for their replicas for at most half of this time. Keep it below the time-out of the sink's batches."},
 	{Name: "leader_timeout", Type: settings.TypeDuration, Default: DefaultLeaderTimeout.String(), Min: "10ms", Max: "10m", Help: "How long a batch waits for a partition without a leader. After that, its messages are postponed or the sink is unavailable."},
 	{Name: "unknown_topic", Type: settings.TypeString, Default: "wait", Choices: []string{"wait", "park"}, Help: "What happens to messages whose topic does not exist or can't be created: they wait for the topic (wait), or they are parked (park)."},
 	{Name: "create_topics", Type: settings.TypeBool, Help: "Create topics that do not exist."},

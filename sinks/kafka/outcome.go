@@ -13,7 +13,7 @@ import (
 )
 
 // answered converts a broker's answer to a batch of n records into a verdict, and
-// reports whether another broker may write the batch.
+// reports whether it is worth sending the batch to another broker.
 func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) {
 	if answer.Error == nil {
 		return verdict{outcome: sinks.Ok(""), offset: answer.BaseOffset}, false
@@ -64,7 +64,7 @@ func tooLarge(size, most int) sinks.Outcome {
 }
 
 // noAnswer returns the outcome of a request without an answer. The argument late
-// means that the request ran out of time.
+// is true if the request ran out of time.
 func (s *Sink) noAnswer(ctx context.Context, err error, late bool) sinks.Outcome {
 	switch {
 	case mayHaveArrived(err) && late:

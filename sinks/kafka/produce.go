@@ -17,7 +17,7 @@ type verdict struct {
 	outcome  sinks.Outcome         // of all records, unless again is set
 	offset   int64                 // of the first record, if the batch was delivered
 	rejected map[int]sinks.Outcome // the outcomes of refused records, by their position in the batch
-	again    bool                  // the broker wrote no record; the records that are not in rejected must be sent again
+	again    bool                  // the broker wrote no record; the records that are not in the map rejected must be sent again
 	smaller  bool                  // the records must be sent again in smaller batches
 	local    bool                  // only the partition failed, and no record was written
 	ofTopic  bool                  // only the topic failed, and no record was written
@@ -27,7 +27,7 @@ type verdict struct {
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // produce sends records to a partition's leader. If the batch was certainly not written
-// and another broker may write it, produce tries again, until the given time. If the
+// and another broker might write it, produce tries again, until the given time. If the
 // partition has failed in earlier Sends, produce tries again only once, immediately.
 func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, records []record, from producer) verdict {
 	buffer := buffers.Get().(*[]byte)
@@ -60,7 +60,7 @@ func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, 
 }
 
 // attempt sends a record batch once. The result moved is true if the batch was not
-// written and another broker may write it.
+// written and another broker might write it.
 func (s *Sink) attempt(ctx context.Context, until time.Time, to topicPartition, encoded []byte, n int) (v verdict, moved bool) {
 	topics, err := s.topics(ctx, []string{to.topic})
 	if err != nil {

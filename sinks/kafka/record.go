@@ -19,7 +19,7 @@ import (
 // The headers that the sink adds to a record.
 const (
 	headerID    = "rowrelay-message-id"
-	headerTopic = "rowrelay-topic" // if the record's topic is not the message's
+	headerTopic = "rowrelay-topic" // set if the record's topic is not the message's
 	ownHeaders  = 2
 )
 

@@ -12,10 +12,12 @@ import (
 
 // run is one Send. It gets a batch of messages and returns an outcome for each.
 //
-//   - address makes a record of each message and puts it into the queue of its partition.
-//   - work sends record batches with carry. Each queue has one record batch in flight at a
-//     time; several queues send concurrently.
-//   - take settles messages according to the broker's answer, or puts them back into their queue.
+//   - The method address makes a record of each message and puts it into the queue of its
+//     partition.
+//   - The method work sends record batches with the method carry. Each queue has one record batch
+//     in flight at a time; several queues send concurrently.
+//   - The method take settles messages according to the broker's answer, or puts them back into
+//     their queue.
 //
 // Invariant: a record is sent only if the previous message of its key has been delivered, or is in
 // the same record batch. Only the goroutine that called Send changes the state of messages; the
@@ -218,7 +220,7 @@ func (r *run) next(l *partitionQueue) []int {
 }
 
 // mustWait reports whether the previous message of the same key is neither settled
-// nor in the record batch that next is making.
+// nor in the record batch that the method next is making.
 func (r *run) mustWait(i int) bool {
 	at := r.before[i]
 	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
@@ -262,8 +264,8 @@ func (r *run) recordsOf(chunk []int) []record {
 	return records
 }
 
-// take settles the messages of an answer. It puts messages that have to be sent again
-// back into their queue.
+// take settles the messages of an answer. Messages that have to be sent again go back
+// into their queue.
 func (r *run) take(a answer) {
 	l := a.queue
 	l.busy = false
@@ -319,7 +321,7 @@ func (r *run) trouble(i int, at topicPartition, why sinks.Outcome) {
 	}
 }
 
-// settleRest gives all messages that are not settled this outcome.
+// settleRest gives this outcome to all messages that are not settled yet.
 func (r *run) settleRest(o sinks.Outcome) {
 	for i := range r.batch {
 		if !r.settled[i] {
@@ -352,7 +354,8 @@ func delivered(partition int, offset int64, n int) []sinks.Outcome {
 }
 
 // gate returns the semaphore of a partition. All Sends share it, so that the
-// partition has one record batch in flight and the log keeps the order of sending.
+// partition has one record batch in flight and its log preserves the order of
+// sending.
 func (s *Sink) gate(at topicPartition) chan struct{} {
 	gate, _ := s.gates.LoadOrStore(at, make(chan struct{}, 1))
 	return gate.(chan struct{})

@@ -83,8 +83,8 @@ func (s *searches) want(ids ...batchID) *search {
 	return wanted
 }
 
-// search searches the log for a batch. It returns a searching error if the next
-// Send has to continue.
+// search searches the log for a batch. It returns an error of type searching if
+// the next Send has to continue the search.
 func (s *IdempotentSink) search(ctx context.Context, leader string, id batchID) (deliveryStatus, error) {
 	gate := s.gate(id.to)
 	if !enter(ctx, gate) {

@@ -20,7 +20,8 @@ import (
 const memory = time.Hour
 
 // remembered reports whether a broker that has the batch certainly still knows the
-// batch's producer. Brokers count from the latest timestamp in the producer's last batch.
+// batch's producer. Brokers measure the time from the latest timestamp in the producer's
+// last batch.
 func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	if s.options.CreatedTime {
 		newest := slices.MaxFunc(messages, func(a, b sinks.Message) int { return a.CreatedAt.Compare(b.CreatedAt) })
@@ -148,8 +149,8 @@ const (
 	describeProducersVersion = 0
 )
 
-// lastSequence asks a partition's leader whether it knows a producer, and for the
-// producer's last sequence.
+// lastSequence asks a partition's leader for the last sequence of a producer. The
+// result known is false if the leader doesn't know the producer.
 func (s *IdempotentSink) lastSequence(ctx context.Context, leader string, p topicPartition, producer int64) (last int32, known bool, err error) {
 	err = s.brokers.stream(ctx, leader, describeProducers, describeProducersVersion, producersRequest(p), func(r *stream) error {
 		last, known, err = readProducers(r, producer)

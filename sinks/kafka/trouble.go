@@ -21,7 +21,7 @@ import (
 
 // trouble is the state of a failing partition: it has no leader, or its leader writes nothing.
 type trouble struct {
-	since time.Time // start of the Send that had the last failure but one; equal to began if only one occurred
+	since time.Time // start of the Send that had the failure before the last one; equal to began if only one failure occurred
 	began time.Time // start of the Send that had the last failure
 	at    time.Time // time of the last failure
 	until time.Time // nothing is sent to the partition before this time
@@ -32,7 +32,7 @@ type trouble struct {
 const (
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
-	longestWait  = time.Minute // of a postponed message
+	longestWait  = time.Minute // the longest wait of a postponed message
 )
 
 // pauseAfter returns the pause of a topic or partition after this number of consecutive failures.
@@ -40,7 +40,8 @@ func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
 
-// fails records that a Send, which started at began, could not write to a partition.
+// fails records that a Send that started at the time began could not write to a
+// partition.
 func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,7 +74,8 @@ func (c *cluster) troubleOf(p topicPartition) (t trouble, resting bool) {
 	return t, time.Now().Before(t.until)
 }
 
-// others reports whether anything was delivered to another partition since t.since.
+// others reports whether anything was delivered to another partition after the time
+// t.since.
 func (c *cluster) others(t trouble) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +83,8 @@ func (c *cluster) others(t trouble) bool {
 }
 
 // suspend starts a pause for each topic that can't be written to, so that not every Send fetches
-// the topic again. It returns all the topics. For a topic in a pause, the field again has its end.
+// the topic again. It returns all the topics. For a topic in a pause, its field named again has
+// the pause's end.
 func (c *cluster) suspend(topics map[string]*topic) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,9 +141,10 @@ func waitOf(m *sinks.Message, least time.Duration) time.Duration {
 
 // apart decides the outcomes of messages whose partition failed, after all other messages are
 // settled. If something was delivered to another partition since the partition's previous failure,
-// the messages are postponed. Otherwise they are unavailable, with the partition as the destination.
-// But if the partition has failed before and another partition is healthy, only the first such
-// message is unavailable, and the others are postponed to make room for other partitions' messages.
+// the messages are postponed. Otherwise their outcome is Unavailable, with the partition as its
+// Destination. But if the partition has failed before and another partition is healthy, only the
+// first such message is unavailable, and the others are postponed to make room for other partitions'
+// messages.
 func (r *run) apart(ctx context.Context) {
 	tripped, sound := false, sync.OnceValue(func() bool { return r.sink.cluster.anySound(ctx, r.sink.fixed()) })
 	for _, i := range slices.Sorted(maps.Keys(r.troubled)) {

@@ -79,9 +79,9 @@ func (w *wire) RoundTrip(ctx context.Context, to net.Addr, request kafkago.Reque
 	return response, nil
 }
 
-// stream sends a request in the protocol's compact format. It calls read to parse the
-// body of the answer while the answer arrives. It returns a wireError, or the error
-// that read returned.
+// stream sends a request in the protocol's compact format. It calls the function read
+// to parse the body of the answer while the answer arrives. It returns a wireError,
+// or the error that this function returned.
 func (w *wire) stream(ctx context.Context, address string, key, version int16, body []byte, read func(*stream) error) error {
 	c, err := w.take(ctx, address)
 	if err != nil {
@@ -286,7 +286,8 @@ func (c *conn) ask(clientID string, key, version int16, body []byte) (*stream, e
 	return answer, answer.err
 }
 
-// close closes the TCP connection without TLS's closing alert, because sending that could block.
+// close closes the TCP connection without TLS's closing alert, because sending the alert could
+// block.
 func (c *conn) close() { _ = c.raw.Close() }
 
 // Brokers, firewalls and load balancers close connections that are idle for
@@ -327,7 +328,8 @@ type stream struct {
 	head [batchBytes]byte
 }
 
-// take reads n bytes, at most batchBytes. The result is valid until the next call.
+// take reads n bytes; n must not be greater than batchBytes. The result is valid
+// until the next call.
 func (r *stream) take(n int) []byte {
 	taken := r.head[:n]
 	clear(taken)

@@ -26,7 +26,7 @@ type full struct {
 
 // closure is the state of a destination whose messages are nacked.
 type closure struct {
-	since  time.Time // start of the Send that had the last nack but one; equal to began if only one occurred
+	since  time.Time // start of the Send that had the nack before the last one; equal to began if only one nack occurred
 	began  time.Time // start of the Send that had the last nack
 	until  time.Time // nothing is published before this time
 	tries  int       // consecutive nacks
@@ -62,8 +62,8 @@ func (f *full) mayPublish(to destination) bool {
 	return true
 }
 
-// nacked records a nack in a Send that started at began. It ignores nacks of messages that were published
-// before the last pause started, because they contain no new information.
+// nacked records a nack in a Send that started at the time began. It ignores nacks of messages that were
+// published before the last pause started, because they contain no new information.
 func (f *full) nacked(to destination, began time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +92,7 @@ func (f *full) confirmed(to destination) {
 	delete(f.closed, to)
 }
 
-// works records that a Send in which a message was confirmed ends now.
+// works records the end of a Send in which a message was confirmed.
 func (f *full) works() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *full) works() {
 }
 
 // look returns the state c of a destination, and whether messages for other destinations were confirmed
-// after c.since.
+// after the time c.since.
 func (f *full) look(to destination) (c closure, others bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,9 +114,9 @@ const fullDetail = "the broker rejected the message (nack): one of its queues is
 
 // apart decides the outcomes of nacked messages, after all other messages have their outcomes. After the
 // first nack of a destination, its messages are retried. After further nacks, they are postponed if
-// messages for other destinations were confirmed since the previous nack; otherwise they are unavailable.
-// But if the destination had more than two nacks, only the first nacked message is unavailable, and the
-// others are postponed to make room for messages for other destinations.
+// messages for other destinations were confirmed since the previous nack; otherwise their outcome is
+// Unavailable. But if the destination had more than two nacks, only the first nacked message is
+// unavailable, and the others are postponed to make room for messages for other destinations.
 func (s *Sink) apart(b *batch) {
 	if slices.ContainsFunc(b.outcomes, func(o sinks.Outcome) bool { return o.Result == sinks.Delivered }) {
 		s.full.works()

@@ -60,8 +60,9 @@ func reasonNotAllowed(text string) sinks.Reason {
 	return sinks.ReasonConfig
 }
 
-// tellsMore reports whether the first error is more useful to an operator, because
-// only the second one is a plain connection error.
+// tellsMore reports whether the first error is more useful to an operator than the
+// second one, which is the case if only the second one is a plain connection
+// error.
 func tellsMore(err, than error) bool {
 	return reasonOf(err) != sinks.ReasonConnection && reasonOf(than) == sinks.ReasonConnection
 }

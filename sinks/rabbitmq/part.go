@@ -38,7 +38,7 @@ func (s *Sink) Send(ctx context.Context, messages []sinks.Message) []sinks.Outco
 }
 
 // split distributes the messages to the connections and returns the parts that
-// have messages. Of each key, only the first message is ready to be published.
+// have messages. Only the first message of each key is ready to be published.
 func (s *Sink) split(ctx context.Context, b *batch) []*batchPart {
 	all, last := make([]*batchPart, len(s.links)), make(map[string]int, len(b.messages))
 	var parts []*batchPart
@@ -74,7 +74,7 @@ type batchPart struct {
 
 	ready  queue[int]      // messages that may be published now
 	flight queue[inFlight] // published and not yet confirmed, in order
-	ids    map[string]bool // of the messages in flight
+	ids    map[string]bool // the ids of the messages in flight
 
 	session *session
 	channel *channel
@@ -117,8 +117,8 @@ func (p *batchPart) run() {
 	}
 }
 
-// attach gets a channel. Until detach, the end of the context resets the connection,
-// because nothing else interrupts a write or the wait for an answer.
+// attach gets a channel. Until detach is called, the end of the context resets the
+// connection, because nothing else interrupts a write or the wait for an answer.
 func (p *batchPart) attach() bool {
 	if p.channel != nil {
 		return true

@@ -4,14 +4,14 @@
 //
 // # Order
 //
-// The sink guarantees [sinks.OrderPrefix]. A channel keeps the order of the messages
-// that are published on it. Nevertheless, the sink can't have several messages of a
-// key in flight: before a full queue nacks the first message, or the broker returns it
-// as unroutable, later ones may have arrived. So each key has one message in flight,
-// and the sink publishes the next one when the broker has confirmed the previous one.
-// Meanwhile, messages of other keys and without a key fill the window. If a
-// connection breaks, the outcome of at most one message of each key is unknown, and
-// no later message of that key was sent.
+// The sink guarantees [sinks.OrderPrefix]. A channel preserves the order of the
+// messages that are published on it. Nevertheless, the sink can't have several
+// messages of a key in flight: before a full queue nacks the first message, or the
+// broker returns it as unroutable, later ones may have arrived. So each key has one
+// message in flight, and the sink publishes the next one when the broker has confirmed
+// the previous one. Meanwhile, messages of other keys and without a key fill the
+// window. If a connection breaks, the outcome of at most one message of each key is
+// unknown, and no later message of that key was sent.
 package rabbitmq
 
 import (
@@ -51,8 +51,8 @@ type Options struct {
 	Username string
 	Password settings.Secret
 
-	// TLS configures TLS, for example root certificates and a client certificate.
-	// Nil connects without TLS.
+	// TLS is the TLS configuration of the connections, for example with root
+	// certificates and a client certificate. Nil connects without TLS.
 	TLS *tls.Config
 
 	// External logs in with the client certificate instead of a password (SASL

@@ -16,8 +16,9 @@ import (
 // frameSize is the maximum frame size that the sink proposes. It is RabbitMQ's default.
 const frameSize = 128 << 10
 
-// dial tries the hosts in order, starting with the one at index first, and connects to
-// the first one that works. It returns the index of that host, or first if none works.
+// dial tries to connect to the hosts in order, until one of them works. It begins
+// with the host at the given index. It returns the index of the host that works, or
+// the given index if none works.
 func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
 	addresses, trouble := s.options.addresses(), error(nil)
 	for i := range addresses {
@@ -87,14 +88,14 @@ type session struct {
 	wire       *wire
 	background sync.WaitGroup // goroutines that end with the connection
 
-	checked atomic.Bool // the exchange exists and the broker accepts messages
+	checked atomic.Bool // whether a check has found that the exchange exists and the broker accepts messages
 
 	mu      sync.Mutex
 	free    []*channel    // ready for the next Send
 	blocked bool          // the broker has blocked the connection
 	reason  string        // the broker's reason for the last block
 	signal  chan struct{} // closed when the connection gets blocked
-	closing bool          // start no more goroutines in background
+	closing bool          // no more goroutines may be added to background
 }
 
 func newSession(s *Sink, connection *amqp.Connection, w *wire) *session {
@@ -191,7 +192,7 @@ func (n *session) close(ctx context.Context) {
 	if n.startClosing() {
 		stop := context.AfterFunc(ctx, n.wire.cut)
 		timer := time.AfterFunc(closeTime, n.wire.cut)
-		_ = n.connection.Close() // on an error, cut closes the connection below
+		_ = n.connection.Close() // its error doesn't matter: the last call of cut closes the connection in any case
 		timer.Stop()
 		stop()
 	}
@@ -200,7 +201,7 @@ func (n *session) close(ctx context.Context) {
 }
 
 // startClosing marks the session as closing. It reports whether the closing
-// handshake is possible, because the connection is not blocked.
+// handshake is possible, that is, whether the connection is not blocked.
 func (n *session) startClosing() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -259,7 +260,8 @@ func (c *channel) takeReturn(id string) (amqp.Return, bool) {
 	return r, found
 }
 
-// end returns why a channel was closed. Nil means that the sink closed it.
+// end returns the error with which a channel was closed. Nil means that the
+// sink closed the channel.
 func (c *channel) end() *amqp.Error {
 	if reason, first := <-c.closed; first {
 		c.ended = reason
@@ -267,7 +269,7 @@ func (c *channel) end() *amqp.Error {
 	return c.ended
 }
 
-// why returns the result of end as an error, which is never nil.
+// why returns the result of the method end as an error, which is never nil.
 func (c *channel) why() error {
 	if reason := c.end(); reason != nil {
 		return reason

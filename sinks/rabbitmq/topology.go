@@ -59,8 +59,9 @@ func (s *Sink) fixedExchange() (name string, fixed bool) {
 }
 
 // probe publishes a message that no queue receives. A broker that is out of memory
-// or disk accepts connections, and blocks a connection only when it publishes. With
-// a real message instead of the probe, the outcome of that message would be unknown.
+// or disk accepts connections, and blocks a connection only when the client
+// publishes a message on it. With a real message instead of the probe, the outcome
+// of that message would be unknown.
 func (n *session) probe(ctx context.Context) error {
 	c, err := n.openChannel()
 	if err != nil {
@@ -88,8 +89,8 @@ func (n *session) probe(ctx context.Context) error {
 	return nil
 }
 
-// Topology describes what a sink creates if it does not exist: its exchange, a
-// queue, and a binding between them. All are durable.
+// Topology describes the objects that a sink creates if they do not exist: its
+// exchange, a queue, and a binding between them. All are durable.
 type Topology struct {
 	// ExchangeType is direct, fanout, topic or headers. Empty creates no
 	// exchange.

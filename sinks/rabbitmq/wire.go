@@ -19,14 +19,15 @@ type wire struct {
 	mu      sync.Mutex
 	holders int    // number of parts that are publishing
 	held    []byte // buffered bytes of these parts
-	err     error  // of the first failed write; nothing is written after it
+	err     error  // the error of the first failed write, after which nothing is written
 	limited int64  // time at which the write deadline was set, in Unix seconds
 }
 
 // mostHeld is the maximum number of buffered bytes.
 const mostHeld = 32 << 10
 
-// hold makes Write buffer its data until release. Each call of hold needs one call of release.
+// hold makes Write buffer its data until release is called. Each call of hold needs one call
+// of release.
 func (w *wire) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +55,7 @@ func (w *wire) Write(text []byte) (int, error) {
 	return w.flush(text)
 }
 
-// flush writes the buffer, then text.
+// flush writes the buffer, and then the given text.
 func (w *wire) flush(text []byte) (int, error) {
 	if len(w.held) > 0 {
 		_ = w.write(w.held)

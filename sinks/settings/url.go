@@ -8,9 +8,10 @@ import (
 )
 
 // FromURL returns the settings in a sink's URL: the parameters of its query, and
-// the username and password before its host. The argument elsewhere lists settings
-// that other parts of the URL contain; FromURL returns an error if the query has one
-// of them. It doesn't check values, and its errors contain none.
+// the username and password before its host. The further arguments are the names of
+// settings that another part of the URL sets; FromURL returns an error if the query
+// has one of these settings. FromURL doesn't check values, and its errors contain
+// none.
 func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

@@ -20,8 +20,9 @@ func orderWithinKey(s *subject) {
 	s.inOrder(got, sent)
 }
 
-// retryHoldsItsKey checks that while a message has to be retried, no later message
-// of its key is delivered, and that all of them then arrive in order.
+// retryHoldsItsKey checks that no later message of a key is delivered while a
+// message of the key has to be retried, and that afterwards all of them arrive in
+// order.
 func retryHoldsItsKey(s *subject) {
 	ctx := s.opened()
 	batch := s.mixed()
@@ -45,7 +46,8 @@ func retryHoldsItsKey(s *subject) {
 }
 
 // heldBack checks the outcomes of a batch whose first message was not delivered: the
-// outcomes must keep the order that the sink promises, and charge no other message.
+// outcomes must preserve the order that the sink promises, and must not charge any
+// other message.
 func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
 	s.t.Helper()
 	for i := 1; i < len(batch); i++ {

@@ -9,7 +9,7 @@ import (
 
 // outage checks that an outage charges and rejects nothing, and that the sink recovers when the
 // outage ends. Only the first Send of the outage may return unknown outcomes, because the sink
-// could not know of the outage before it.
+// could not know of the outage before this Send.
 func outage(s *subject) {
 	ctx := s.opened()
 	before := s.batch("a", "b")

@@ -58,8 +58,8 @@ func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid
 	}
 }
 
-// destinationHides checks that the text that Destination returns is not empty and shows no secret, if
-// the sink has this method.
+// destinationHides checks a sink that has the method Destination: the text that the method returns
+// must not be empty and must show no secret.
 func destinationHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, settings map[string]any, secrets []string) {
 	t.Helper()
 	sink, err := registry.Make(kind.Name, settings)

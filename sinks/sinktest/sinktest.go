@@ -68,7 +68,7 @@ type Harness struct {
 }
 
 // Run checks a sink. It calls newHarness once for each check. The checks run one after the other and leave nothing
-// behind, so t may be parallel.
+// behind, so the test t may be parallel.
 func Run(t *testing.T, newHarness func(t testing.TB) Harness) {
 	t.Helper()
 	for _, c := range checks {

@@ -146,8 +146,8 @@ func (s *subject) arrivals(ids []string) []outbox.Message {
 	return got
 }
 
-// settled sends one more message and waits for its arrival. Every earlier message that
-// arrives at all has then arrived.
+// settled sends one more message and waits for its arrival. By then, every earlier
+// message that arrives at all has arrived.
 func (s *subject) settled(ctx context.Context) []outbox.Message {
 	s.t.Helper()
 	last := s.batch("last")
@@ -208,7 +208,7 @@ var reasons = map[sinks.Result][]sinks.Reason{
 // postponed are the valid reasons of Unsent with a RetryAfter.
 var postponed = []sinks.Reason{sinks.ReasonConnection, sinks.ReasonThrottled, sinks.ReasonAuth, sinks.ReasonBusy, sinks.ReasonUnroutable}
 
-// sound checks a single outcome.
+// sound checks that a single outcome is valid.
 func (s *subject) sound(i int, o sinks.Outcome) {
 	s.t.Helper()
 	known, ok := reasons[o.Result]

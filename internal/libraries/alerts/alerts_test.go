@@ -392,7 +392,7 @@ func (s *scene) another(sink string) {
 	s.t.Cleanup(func() { cancel(); check(s.t, <-done) })
 }
 
-// unseen is a store whose pages don't report late rows while the scene's unseen is true.
+// unseen is a store whose pages don't report late rows while the scene's field unseen is true.
 type unseen struct {
 	*memstore.Store
 	scene *scene

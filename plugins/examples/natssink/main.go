@@ -137,13 +137,13 @@ func failed(m sinks.Message, err error) sinks.Outcome {
 }
 
 // Additional headers of a message. Their values are percent-encoded, because a NATS header can't
-// hold every text.
+// hold arbitrary text.
 const (
 	keyHeader  = "Rowrelay-Key"
 	nullHeader = "Rowrelay-Payload" // "null" if the payload is NULL
 )
 
-// encode returns the NATS message for a message.
+// encode converts a message to a NATS message.
 func encode(m sinks.Message, prefix string) (*nats.Msg, error) {
 	subject := prefix + m.Topic
 	if m.Topic == "" || strings.ContainsAny(subject, " \t\r\n*>") || strings.Contains(subject, "..") {

@@ -103,8 +103,8 @@ func (m *MySQL) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, m.db, readCommitted, nil, work)
 }
 
-// inTurn runs work in a transaction. If the server can't skip locked rows, the transaction first locks a row by the
-// statement "turn", so that only one such transaction can run at a time.
+// inTurn runs the function work in a transaction. If the server can't skip locked rows, the transaction first locks
+// a row by the statement "turn", so that only one such transaction can run at a time.
 func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
 	var turn []backend.Query
 	if !m.skips {
@@ -261,8 +261,8 @@ func (m *MySQL) marks(epoch string, leases []backend.Lease) text {
 	return join("CASE WHEN "+m.sql.Text("server")+" <> ", arg(epoch), " THEN marks ELSE ", marks, " END")
 }
 
-// byLane returns a CASE expression for the value of the lease that has the row's lane. The argument otherwise is the
-// expression for rows in whose lane there is no lease.
+// byLane returns a CASE expression for the value of the lease that has the row's lane. The second argument is the
+// expression for rows whose lane has no lease.
 func byLane(leases []backend.Lease, otherwise string, value func(backend.Lease) string) text {
 	parts := []any{"CASE lane"}
 	for _, l := range leases {
@@ -318,8 +318,8 @@ func (m *MySQL) withTimeLimit(statement string, limit time.Duration) string {
 
 // walk returns a query for columns of the rows t at the positions. Without keys the query uses the index on ids. With keys
 // it uses the primary key, in one SELECT for each run of positions whose lanes ascend. It names the index, because with
-// wrong or missing statistics a server would read and sort the whole table. It compares the topics to leave out as bytes,
-// because the collation ignores spaces at the end.
+// wrong or missing statistics a server would read and sort the whole table. It compares excepted topics as bytes, because
+// the collation ignores spaces at the end.
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {
@@ -374,8 +374,8 @@ func (m *MySQL) pick(rows []storage.RowID) backend.Query {
 	return query("SELECT " + m.sql.Text("hot row") + " FROM " + m.table.Pending + " AS t FORCE INDEX (PRIMARY)\nWHERE " + among(rows))
 }
 
-// among returns the condition that t is one of the rows, which may be in any order. The condition
-// has a list of ids for each lane, from which all servers make ranges of the primary key.
+// among returns the condition that t is one of the rows, which may be in any order. It has a list
+// of ids for each lane, from which all servers make ranges of the primary key.
 func among(rows []storage.RowID) string {
 	var order []int
 	ids := map[int][]int64{}
@@ -406,9 +406,9 @@ func (m *MySQL) BlockedKeys(lanes []int, limit int) backend.Query {
 	return m.sql.Fill("blocked keys", []string{":lanes", backend.NumberList(lanes), ":limit", number(limit)})
 }
 
-// BlockedAmong implements [backend.Backend]. Its condition has a list of keys for each lane,
-// from which all servers make ranges of the index. It groups keys as bytes, because in the
-// collation two keys are equal if they differ only in spaces at the end.
+// BlockedAmong implements [backend.Backend]. The condition of its query has a list of keys for each
+// lane, from which all servers make ranges of the index. The query groups keys as bytes, because
+// the collation ignores spaces at the end.
 func (m *MySQL) BlockedAmong(keys []storage.LaneKey) backend.Query {
 	names := map[int][]any{}
 	for _, key := range keys {
@@ -520,8 +520,8 @@ func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	return freed, err
 }
 
-// bringBack inserts held rows into the hot table, and then deletes the inserted rows from the held table. The argument
-// places has id * 64 + lane of each row. Other held rows with the same id stay.
+// bringBack inserts held rows into the hot table, and then deletes the inserted rows from the held table. The last
+// argument contains id * 64 + lane of each row. Other held rows with the same id stay.
 func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error {
 	rows := backend.Column(places, func(place *int64) storage.RowID { return storage.RowID{Lane: int(*place % 64), ID: *place / 64} })
 	slices.SortFunc(rows, func(a, b storage.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })

@@ -17,7 +17,7 @@ import (
 // List implements [backend.Backend]. Its query has a SELECT for each table that may have matching messages,
 // in the order of an index and with the limit. It doesn't use the view, because a server would first
 // materialize the whole view. If the filter limits the rows to examine, List first selects the id of the
-// last of these rows: with a number in the condition, every server stops there.
+// last of these rows, and writes it into the condition as a number. Then every server stops there.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var list []any
 	var err error
@@ -252,7 +252,7 @@ func (m *MySQL) checkRights(ctx context.Context) storage.Finding {
 	return storage.Finding{Name: "rights", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// try returns a statement that needs the privilege named by the argument right, and that changes nothing.
+// try returns a statement that changes nothing, but needs the privilege that the first argument names.
 func try(right, name, column string) backend.Query {
 	switch right {
 	case "INSERT":

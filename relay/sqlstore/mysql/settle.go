@@ -104,7 +104,8 @@ func (m *MySQL) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep 
 	return settled, nil
 }
 
-// keepDone returns the statement that copies rows t to the done table. The argument rows is its part after FROM.
+// keepDone returns the statement that copies rows t to the done table. The last argument is the part of the
+// statement after FROM.
 func (m *MySQL) keepDone(relay string, g *given, kept, rows text) backend.Query {
 	return join("REPLACE INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)",
 		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", t.available_at, ", g.nullable("error", "t.last_error"),
@@ -112,8 +113,8 @@ func (m *MySQL) keepDone(relay string, g *given, kept, rows text) backend.Query 
 		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 
-// hold returns the statement that copies rows t to the held table. The argument rows is its part after
-// FROM. If a row has a date that doesn't exist, the relay parks the row, and the date isn't copied.
+// hold returns the statement that copies rows t to the held table. The last argument is the part of the statement
+// after FROM. If a row has a date that doesn't exist, the relay parks the row, and the date isn't copied.
 func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
 	real := strings.NewReplacer("t.available_at", m.sql.Text("real available_at"), "t.expires_at", m.sql.Text("real expires_at"), "t.created_at", m.sql.Text("real created_at"))
 	kept.sql = real.Replace(kept.sql)
@@ -180,8 +181,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copies returns the statement that writes the DeadLetters of settlements. The argument from is the table
-// of their rows. Rows that don't meet the condition in the argument where get no dead letter. The
+// copies returns the statement that writes the DeadLetters of settlements. The first argument is the
+// table of their rows, and the last one is a condition. Rows that don't meet it get no dead letter. The
 // statement locks the rows that it copies.
 func (m *MySQL) copies(from string, settlements []storage.Settlement, where text) backend.Query {
 	used := []string{"holds", "read_at", "copy_id", "copy_topic", "copy_headers", "copy_sinks"}
@@ -254,8 +255,8 @@ func (m moving) remove(from string, where text, settlements []storage.Settlement
 	return backend.Write{Counts: true, Query: join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX (PRIMARY)", keys.on(), where).query()}
 }
 
-// identified returns the given columns. If the table is the held table, it adds the column sinks,
-// because a held row is identified by its lane, id, message and sinks.
+// identified returns the given columns. For the held table, it adds the column sinks, because a
+// held row is identified by its lane, id, message and sinks.
 func (m *MySQL) identified(table string, columns ...string) []string {
 	if table == m.table.Held {
 		return append(columns, "sinks")
@@ -339,7 +340,7 @@ func valueOf(value any) text {
 	return arg(value)
 }
 
-// nullable returns the expression for a column of texts. The argument otherwise is the expression that replaces an empty
+// nullable returns the expression for a column of texts. The second argument is the expression that replaces an empty
 // text.
 func (g *given) nullable(name, otherwise string) text {
 	value := g.value(name)
@@ -359,8 +360,8 @@ func (g *given) asRead() text {
 }
 
 // availableAt returns the expression for the new available_at. For a retry and for a parked row that
-// holds its key, it is now plus the delay; otherwise it is the present value. The expression compares
-// no argument with a literal, because the two may have different collations.
+// holds its key, it is the current time plus the delay; for other rows it is the old value. The
+// expression compares no argument with a literal, because the two may have different collations.
 func (g *given) availableAt() text {
 	state, holds, later := g.value("state"), g.value("holds"), join("utc_timestamp(6) + INTERVAL ", g.value("delay"), " MICROSECOND")
 	switch {
@@ -457,9 +458,9 @@ func (g *given) first(c column) text {
 	return join("CAST(", value, " AS CHAR("+strconv.Itoa(longest)+") CHARACTER SET utf8mb4) COLLATE utf8mb4_bin")
 }
 
-// on returns the join condition that finds the row t for each row g. One literal has all message ids,
-// and the nth of them must be that of the row t. This is as exact as a list of message ids, and costs
-// the server a third.
+// on returns the join condition that finds the row t for each row of g. One literal has all message
+// ids, and the nth of them must be that of the row t. This is as exact as a list of message ids, and
+// costs the server a third as much.
 func (g *given) on() text {
 	const place = "36 * g.n - 35, 36" // because a MessageID has 36 characters
 	return join(" ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr("+messages(g.settlements, "")+", "+place+")", g.sameSinks())

@@ -144,9 +144,9 @@ func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	return backend.Findings(ctx, d.db, probes)
 }
 
-// rights returns the query that selects each privilege that a relay needs and the user
-// lacks. The owner has all privileges. Other users have a privilege if it was granted to
-// the user, to an enabled role or to PUBLIC, or if they have it on any table.
+// rights returns the query that selects the privileges that a relay needs but the user lacks. The
+// owner has all privileges. Other users have a privilege if it was granted to the user, to an
+// enabled role or to PUBLIC, or if they have it on any table.
 func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{

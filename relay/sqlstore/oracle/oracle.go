@@ -96,8 +96,8 @@ func (a *args) timestamp(at time.Time) string {
 	return "TO_TIMESTAMP(" + a.Add(at.UTC().Format("2006-01-02 15:04:05.000000")) + ", 'YYYY-MM-DD HH24:MI:SS.FF6')"
 }
 
-// inTx runs work in a transaction that begins with the lock of "begin changing", so only one such transaction can run at
-// a time.
+// inTx runs the function work in a transaction that begins with the lock of "begin changing", so only one such
+// transaction can run at a time.
 func (d *Oracle) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, nil, []backend.Query{d.sql.Query("begin changing")}, work)
 }
@@ -210,8 +210,8 @@ func ordered(rows, order, where string) string {
 }
 
 // ranges returns a SELECT that finds the pending rows, for one position after the other.
-// It selects the index of the position, as place, and the row's ROWID. ROWNUM ends each
-// range of the database's index after share rows, and the whole SELECT after limit rows.
+// It selects the position's index as the column place, and the row's ROWID. ROWNUM ends each range
+// of the database's index when a position has its share of rows, and the whole SELECT at its limit.
 func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
 	if len(positions) == 0 {
 		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Pending + " h WHERE 1 = 0"
@@ -316,11 +316,11 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 }
 
 // lockFirst returns a block that locks up to limit rows of a query, and skips rows that
-// are already locked. For the locked rows up to the one with which the payloads reach the
-// number of bytes, it runs the statement in the argument change. The server locks rows as
-// they are fetched. Because a block fetches them, the driver can't fetch and lock more rows.
-// The block first takes its session's lock. A change of the claim mode needs the locks of all
-// sessions, so the claim mode that the query sees can't change before the commit.
+// are already locked. Then it runs the statement in its last argument for the locked rows, up to
+// the one with which the payloads reach the given number of bytes. The server locks rows as they
+// are fetched. If the driver fetched the rows, it might fetch, and so lock, too many. The block
+// first takes its session's lock. A change of the claim mode needs the locks of all sessions, so
+// the claim mode that the query sees can't change before the commit.
 func (d *Oracle) lockFirst(query, limit, bytes, change string) string {
 	return `DECLARE
     ` + d.sql.Text("stamp") + `

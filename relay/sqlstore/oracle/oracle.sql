@@ -101,7 +101,7 @@ CASE WHEN claimed_until IS NULL THEN id END
 -- name: free priority
 CASE WHEN claimed_until IS NULL THEN -priority END
 
--- The columns of the index of held rows t that aren't parked. If a row has no time, "due at" is in the year 1.
+-- The columns of the index of held rows t that aren't parked. If a row has no time, "due at" is a time in the year 1.
 -- name: due at
 CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END
 

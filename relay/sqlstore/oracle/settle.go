@@ -143,7 +143,7 @@ type moving struct {
 	keep    bool
 	claim   string // the definition of the column of g with the settlement's fence or token
 	byLanes bool
-	token   string // a further condition of hot rows: on the token of claimed rows, or otherwise on the sinks, if rows name any
+	token   string // a further condition of hot rows: on the token of claimed rows, or on the sinks of other rows, if any
 }
 
 // row is the condition that t is the row of the settlement g.

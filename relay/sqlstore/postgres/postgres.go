@@ -184,10 +184,10 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 	return backend.Query{SQL: query, Args: a}
 }
 
-// ranges returns a FROM clause with the pending rows t at the positions. For one position after the other, it reads up to
-// limit rows of a range of the primary key. It leaves out rows of the excepted topics if the rows name no sinks. The
-// COALESCE makes the planner use the primary key; see "dear" in postgres.sql. The condition compares lane and id
-// separately, because up to PostgreSQL 17 a comparison of rows, (lane, id) <= (…), reads to the end of the lane.
+// ranges returns a FROM clause with the pending rows t at the positions. For each position in turn, the clause reads a
+// range of the primary key, up to a limit. It leaves out rows of the excepted topics that name no sinks. The COALESCE
+// makes the planner use the primary key; see "dear" in postgres.sql. The condition compares lane and id separately,
+// because up to PostgreSQL 17 a comparison of rows, (lane, id) <= (…), reads to the end of the lane.
 func (p *Postgres) ranges(a *args, positions []storage.Position, columns string, except []string, limit int) string {
 	where := ""
 	if len(except) > 0 {
@@ -293,9 +293,9 @@ func (p *Postgres) Claim(ctx context.Context, request storage.ClaimRequest) ([]s
 	return backend.ReadRows(ctx, p.db, p.claim(request))
 }
 
-// claim returns the statement of a claim. The statement materializes the expression picked,
-// because otherwise the server might run this SELECT again for each row, and so exceed the
-// limit. One of the indexes for claiming by rows has the order of picked.
+// claim returns the statement of a claim. The statement selects the rows in a CTE that is named
+// picked and is materialized, because otherwise the server might run this SELECT again for each
+// row, and so exceed the limit. One of the indexes for claiming by rows has the order of this CTE.
 func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 	var a args
 	all := p.sql.Text("every id")

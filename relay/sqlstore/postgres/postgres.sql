@@ -20,8 +20,8 @@ COALESCE((SELECT epoch::text FROM {epoch}), '-')
 COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass), 0)
 
 -- A part of ($1::boolean OR {never}), a condition whose parameter is true. The condition makes the server plan the
--- statement at each execution (a custom plan): a custom plan knows the parameter and leaves the count out, and a generic
--- plan would include the count, which is expensive. A generic plan that was made while the table was empty would still
+-- statement at each execution (a custom plan): a custom plan knows the parameter and leaves out this part, which is an
+-- expensive count. A generic plan would include it. A generic plan that was made while the table was empty would still
 -- read the whole table when the table is full. The condition needs no setting, so it works behind a pooler. Reads of
 -- pages have it only for a while after a slow read; see tookLong in postgres.go.
 -- name: never
@@ -38,8 +38,8 @@ COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass)
 -- name: dear
 ((SELECT now()::text) @@ ANY ('{words}'::text[]))::int
 
--- The same for a bound that is a time. If a bound is known before the statement runs, it must be written as a SELECT,
--- because if the planner knows the first value of a COALESCE, it keeps only this value.
+-- Like "dear", but for a bound that is a time. If a bound is known before the statement runs, it must be written as a
+-- SELECT, because if the planner knows the first value of a COALESCE, it keeps only this value.
 -- name: dear time
 COALESCE(NULL, {dear}) * interval '1 s' + now()
 
@@ -64,7 +64,7 @@ claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), {dear time}) AND cl
         AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
         AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
 
--- The time when a held row is due; if the row has no time, this is in the year 1.
+-- The time when a held row is due. If the row has no time, this is a time in the year 1.
 -- name: due at
 COALESCE(available_at, '0001-01-01 00:00:00+00')
 
@@ -336,7 +336,7 @@ WHERE state <> 'error' AND {due at} <= now() AND lane = ANY ($1::smallint[])
     AND ({due at}, id) > (COALESCE((SELECT $2::timestamptz), {dear time}), $3::bigint)
 ORDER BY {due at}, id LIMIT $4::bigint
 
--- Selects due rows up to the row with which the payloads reach $5 bytes. $6 true.
+-- Selects due rows up to the row with which the payloads reach $5 bytes. $6 is true.
 -- name: due
 SELECT {held row}
 FROM (SELECT t.*, sum({size}) OVER (ROWS UNBOUNDED PRECEDING) - ({size}) AS bytes_before
@@ -509,8 +509,8 @@ SELECT count(*) FROM {lanes} AS l WHERE {end of lease} >= now()
 -- ---------------------------------------------------------------------------------
 -- Checking.
 
--- Settings of the sequence because of which ids are not assigned in order. With a CACHE, sessions reserve ids, and may
--- write rows below ids that a relay has already read, which no snapshot shows. A user without the privilege to see the
+-- Settings of the sequence with which ids are not assigned in order. With a CACHE, sessions reserve ids, and may write
+-- rows below ids that a relay has already read. No snapshot shows this. A user without the privilege to see the
 -- sequence would get no last id, as if the sequence had been reset.
 -- name: ids out of order
 SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES

@@ -15,7 +15,7 @@ import (
 // A settle is one statement with common table expressions. It has only the expressions that its settlements need:
 //
 //	held     the leases that are still valid, with their lanes locked against a takeover; only when claiming by lanes
-//	given    the settlements, as lists of ids or as rows; when claiming by lanes, only those whose leases are in held
+//	given    the settlements, as lists of ids or as rows; when claiming by lanes, only those with valid leases
 //	found    the rows of the settlements, with their tokens; only when claiming by rows
 //	claimed  the found rows that still have the claim's token; only when claiming by rows, and if not all rows are done
 //	hot      hot rows that are done or move to the held table, deleted
@@ -27,7 +27,7 @@ import (
 //
 // The statement returns the number of changed rows, the transaction's number, and the facts that statement.facts selects.
 
-// statement builds a statement that begins with common table expressions.
+// statement builds a statement that begins with common table expressions (CTEs).
 type statement struct {
 	args
 	parts   []string // the expressions
@@ -69,10 +69,10 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 	return p.run(ctx, p.db, with)
 }
 
-// leasesThatHold adds the expression held: the leases that are still valid. It locks their lanes FOR
-// KEY SHARE. A takeover locks a lane FOR UPDATE, so it skips a lane that is being settled. If a settle
-// has to wait for a takeover, it then finds the new fence. A renewal and a settle don't wait for each
-// other, because the renewal changes no key.
+// leasesThatHold adds a CTE named held, which selects the leases that are still valid and locks their
+// lanes FOR KEY SHARE. A takeover locks a lane FOR UPDATE, so it skips a lane that is being settled.
+// If a settle has to wait for a takeover, it then finds the new fence. A renewal and a settle don't
+// wait for each other, because the renewal changes no key.
 func (p *Postgres) leasesThatHold(with *statement, relay string, settlements []storage.Settlement) {
 	leases := backend.LeasesOf(settlements)
 	with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
@@ -91,9 +91,9 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 	return backend.ReadSettled(ctx, q, backend.Query{SQL: query, Args: with.args})
 }
 
-// SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one
-// statement with the expressions held and given, and the following ones. Their rows name the settled
-// sinks, while the updated rows in the tables keep the other sinks:
+// SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one statement.
+// This has the CTEs named held and given, which [Postgres.Settle] has too, and the following ones. The rows
+// of these CTEs name the settled sinks, while the updated rows in the tables keep the other sinks:
 //
 //	hot     rows of the hot table, updated to name only the other sinks
 //	back    rows of the held table, updated to name only the other sinks
@@ -159,10 +159,10 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 	return queries
 }
 
-// copies returns the statement that writes the DeadLetters of settlements. The argument from is the table
-// of their rows. Rows that don't meet the condition in the argument where get no dead letter. The
-// statement locks the rows that it copies. LIMIT makes the planner find each row by its key. The argument
-// claim is appended to the expression given: it is a join with held, or empty.
+// copies returns the statement that writes the DeadLetters of settlements. The arguments after the
+// statement are the table of their rows, a text, and a condition. Rows that don't meet the condition get
+// no dead letter. The text is appended to the CTE named given: it is a join with the CTE named held, or
+// empty. The statement locks the rows that it copies. LIMIT makes the planner find each row by its key.
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
 	c.rows(settlements)
@@ -182,10 +182,10 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id", Args: with.args}
 }
 
-// settleDone adds the expressions for a batch in which all rows are hot rows that are done. It divides the ids into
-// lists, and the server reads all rows from the first to the last id of a list. Rows of a lane that are done together are
-// mostly neighbors, so this costs a third of what it costs to look up each row. A condition with a list of ids (= ANY)
-// would cost the same, but the planner expects ten lookups for it. With few statistics it would then scan the whole table.
+// settleDone adds the CTEs for a batch in which all rows are hot rows that are done. It divides the ids into lists, and
+// the server reads all rows from the first to the last id of a list. Rows of a lane that are done together are mostly
+// neighbors, so this costs a third of what it costs to look up each row. A condition with a list of ids (= ANY) would cost
+// the same, but the planner expects ten lookups for it. With few statistics it would then scan the whole table.
 //
 // The server deletes a row only if the row has the settled message. One argument has all message ids as bytes, 16 for
 // each, in the order of the lists. The position of a row's id in the lists determines the 16 bytes that the server
@@ -194,11 +194,11 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 // When claiming by rows, the statement doesn't lock the rows first, because locking costs as much as deleting. If another
 // transaction has changed a row since the statement began, the statement leaves the row unchanged. A row that was found
 // but not deleted belongs to another claim, and counts as fenced. The condition lane + 0 = lane is always true, and makes
-// the planner expect few rows in given.
+// the planner expect few rows in the CTE named given.
 //
-// If done rows are kept, the deleted rows get their outcomes from g. If all outcomes are the same, g is a single row of
-// values, because a join costs more than the move itself. Otherwise the deleted rows are joined with g by id. If two rows
-// have the same id, the join is by id and message, which costs the server twice as much.
+// If done rows are kept, the deleted rows get their outcomes from a table g. If all outcomes are the same, g is a single
+// row of values, because a join costs more than the move itself. Otherwise the deleted rows are joined with g by id. If
+// two rows have the same id, the join is by id and message, which costs the server twice as much.
 func (p *Postgres) settleDone(with *statement, relay string, keep bool, settlements []storage.Settlement) {
 	claim, where, columns, among := "", "JOIN held USING (lane, fence)", "h.ctid AS place", ""
 	if byRows := settlements[0].Token != ""; byRows {
@@ -261,14 +261,14 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 	with.parts = append(with.parts, done+"JOIN ("+c.from()+") AS g USING ("+using+"))")
 }
 
-// settleEach adds the expressions for all other batches, one for each kind of change. The statement
-// finds each row by its lane, id and message, and held rows also by their sinks. It then changes a row t
-// by its place, t.ctid = g.place, because for a join by keys the planner would scan the table if it
-// expects the table to be small.
+// settleEach adds the CTEs for all other batches, one for each kind of change. The statement finds each
+// row by its lane, id and message, and held rows also by their sinks. It then changes a row t by its
+// place, t.ctid = g.place, because for a join by keys the planner would scan the table if it expects the
+// table to be small.
 //
 // When claiming by rows, the statement locks the rows first, so that their tokens don't change. If another
 // transaction has changed a row since the statement began, the statement doesn't change the row, and the
-// row's new token decides whether the row counts as fenced. The expression claimed has conditions on lane
+// row's new token decides whether the row counts as fenced. The CTE named claimed has conditions on lane
 // and id that are always true, and make the planner expect few rows.
 func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, groups backend.Groups) {
 	var done []string

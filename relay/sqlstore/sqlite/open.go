@@ -58,8 +58,8 @@ func checkPragmas(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// checkBegin checks that transactions begin with BEGIN IMMEDIATE: one that has only
-// begun must already prevent another transaction from writing.
+// checkBegin checks that transactions begin with BEGIN IMMEDIATE: a transaction that has run no
+// other statement must already prevent another one from writing.
 func checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
 	tx, err := first.BeginTx(ctx, nil)
 	if err != nil {

@@ -115,8 +115,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copies returns the statement that writes the DeadLetters of settlements. The argument from has the table
-// of their rows t and the index to use. Rows that don't meet the condition in the argument where get no
+// copies returns the statement that writes the DeadLetters of settlements. The first argument has the
+// table of their rows t and the index to use. The third one is a condition; rows that don't meet it get no
 // dead letter.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
@@ -186,8 +186,8 @@ FROM `+given+" CROSS JOIN "+from+byID+" ON "+row+where, append([]any{m.relay, it
 	return append(writes, m.remove(from, key, selected, settlements, where, args))
 }
 
-// remove returns a DELETE. The argument key has the columns that identify a row of the table, and selected has the same
-// columns of the alias t.
+// remove returns a DELETE. Its second argument has the columns that identify a row of the table, and its third one has
+// the same columns of the alias t.
 func (m moving) remove(from, key, selected string, settlements []storage.Settlement, where string, args []any) backend.Write {
 	rows, messages := m.found(from, settlements)
 	return backend.Write{Counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}

@@ -60,7 +60,7 @@ func (s *SQLite) Capabilities() backend.Capabilities {
 	}
 }
 
-// inTx runs work in a transaction that has the database's write lock.
+// inTx runs the function work in a transaction that has the database's write lock.
 func (s *SQLite) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, s.db, nil, []backend.Query{s.sql.Query("begin writing")}, work)
 }
@@ -152,9 +152,9 @@ func (s *SQLite) walk(positions []storage.Position, except ...string) (from stri
 	return "FROM " + s.table.Pending + byID + "\nWHERE " + where + "\nORDER BY t.id", args
 }
 
-// byID makes SQLite find rows t by their ids, in the order of which the table is stored, and use no
-// other index. If the statistics are from an empty table, SQLite would otherwise read the whole table
-// along some index.
+// byID makes SQLite use no index, but find rows t by their ids, because the table is stored in the
+// order of ids. Otherwise, if the statistics are from an empty table, SQLite would read the whole
+// table along some index.
 const byID = " AS t NOT INDEXED"
 
 // Pick implements [backend.Backend].

@@ -16,7 +16,7 @@ strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
 -- name: given
 coalesce((SELECT seq FROM {sequences} WHERE name = '{name}'), 0)
 
--- The time when a held row is due, as a text for comparisons; if the row has no time, this is in the year 1.
+-- The time when a held row is due, as a text for comparisons. If the row has no time, this is a time in the year 1.
 -- name: due at
 coalesce(t.available_at, '0001-01-01 00:00:00.000')
 
@@ -290,8 +290,8 @@ FROM {held} AS t WHERE {by rows} AND {is due}
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks {coming back} LIMIT ?
 
--- Parks the first row if the hot table's constraints refuse it. A session that ignored the constraints has written it.
--- Argument: the error.
+-- Parks the first row if the hot table's constraints refuse it. Such a row was written by a session that ignored the
+-- constraints. Argument: the error.
 -- name: refuse the first
 UPDATE {held} SET state = 'error', last_error = ? WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks {coming back} LIMIT 1)
 

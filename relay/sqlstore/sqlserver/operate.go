@@ -51,13 +51,14 @@ func conditions(a *args, filter backend.Filter, states bool) string {
 	return where
 }
 
-// sameText returns the condition that a column has the text. It also compares the lengths, because = ignores spaces at the end.
+// sameText returns the condition that a column equals the text. It also compares the lengths, because = ignores spaces at the
+// end.
 func sameText(a *args, column, text string) string {
 	place := a.add(text)
 	return column + " = " + place + " AND DATALENGTH(" + column + ") = DATALENGTH(" + place + ")"
 }
 
-// among returns the condition that a column has one of the texts.
+// among returns the condition that a column equals one of the texts.
 func among(a *args, column string, texts []string) string {
 	same := make([]string, len(texts))
 	for i, text := range texts {
@@ -121,7 +122,7 @@ func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []storage.Fi
 	return backend.Findings(ctx, d.db, probes)
 }
 
-// rights returns the query that selects each privilege that a relay needs and the user lacks. Any
+// rights returns the query that selects the privileges that a relay needs but the user lacks. Any
 // privilege on a sequence is enough to see its last value.
 func rights(table dialect.Table) backend.Query {
 	var needs []string

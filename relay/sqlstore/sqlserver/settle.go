@@ -147,8 +147,8 @@ const heldRow = "g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error'"
 
 func (m *moves) add(lines ...string) { m.lines = append(m.lines, lines...) }
 
-// settle completes the batch: the batch commits, and then selects the number of changed rows and the rows of the SELECT
-// in the argument more.
+// settle completes the batch: the batch commits, and then selects the number of changed rows and the rows of a further
+// SELECT, which is the argument.
 func (m *moves) settle(more string) backend.Query {
 	m.add(
 		m.sql.Text("commit"),
@@ -201,10 +201,10 @@ func (m *moves) deadLetters() {
 	}
 }
 
-// copies adds the statement that writes the DeadLetters of settlements in @given. The argument from is the
-// table of their rows. Rows that don't meet the condition in the argument where get no dead letter. The
-// statement locks the rows that it copies until the transaction ends. ORDER BY makes the server assign ids
-// in the order of the rows.
+// copies adds the statement that writes the DeadLetters of settlements in @given. The first argument is
+// the table of their rows, and the second one is a condition. Rows that don't meet it get no dead letter.
+// The statement locks the rows that it copies until the transaction ends. ORDER BY makes the server assign
+// ids in the order of the rows.
 func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		c := s.DeadLetter
@@ -222,8 +222,8 @@ func (m *moves) copies(from string, settlements []storage.Settlement, where stri
 		"OPTION (FORCE ORDER, LOOP JOIN);")
 }
 
-// taken has the values of a deleted row for the columns backend.Kept and the first two of backend.Changing in the
-// row's new table. takenError is the value for last_error.
+// taken has the values that a deleted row gets in its new table, for the columns backend.Kept and the first two
+// of backend.Changing. takenError is the value for last_error.
 var (
 	taken      = backend.Of("deleted", backend.Kept) + ", g.attempts, g.crashes"
 	takenError = strings.ReplaceAll(newError, "t.", "deleted.")
