@@ -67,7 +67,7 @@ import (
 // command rowrelay names such databases.
 type Database string
 
-// The kinds of databases. docs/databases.md says which servers and drivers have been
+// The kinds of databases. docs/databases.md lists the servers and drivers that have been
 // tested.
 const (
 	Postgres  Database = "postgres"
@@ -209,7 +209,7 @@ func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string
 // Handle registers the handler of a topic. If the handler returns an error, the message
 // is retried after a back-off. With [inproc.Permanent], [inproc.Unavailable] and
 // [inproc.RetryAfter] the handler chooses another outcome. The function [Handle] also
-// decodes the payload. Messages of a topic with neither a handler nor a route wait.
+// decodes the payload. If a topic has neither a handler nor a route, its messages wait.
 //
 // Call Handle before Run. Run returns an error for an empty topic, a nil handler, and a
 // second handler of a topic. A call after Run logs an error and has no other effect.
@@ -304,8 +304,8 @@ func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	return relay.New(store, options)
 }
 
-// nameKind adds the name of the right constant to the error of a database whose kind is not the one
-// given to New.
+// nameKind handles the error that the database isn't of the kind given to New: it adds the name of the
+// right constant. It returns other errors unchanged.
 func nameKind(err error) error {
 	wrong, is := errors.AsType[*dialect.WrongKind](err)
 	if !is {
@@ -358,7 +358,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	if options.Sinks == nil {
 		options.Sinks = map[string]relay.SinkOptions{}
 	}
-	// If an operator redirects a message to a handlers' sink that has no handler for its topic, the Mux lets the message wait.
+	// If an operator redirects a message to a handlers' sink without a handler for the message's topic, the Mux lets it wait.
 	if len(a.handlers) > 0 {
 		mux := &inproc.Mux{}
 		for topic, handler := range a.handlers {
@@ -429,8 +429,8 @@ func (a *App) StandbyReason() string {
 // SQLiteFile returns the data source name with which sql.Open opens an SQLite file for
 // an outbox. It suits the drivers modernc.org/sqlite ("sqlite") and mattn/go-sqlite3
 // ("sqlite3"). It sets a write-ahead log, a busy timeout of ten seconds, and
-// transactions that begin with BEGIN IMMEDIATE, so that none fails because another
-// one is writing. SQLiteFile escapes special characters in the path.
+// transactions that begin with BEGIN IMMEDIATE, so that no transaction fails because
+// another one is writing. SQLiteFile escapes special characters in the path.
 func SQLiteFile(path string) string {
 	return "file:" + strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(path) +
 		"?_txlock=immediate&_busy_timeout=10000&_journal_mode=WAL&_synchronous=FULL"

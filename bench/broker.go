@@ -116,7 +116,7 @@ func (c *cost) timed(count int, part func() (time.Duration, error)) (float64, er
 	return float64(count) / took.Seconds(), err
 }
 
-// byRelay returns a turn in which a relay drains a table to the broker.
+// byRelay returns a function that measures one turn: a relay drains a table to the broker.
 func (c brokerCase) byRelay(w way, cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		err = withTarget(ctx, backlog, c.target, func(target brokers.Target) error {
@@ -141,8 +141,8 @@ func (w way) sinkOptions(target brokers.Target) (relay.SinkOptions, error) {
 	return options, err
 }
 
-// toNowhere returns a turn in which a relay with the settings of the first way drains a table to a
-// sink that does nothing.
+// toNowhere returns a function that measures one turn: a relay with the settings of the first way
+// drains a table to a sink that does nothing.
 func (c brokerCase) toNowhere(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		options := c.ways[0].options
@@ -166,7 +166,8 @@ func drainOnce(ctx context.Context, count int, topic func(int) string, options r
 	return cost.timed(count, func() (time.Duration, error) { return relays.Drain(ctx, d, count, options) })
 }
 
-// byBare returns a turn in which the bare producer writes the same messages from memory.
+// byBare returns a function that measures one turn: the bare producer writes the same messages
+// from memory.
 func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		err = withTarget(ctx, backlog, c.target, func(target brokers.Target) error {

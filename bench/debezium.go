@@ -170,7 +170,7 @@ func (u *subject) fill(ctx context.Context, t *debezium.Topic, count int) error 
 	return err
 }
 
-// turn takes all measurements once, except those of the write-ahead log.
+// turn takes all measurements once, but doesn't measure the write-ahead log.
 func (c *compared) turn(ctx context.Context, u *subject) error {
 	for _, part := range []func(context.Context, *subject) error{c.drains, c.steadily, c.killed} {
 		if err := part(ctx, u); err != nil {

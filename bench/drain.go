@@ -17,7 +17,7 @@ import (
 
 const backlog = 100_000
 
-// drainCase is a server, and a configuration with which its backlog is drained.
+// drainCase pairs a server with a configuration for draining a backlog.
 type drainCase struct {
 	server  table.Server
 	rows    bool // claim by rows

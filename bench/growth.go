@@ -36,7 +36,7 @@ type growthRun struct {
 	rounds int
 }
 
-// growthCase is a size of the backlog, drained by a relay or by the handwritten loop.
+// growthCase drains a backlog of one size, either by a relay or by the handwritten loop.
 type growthCase struct {
 	table.Server
 	backlog     int

@@ -34,7 +34,7 @@ type hourRun struct {
 
 // hourPart has the measurements of a part of the time.
 type hourPart struct {
-	p50, p99 time.Duration // times of the steady messages, before the burst
+	p50, p99 time.Duration // how long the steady messages took, before the burst
 	capacity float64       // messages per second of the burst
 	cost     float64       // µs of CPU per message of the burst, including the server's
 	hot      table.Size
@@ -167,8 +167,8 @@ func (h *hourRun) burst(ctx context.Context) (rate, cost float64, err error) {
 	return rate, float64((after - used).Microseconds()) / hourBurst, errors.Join(err, problem)
 }
 
-// holdSnapshot opens a transaction with a snapshot. Until it ends, the server can't remove row
-// versions that become dead.
+// holdSnapshot opens a transaction with a snapshot. Until the transaction ends, the server can't
+// remove row versions that become dead.
 func (h *hourRun) holdSnapshot(ctx context.Context) (release func(), err error) {
 	conn, err := h.DB.Conn(ctx)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
 
-// latencyCase is a rate on a server.
+// latencyCase pairs a server with a rate of messages.
 type latencyCase struct {
 	server table.Server
 	rate   int // messages a second
@@ -28,8 +28,8 @@ type latencyCase struct {
 
 func (c latencyCase) String() string { return fmt.Sprintf("%s, %d/s", c.server.Name, c.rate) }
 
-// count returns the number of messages to write: those of six seconds at low rates, and of four
-// seconds at others.
+// count returns the number of messages to write: enough for six seconds at low rates, and for four
+// seconds at other rates.
 func (c latencyCase) count() int { return c.rate * map[bool]int{true: 6, false: 4}[c.rate < 200] }
 
 func latency(ctx context.Context, s settings, report func(figure.Figure)) error {
@@ -149,8 +149,8 @@ func (c latencyCase) figure(w *wakening, writers, loop float64, reference string
 	return f
 }
 
-// share returns the CPU in the argument used as a fraction of the loop's CPU. It returns 1 if the
-// loop's CPU was too small to be measured.
+// share divides a contender's CPU by the loop's CPU. It returns 1 if the loop's CPU was too small
+// to be measured.
 func share(used, loop float64) float64 {
 	if loop <= 0 {
 		return 1

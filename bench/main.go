@@ -25,7 +25,7 @@ import (
 type settings struct {
 	rounds   int
 	servers  string // a list of names; empty: all servers that are up
-	only     string // measures only figures whose names contain it
+	only     string // measure only figures whose names contain this text
 	on       string
 	long     bool          // also measure the large sizes
 	duration time.Duration // the duration of the scenes that run for a given time
@@ -48,16 +48,16 @@ type scene struct {
 }
 
 var scenes = []scene{
-	{"drain", "a backlog to a sink that does nothing, against loops by hand", drain},
-	{"loops", "the loops by hand, against loops that were written elsewhere for speed", loops},
-	{"order", "a backlog with no key, many, few and one: what order costs", orderScene},
+	{"drain", "a backlog to a sink that does nothing, against handwritten loops", drain},
+	{"loops", "the handwritten loops, against loops that were written elsewhere for speed", loops},
+	{"order", "a backlog with no key, many keys, few keys and one key: the cost of order", orderScene},
 	{"fanout", "a backlog to 2 and 3 sinks, against one", fanout},
 	{"relays", "a backlog to 1, 2 and 4 relays", several},
 	{"peers", "a backlog to a sink that does nothing, against other outboxes and queues", besidePeers},
 	{"snapshot", "ten rounds while a snapshot is held open, the last against the first", underSnapshot},
 	{"kafka", "a backlog to Kafka, against a bare producer and the table's limit", kafkaScene},
 	{"rabbitmq", "a backlog to RabbitMQ, against a bare publisher and the table's limit", rabbitScene},
-	{"latency", "commit to the sink's answer, open loop, against a loop that polls every ms", latency},
+	{"latency", "the time from a commit to the sink's answer, against a loop that polls every ms", latency},
 	{"idle", "a relay with nothing to do, and its database", idle},
 	{"producer", "a Write against a bare INSERT", producer},
 	{"growth", "backlogs of all sizes: the cost per message, the memory of the command", growth},
@@ -78,7 +78,7 @@ func main() {
 	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
 	flag.StringVar(&s.only, "only", "", "measure only figures with this `text` in their names")
 	flag.BoolVar(&s.long, "long", false, "also measure the large sizes, which take minutes and many GB each")
-	flag.DurationVar(&s.duration, "duration", 10*time.Minute, "length of the scenes that run for a time")
+	flag.DurationVar(&s.duration, "duration", 10*time.Minute, "duration of the scenes that run for a given time")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of this process to this `file`")
 	record := flag.String("record", "", "write the figures to this `file`")
 	flag.Usage = usage

@@ -25,7 +25,7 @@ type keys struct {
 	of   func(random *rand.Rand) func(n int) string
 }
 
-// orderKeys has the kinds of keys. The others are compared with the first.
+// orderKeys has the kinds of keys. Each kind is compared with the first.
 var orderKeys = []keys{
 	{"no key", func(*rand.Rand) func(int) string { return func(int) string { return "" } }},
 	{"1,000 keys", func(random *rand.Rand) func(int) string {
@@ -59,7 +59,7 @@ func (s slow) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	return s.Sink.Send(ctx, batch)
 }
 
-// orderCase is a server, and the duration of a call of its sink.
+// orderCase pairs a server with the time that each call of the sink takes.
 type orderCase struct {
 	server table.Server
 	call   time.Duration
@@ -85,7 +85,7 @@ func orderScene(ctx context.Context, s settings, report func(figure.Figure)) err
 	return nil
 }
 
-// orderTurn is a kind of keys, and a claim mode.
+// orderTurn pairs a kind of keys with a claim mode.
 type orderTurn struct {
 	orderCase
 	keys
@@ -94,8 +94,8 @@ type orderTurn struct {
 
 func (t orderTurn) String() string { return fmt.Sprintf("%s, %s, %s", t.orderCase, t.claim, t.name) }
 
-// measure measures lanes with each kind of keys, and rows with the first and the last kind. It
-// compares each with lanes and messages without a key, which have no order.
+// measure measures claiming by lanes with each kind of keys, and claiming by rows with the first
+// and the last kind. It compares each rate with the rate by lanes without keys, that is, without order.
 func (c orderCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	var turns []orderTurn
 	for _, k := range orderKeys {

@@ -67,8 +67,8 @@ func peersCases(s settings) (cases []peersCase) {
 	return only(cases, s)
 }
 
-// measure reports a figure for each peer. The figure with the lowest ratio is that of the
-// best peer.
+// measure reports a figure for each peer. The best peer's figure has the lowest ratio, because
+// rowrelay's rate is divided by the peer's.
 func (c peersCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	contenders := []figure.Contender{{Name: "rowrelay, " + c.String(), Turn: c.own}}
 	for _, p := range c.peers {

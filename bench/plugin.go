@@ -64,7 +64,7 @@ func pluginScene(ctx context.Context, s settings, report func(figure.Figure)) er
 	return nil
 }
 
-// turn returns a turn that measures how many messages per second the sink accepts.
+// turn returns a function that measures how many messages per second the sink accepts.
 func (c pluginCase) turn(plugin bool) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (rate float64, err error) {
 		folder, err := os.MkdirTemp("", "bench")

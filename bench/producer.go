@@ -95,7 +95,7 @@ func producerCases(s settings) (cases []producerCase) {
 // producing is how long a turn writes transactions.
 const producing = 700 * time.Millisecond
 
-// turn returns a turn that measures the time of a transaction in microseconds. With several
+// turn returns a function that measures the time of a transaction in microseconds. With several
 // producers this is the mean time from the end of one transaction to the end of the next.
 func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {

@@ -44,8 +44,8 @@ func rabbitCase(queues int, kind string) brokerCase {
 }
 
 // rabbitPeers compares a relay with peers whose handler publishes each message and waits for the
-// broker's confirmation, as their users write it. The backlog is small, because some peers have
-// only one message in flight.
+// broker's confirmation, as users of these peers would write the handler. The backlog is small,
+// because some peers have only one message in flight.
 type rabbitPeers struct{ name string }
 
 const rabbitPeersBacklog, rabbitPeersGoal = 20_000, 1.7
@@ -56,8 +56,8 @@ func (rabbitPeers) peers() []peers.Peer {
 	return []peers.Peer{peers.River{}, peers.Watermill{}, peers.Oagudo{}}
 }
 
-// measure reports a figure for each peer. The figure with the lowest ratio is that of the best
-// peer.
+// measure reports a figure for each peer. The best peer's figure has the lowest ratio, because
+// rowrelay's rate is divided by the peer's.
 func (c rabbitPeers) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	contenders := []figure.Contender{{Name: "rowrelay, " + c.name, Turn: c.own}}
 	for _, p := range c.peers() {

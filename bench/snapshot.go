@@ -66,7 +66,7 @@ func serverUnderSnapshot(ctx context.Context, server table.Server, s settings, r
 	return nil
 }
 
-// slowing has the rates of the first and of the last rounds, one of each turn.
+// slowing has the rates of the first and the last round of each turn.
 type slowing struct{ first, last []float64 }
 
 func (s *slowing) String() string {
@@ -212,7 +212,7 @@ func (r *rounds) round(ctx context.Context) (rate float64, err error) {
 	return (snapshotRound - ahead) / took.Seconds(), r.untilDone(ctx, r.Database)
 }
 
-// gate blocks a handler while it is locked.
+// gate blocks a handler while the gate is locked.
 type gate struct{ sync.RWMutex }
 
 func (g *gate) handle(context.Context, []byte) error {

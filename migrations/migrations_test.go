@@ -27,7 +27,7 @@ func each(t *testing.T, check func(*testing.T, testdb.Database)) {
 	}
 }
 
-// targets returns the databases without SQL Server and Oracle, and MySQL and MariaDB with only one driver.
+// targets returns all test targets except SQL Server and Oracle; MySQL and MariaDB appear with one driver only.
 func targets() []testdb.Target {
 	return slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		return isMySQL(target.Kind) && !strings.HasSuffix(target.Name, "/gosql") || target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle

@@ -75,7 +75,7 @@ func TestTableRefusesInvalidRows(t *testing.T) {
 	}
 	mysql := append([]string{
 		"(topic, lane) VALUES ('a', 64)",
-		"(topic, message_key, lane) VALUES ('a', 'k', 1)", // the key's lane is another one
+		"(topic, message_key, lane) VALUES ('a', 'k', 1)", // lane 1 isn't the lane of the key
 		"(topic, message_id) VALUES ('a', '0197a3b4-0000-7abc-8def-0123456789ag')",
 	}, both...)
 	kinds[testdb.MySQL], kinds[testdb.MariaDB] = mysql, mysql

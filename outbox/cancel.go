@@ -26,15 +26,15 @@ const CancelAhead = 5 * time.Second
 // about to move the same message to the held table, the relay waits for the transaction to end.
 // If the transaction is rolled back, the messages are delivered when they are due.
 //
-// At READ COMMITTED, and on SQLite, MySQL and MariaDB before 11.6 at any isolation level,
-// Cancel deletes every such message that the transaction can see. At a higher level on
-// PostgreSQL, SQL Server and MariaDB from 11.6 on, a relay may be moving a message at that
-// moment: then Cancel fails with a serialization error or doesn't return the id.
+// At READ COMMITTED, and at any isolation level on SQLite, on MySQL and on MariaDB before 11.6,
+// Cancel deletes all cancellable messages that the transaction can see. At a higher level on
+// PostgreSQL, SQL Server and MariaDB from 11.6 on, Cancel may fail with a serialization error or
+// not return an id, if a relay is moving the message at that moment.
 //
 // An id is the UUID that the message was written with; for any other text Cancel returns an
 // error that matches [ErrInvalid]. With Options.Duplicates, Cancel also deletes the ids of
 // cancelled messages from the table of ids, so that the same transaction can write a message
-// with the same ID and another time. Cancel refuses a *sql.DB and a *pgx.Batch. On MySQL and
+// with the same ID and a new time. Cancel refuses a *sql.DB and a *pgx.Batch. On MySQL and
 // MariaDB tx must also have the method QueryContext, as a *sql.Tx has. outbox/README.md names
 // the rights that Cancel needs. Cancel runs two or three short statements for each id.
 func (w *Writer) Cancel(ctx context.Context, tx Execer, messageIDs ...string) (cancelled []string, err error) {
@@ -62,7 +62,7 @@ func (w *Writer) cancel(ctx context.Context, tx Execer, messageIDs []string) (ca
 	if err := w.checkHandle(tx, true); err != nil {
 		return nil, err
 	}
-	slices.Sort(ids) // in one order, so that concurrent calls with the same ids can't deadlock
+	slices.Sort(ids) // always the same order, so that concurrent calls with the same ids can't deadlock
 	for _, id := range slices.Compact(ids) {
 		deleted, err := w.cancelOne(ctx, tx, id)
 		if err != nil {

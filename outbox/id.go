@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// lastTick is the time in the id that was generated last, in ticks (see nextTick). It
+// lastTick is the time in the most recently generated id, in ticks (see nextTick). It
 // makes the ids of one process ascend even within one tick, and when the clock steps
 // back.
 var lastTick atomic.Uint64
@@ -34,9 +34,9 @@ func newID(now time.Time, last *atomic.Uint64) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// nextTick returns the time in ticks, which are 4096ths of a millisecond. If the last tick
-// plus one is later, it returns that sum instead. It stores the result in the parameter
-// last.
+// nextTick returns the parameter now in ticks, which are 4096ths of a millisecond, or the
+// successor of the tick that last holds, whichever is later. It stores the result in the
+// parameter last.
 func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	fraction := uint64(now.Nanosecond()%int(time.Millisecond)) << 12 / uint64(time.Millisecond)
 	tick := uint64(now.UnixMilli())<<12 | fraction

@@ -16,7 +16,7 @@ import (
 // Execer runs statements in a transaction. It is a *sql.Tx; or a type that wraps a *sql.Tx and
 // has its ExecContext, such as the transactions of sqlx and ent or gorm's tx.Statement.ConnPool;
 // or the result of [Pgx] for a pgx.Tx. ExecContext must pass the statement and its values on
-// unchanged. A bun.Tx changes them, so pass the *sql.Tx inside the bun.Tx, tx.Tx.
+// unchanged. A bun.Tx changes them, so pass its field Tx, the *sql.Tx, instead.
 //
 // [Writer.Write] refuses a handle that begins transactions, such as a *sql.DB, because the
 // messages would be delivered even if the change is rolled back: see [WithoutTransaction].
@@ -192,7 +192,7 @@ func (w *Writer) count(ctx context.Context, tx Execer, queries []dialect.Query) 
 func (w *Writer) explained(err error) error {
 	switch {
 	case w.dialect.Missing(err):
-		return fmt.Errorf("the table is missing: create it with rowrelay migrate up, or in Go with App.Migrate or package migrations, or set Options.Table to its name, with the schema if search_path does not include that: %w", err)
+		return fmt.Errorf("the table is missing: create it with rowrelay migrate up (in Go: App.Migrate or package migrations). If it has another name, set Options.Table to that name, with the schema if the schema isn't in search_path: %w", err)
 	case formatted(err):
 		return fmt.Errorf("the statement arrived without its values: a handle such as bun.Tx formats them itself: pass the *sql.Tx inside it (tx.Tx of a bun.Tx): %w", err)
 	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):

@@ -44,7 +44,7 @@ func TestKilledPluginLosesNothing(t *testing.T) {
 	scene.Go(func() { kills = killing(ctx, plugin, int(lasting/time.Second)/3, enough.Done) })
 	scene.Go(func() { written = writing(ctx, db, r.Wake, 1000, enough.Done) })
 	<-time.After(lasting)
-	enough.Wait() // on a slow machine this takes longer
+	enough.Wait() // on a slow machine, more time is needed
 	cancel()
 	scene.Wait()
 	eventually(t, "everything arrives", func() bool { return d.distinct() == written && other.distinct() == written })
@@ -79,8 +79,8 @@ func relaying(t *testing.T, db *memstore.DB, plugin, steady *plugins.Sink) (r *r
 	}
 }
 
-// killing kills the plug-in every second until the context ends, and returns the number of kills. When the
-// number reaches enough, it calls done.
+// killing kills the plug-in every second until the context ends, and returns the number of kills. When it
+// has killed the plug-in often enough, it calls done.
 func killing(ctx context.Context, plugin *plugins.Sink, enough int, done func()) (kills int) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -106,7 +106,7 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		TLSConfig:        self.config,
 		SkipHostEnv:      true,
-		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than StartTimeout, so that the method connect ends the wait: its error is clearer
+		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than StartTimeout, so that process.connect ends the wait: its error is clearer
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,

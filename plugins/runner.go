@@ -95,8 +95,8 @@ func (r *runner) begin() error {
 const drainGrace = 2 * time.Second
 
 // ended cleans up after the process has exited. It kills the children that still run.
-// That can't hit other processes, because the number of the group is not reused while
-// one of its processes runs.
+// This can't kill unrelated processes, because the number of the group is not reused
+// while one of its processes runs.
 func (r *runner) ended() {
 	killGroup(r.pid)
 	deadline := time.Now().Add(drainGrace)

@@ -131,7 +131,7 @@ func TestEnvironmentAndSocketArePrivate(t *testing.T) {
 	}
 }
 
-// A plug-in that always crashes is not restarted for ever.
+// A plug-in that always crashes is paused after some restarts.
 func TestCrashingPluginIsPaused(t *testing.T) {
 	t.Parallel()
 	o := options(t, "ends")

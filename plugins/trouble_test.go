@@ -123,7 +123,7 @@ func TestDeduplicatingSinkIsRefused(t *testing.T) {
 func TestTimeoutDoesNotChargeUnsentMessages(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
-	const enough = 5 * time.Second // until the first message has its outcome
+	const enough = 5 * time.Second // the time in which the first message gets its outcome
 	for name, limit := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"deadline": func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, enough)
@@ -150,7 +150,7 @@ func TestTimeoutDoesNotChargeUnsentMessages(t *testing.T) {
 func TestStoppedPluginDoesNotBlockTheRelay(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // until the plug-in has the message
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // enough time for the plug-in to receive the message
 	defer cancel()
 	if o := sink.Send(ctx, orders("stop"))[0]; o.Result != sinks.Retry || o.Reason != sinks.ReasonTimeout {
 		t.Errorf("outcome %+v", o)

@@ -182,9 +182,9 @@ var reasons = map[pluginv1.Reason]meaning{
 	pluginv1.Reason_BLOCKED:            {reason: sinks.ReasonBlocked, with: sinks.Unsent},
 }
 
-// usual has the reason for an outcome that has none, or has one that doesn't belong
-// to its result. Metrics require that the reason of an outcome belongs to the
-// outcome's result.
+// usual holds, for each result, the reason that replaces a missing reason or one that
+// doesn't belong to the result. Metrics require that the reason of an outcome belongs
+// to the outcome's result.
 var usual = map[sinks.Result]sinks.Reason{
 	sinks.Delivered: sinks.ReasonNone, sinks.Retry: sinks.ReasonUnknown, sinks.Reject: sinks.ReasonRefused,
 	sinks.Unavailable: sinks.ReasonConnection, sinks.Unsent: sinks.ReasonBlocked,

@@ -7,10 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Admission. A pending row of a page (read.go) either enters memory and its sink's queue, or the reader remembers a position from
-// which the row will be read again. A deferred row that doesn't enter memory is found again by its time. What must hold: every
-// pending row at or below a reader's cursor is in memory or above such a position. For each sink, a row is in memory at most
-// once. A row leaves memory only when no read in progress can return it.
+// Admission. A pending row of a page (read.go) enters memory and its sink's queue. If it can't, the reader remembers a position
+// from which the row will be read again. A deferred row that doesn't enter memory is found again by its time. What must hold:
+// every pending row at or below a reader's cursor is in memory or above such a position. For each sink, a row is in memory at
+// most once. A row leaves memory only when no read in progress can return it.
 
 // admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
 // ignored. If a sink is full or the row's key is blocked, the sink's reader remembers from where to read the row later.
@@ -138,7 +138,7 @@ func (e *byLanes) skipOrDiscard(l *lane, queue int, k *key, row *storage.Row) {
 }
 
 // waitForSameID makes a row wait for the item in memory that has the same id. When that item has left memory, the row is read
-// again. The later rows of the row's key wait, too.
+// again. Later rows of the same key wait, too.
 func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	it.idCollision = true
 	if row.Message.Key == "" {
@@ -209,8 +209,8 @@ func (e *byLanes) dueSooner(now time.Time) {
 	}
 }
 
-// giveUp drops a waiting item. If another message blocks the item's key, the row is read again with the other dropped rows of the
-// key. Otherwise it is read again with the lane's new rows.
+// giveUp drops a waiting item. A deferred row is found again by its time. A pending row is read again with the lane's new rows
+// or, if another message blocks its key, with the key's other dropped rows.
 func (e *byLanes) giveUp(it *item) {
 	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
 		e.blocked.leaveBehind(it)

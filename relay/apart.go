@@ -8,17 +8,17 @@ import (
 )
 
 // Sinks that are set apart. While a sink is behind, its readers read separately until it has caught up. Meanwhile the pages that
-// all sinks share also return the sink's rows, without effect; if the sink is down, these may be millions of rows. So the sink is
-// set apart: shared pages exclude the topics that only this sink takes, and don't move its readers. In the same way, the pages
-// that are read for this sink alone exclude the topics that only other sinks take.
+// all sinks share still return this sink's rows, which have no effect; if the sink is down, these may be millions of rows. So the
+// sink is set apart: shared pages exclude the topics that only this sink takes, and don't move its readers. In the same way, the
+// pages that are read for this sink alone exclude the topics that only other sinks take.
 //
-// The database still walks over the rows that a page excludes. So a page that excludes topics covers only a limited range of ids.
-// The range is adjusted so that the page's statement takes at most about 100 ms.
+// The database still scans the rows that a page excludes. So a page that excludes topics covers only a limited range of ids. The
+// range is adjusted so that the page's statement takes at most about 100 ms.
 //
 // What must hold: a page that excludes a sink's topics does not move this sink's readers.
 
-// mostPassed is the number of a sink's rows that shared pages may return without effect while the sink is behind. When this
-// number is reached, the sink is set apart.
+// mostPassed limits how many of a sink's rows the shared pages return without effect while the sink is behind. Once this limit is
+// reached, the sink is set apart.
 const mostPassed = 500
 
 // setApart decides which sinks the next shared page excludes. A sink is set apart if it is failing while others are up, and has
@@ -54,8 +54,8 @@ func (e *byLanes) leaveApart(f *fetch) {
 	}
 }
 
-// leaveOut makes a page for some sinks exclude the topics that only the other sinks take (ownTopics). A page that excludes topics
-// is also limited to a range of ids.
+// leaveOut makes a page that is read for only some sinks exclude the topics that only the others take (ownTopics). A page that
+// excludes topics is also limited to a range of ids.
 func (e *byLanes) leaveOut(f *fetch) {
 	for queue, own := range e.engine.routes.ownTopics {
 		if !f.reads(queue) {
@@ -73,7 +73,7 @@ func (e *byLanes) leaveOut(f *fetch) {
 	f.positions = lowestOf(f.positions, int64(e.pageStride))
 }
 
-// isStretch reports whether the page ended at the end of its range, below the last id, so more rows may exist above the range.
+// isStretch reports whether the page covered its whole range, and higher ids were issued, so more rows may exist above the range.
 func (f *fetch) isStretch() bool {
 	return !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Until > 0 && p.Until < f.page.LastID })
 }

@@ -14,7 +14,7 @@ import (
 type base struct {
 	store       storage.Store
 	options     Options
-	callTimeout time.Duration // the time-out of a database call: as long as a lease, but at least 5 s
+	callTimeout time.Duration // the time-out of a database call; as long as a lease, but at least 5 s
 	health      *health
 	logLimiter  logLimiter
 }
@@ -62,7 +62,7 @@ func (b *base) tried(l *lasting, err error) {
 	}
 }
 
-// backAfter is the shortest outage of the database whose end is logged.
+// backAfter is how long an outage of the database must last for its end to be logged.
 const backAfter = time.Second
 
 // logBack logs that the database answers again.

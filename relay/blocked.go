@@ -9,13 +9,13 @@ import (
 
 // Blocked keys. A message blocks its key while it waits for another attempt, is being parked, or is parked and holds its key.
 // Meanwhile no other message of the key is sent: the key's later rows are dropped from memory, and the position from which to
-// read them is kept. What must hold: a blocked key is in memory, unless keysUnknown is set for its lane. If it is set, the
-// database is asked about each key that isn't in memory before a row of the key is admitted.
+// read them is kept. What must hold: a blocked key is in memory, unless keysUnknown is set for its lane. If keysUnknown is set,
+// the database is asked about each key that isn't in memory before a row of the key is admitted.
 
 const (
 	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. Further keys are
 	// forgotten as soon as their retry is written. After that, each page of their lanes needs one more query, which asks the
-	// database which of the page's keys are blocked. So even a million blocked keys need no more memory than this.
+	// database which of the page's keys are blocked. So even a million blocked keys take no more memory than maxBlockedKeys keys.
 	maxBlockedKeys = 10_000
 
 	// blockedInterval is the time between two reads of the blocked keys of lanes with keysUnknown. It is also the time between
@@ -186,9 +186,9 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	return len(f.asked) > 0
 }
 
-// recall blocks a key if the database reported it as blocked. It returns false if the database wasn't asked about the key. A
-// reported message that is in memory, where it doesn't block the key any more, doesn't count, because it was delivered and the
-// database doesn't know that yet.
+// recall blocks a key if the database reported it as blocked. It returns false if the database wasn't asked about the key. It
+// ignores a reported message that is in memory: such a message was delivered, so it no longer blocks the key, but the database
+// doesn't know that yet.
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
@@ -216,7 +216,7 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 }
 
 // mayContinue reports whether nothing blocks the key any more, so that its rows may be read. If the database had reported the key
-// as blocked, it must have been asked again. The new answer may block the key again.
+// as blocked, the database must have been asked again. The new answer may block the key again.
 func (b *blockedKeys) mayContinue(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked

@@ -37,17 +37,17 @@ import (
 type breaker struct {
 	options      *SinkOptions
 	state        breakerState
-	openings     int // how often the breaker has opened since it was last closed, for the back-off
+	openings     int // how many times the breaker has opened since it was last closed; determines the back-off
 	reopenAt     time.Time
 	suspectSince time.Time
 	last         sinks.Outcome // the last failure that the sink itself may have caused
 
 	turn         int64                   // the number of the last job that began
-	period       int                     // how often the breaker has opened; a failure repeats an earlier one only if both have the same period
+	period       int                     // how many times the breaker has opened; a failure repeats an earlier one only if both have the same period
 	destinations map[string]*destination // by name; "" is the sink itself
 	minute       minute
 	putOff       map[rowRef]*suspension // the failures of messages that left memory to make room and will return as retries
-	probed       map[string]struct{}    // topics of messages for which the sink was unavailable since the last delivery
+	probed       map[string]struct{}    // topics of messages that the sink has answered with Unavailable since the breaker was last closed
 }
 
 type breakerState int
@@ -65,7 +65,7 @@ type destination struct {
 	delivered int64               // the highest job number among the jobs that delivered a message to this destination
 	failing   time.Time           // when the first failure after that delivery arrived; zero: none has arrived (failures in the delivery's own batch don't count)
 	fresh     map[string]struct{} // keys (or ids of messages without a key) whose first failure arrived after that delivery
-	usual     float64             // the recent mean of what len(fresh) was when a message was delivered
+	usual     float64             // the mean value of len(fresh) at recent deliveries
 }
 
 // minute counts the outcomes of a sink's messages within parkWindow.
@@ -141,8 +141,8 @@ func newBreaker(options *SinkOptions) breaker {
 }
 
 // begin returns the number of a job that begins. For each of the job's messages that failed before, it records whether another
-// message was delivered since the failure. A delivery during the job's own send doesn't count: the message may fail in an outage
-// that ends before that delivery.
+// message was delivered since the failure. A delivery during the job's own send doesn't count: the message may have failed in an
+// outage that ended before that delivery.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
@@ -470,8 +470,8 @@ func (b *breaker) resolved(turn int64, outcomes []sinks.Outcome, excused bool, n
 }
 
 // mayPark counts a message that is about to be parked. If ParkRateLimit is reached and the sink refuses more messages than it
-// accepts, mayPark trips the breaker and returns false. The cause may be, for example, that a credential that some messages need
-// has expired. A relay counts only its own messages. If two or more relays send to the sink, each allows half of the limit. A
+// accepts, mayPark trips the breaker and returns false. The cause may be, for example, an expired credential that only some
+// messages need. A relay counts only its own messages. If two or more relays send to the sink, each allows half of the limit. A
 // smaller share would be too low: the bad messages of a single key, which all go to one relay, would pause the sink.
 func (b *breaker) mayPark(outcome *sinks.Outcome, s *sent, told *news) bool {
 	limit, m := b.options.ParkRateLimit, &b.minute

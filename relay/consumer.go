@@ -43,12 +43,12 @@ type ConsumerOptions struct {
 	// Backoff is the back-off before the next attempt, as in [SinkOptions].
 	Backoff Backoff
 
-	// ExpireAfter and OnExpire say when messages expire and what happens to them then, as in [Route]. ExpireAfter defaults to 0:
-	// only messages that have an ExpiresAt expire. OnExpire defaults to [ParkExpired].
+	// ExpireAfter and OnExpire determine when messages expire and what happens to them then, as in [Route]. ExpireAfter defaults
+	// to 0: only messages that have an ExpiresAt expire. OnExpire defaults to [ParkExpired].
 	ExpireAfter time.Duration
 	OnExpire    OnExpire
 
-	// Retention is how long delivered messages are kept, as in [Options]. Every 10 s, Receive deletes those that are older.
+	// Retention is how long delivered messages are kept, as in [Options]. Every 10 s, Receive deletes older ones.
 	Retention time.Duration
 
 	// Observer is notified only of expired messages, with the sink name "consumer". Defaults to [NoObserver].

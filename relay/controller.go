@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// controlInterval is the time between two reads of the controls. With this interval and the time of the query, a pause takes
-// effect within a second.
+// controlInterval is the time between two reads of the controls. It is short enough that a pause takes effect within a second,
+// including the time of the query.
 const controlInterval = 700 * time.Millisecond
 
 // controller reads the controls. It also stores pauses for the sinks whose breakers have tripped, so that these pauses apply to

@@ -16,10 +16,10 @@ import (
 
 // Dead letters. If a sink has a dead letter topic or sink, a message that is parked for the sink is also sent there. The dead
 // letter is a new message. The settlement that parks the original also writes the dead letter, from the original's row (see
-// [storage.Copy]). So exactly one is written each time a message is parked, even if settlements are repeated or fenced. The dead
-// letter is read, routed, sent and retried like any other message.
+// [storage.Copy]). So exactly one dead letter is written each time a message is parked, even if settlements are repeated or
+// fenced. The dead letter is read, routed, sent and retried like any other message.
 
-// The headers of a dead letter, in addition to the headers of its message.
+// The headers of a dead letter, in addition to the headers of the original message.
 const (
 	deadLetterMessage = sinks.DeadLetterHeader + "message-id"
 	deadLetterTopic   = sinks.DeadLetterHeader + "topic"
@@ -36,7 +36,7 @@ const (
 const mostErrorHeader = 500
 
 // addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has a destination for dead letters. It
-// returns a note for the log. A dead letter that is parked itself gets no dead letter, since otherwise each dead letter might
+// returns a note for the log. If the parked message is itself a dead letter, none is added; otherwise each dead letter might
 // cause another one without end. The parameter `now` is the database's time.
 func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (note string) {
 	to := q.options.DeadLetter

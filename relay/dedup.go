@@ -217,8 +217,8 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 }
 
 // note sets the references of the batch's rows once the plan was journalled. If the write failed, it is unknown whether the plan
-// is stored. Then this relay doesn't send the batch. Nevertheless the batch is unresolved, since another relay that takes over
-// one of its lanes may send it.
+// is stored. In that case this relay doesn't send the batch, but marks it as unresolved, since another relay that takes over one
+// of its lanes may send it.
 func (b *plannedBatch) note(items []*item) {
 	if b.noted {
 		return

@@ -9,17 +9,17 @@ import (
 )
 
 // The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due. The store finds them
-// by their times alone. So the survey also finds paused messages, and messages that could be delivered although no read found
-// them. What must hold: a drain ends without an error only if no due message is left, even one that the reads can't find. Some
-// messages don't count: messages in other relays' lanes, messages of topics that this relay doesn't claim, and messages that wait
-// at each of their sinks for another message of their key that is parked or not due.
+// by their times alone. So the survey also finds paused messages, and messages that could be delivered but that the reads missed.
+// What must hold: a drain ends without an error only if no due message is left, even one that the reads can't find. Some messages
+// don't count: messages in other relays' lanes, messages of topics that this relay doesn't claim, and messages that wait at each
+// of their sinks for another message of their key that is parked or not due.
 
 const (
 	// surveyInterval is the pause after a survey that failed or found an unread message.
 	surveyInterval = 500 * time.Millisecond
 
-	// unreadFor is how long a message must stay unread, or surveys must fail, before the drain fails. Until then a message may be
-	// unread because another transaction has locked it or has just written it.
+	// unreadFor is how long a message must stay unread, or surveys must keep failing, before the drain fails. Until then a
+	// message may be unread because another transaction has locked it or has just written it.
 	unreadFor = 10 * time.Second
 
 	// mostFailures is how many consecutive surveys must fail before the drain fails.
@@ -57,7 +57,7 @@ func (e *engine) continueDrain(p progress, now time.Time) (ended bool, err error
 	return false, nil
 }
 
-// beginSurvey starts a survey. If the parameter `all` is true, messages of other relays' lanes count, too.
+// beginSurvey starts a survey. If the parameter `all` is true, messages in other relays' lanes count, too.
 func (e *engine) beginSurvey(all bool) {
 	s := &survey{byRows: e.options.Claim == storage.ByRows, topics: e.options.Topics, pauses: e.control.pauses, before: e.drain.unread, began: time.Now(),
 		heldUp: map[int64]bool{}, isPaused: map[storage.ControlKind]map[string]bool{}, unrouted: map[string]bool{}}

@@ -63,14 +63,14 @@ type claiming interface {
 	block(it *item)
 	unblock(k *key)
 
-	// settled removes an item from memory when its outcome was written or was left to another relay. giveUp removes an item that
+	// settled removes an item from memory once its outcome has been written or left to another relay. giveUp removes an item that
 	// this relay won't send now, so that a later read or claim finds it. giveUpQueued gives up all waiting items.
 	settled(it *item)
 	giveUp(it *item)
 	giveUpQueued()
 
 	// abandon is called when a call of a sink hangs. It gives up the lanes of the call's messages. If the relay claims by rows,
-	// it gives up rows that wait for the sink instead.
+	// it instead gives up the rows that wait for the sink.
 	abandon(f *flight)
 
 	// controlled is called when the controls have changed, with the previous pauses of topics and keys. It removes from memory

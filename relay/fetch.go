@@ -37,8 +37,8 @@ type fetch struct {
 	scan    *lateScan                                // for readSweep: the scan that this read carries out
 	late    *lateScan                                // the scan that must run before this page is merged; nil: none
 
-	// lateAfter is the id above which rows may have appeared since the page was read, or `none` if no row can have appeared. Such
-	// rows are merged with the next page.
+	// lateAfter is the id above which rows may have appeared since the page was read, or `none` if no row can have appeared. Rows
+	// that have appeared are merged with the next page.
 	lateAfter int64
 }
 

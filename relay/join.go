@@ -16,14 +16,14 @@ import (
 )
 
 // Membership. Each relay's heartbeat contains its configuration: its sinks and routes. If a relay became active while relays with
-// another configuration are active, it would take its share of the messages and send them elsewhere. So it stands by until those
-// relays have stopped, unless it has the option Join. What must hold: all active relays without Join have the same configuration.
-// So a relay first announces that it begins, and only then looks for active relays with another configuration. If two relays
-// begin at the same time, the one that announced this later finds the other.
+// another configuration were active, it would take its share of the messages and send them elsewhere. So it stands by until those
+// relays have stopped, unless it has the option Join. What must hold: all active relays without Join have the same configuration,
+// unless they claim different topics. So a relay first announces that it begins, and only then looks for active relays with
+// another configuration. If two relays begin at the same time, the one that announced this later finds the other.
 //
-// An active relay stays active when others start. A relay never stands by for a relay that stands by. Nor does it stand by for a
-// relay with Join; otherwise the relays that this relay has joined would stand by for it when they restart. If a relay with the
-// same configuration is active, a relay becomes active, too.
+// An active relay stays active when others start. A relay doesn't wait for relays that stand by. It doesn't wait for relays with
+// Join either; otherwise the relays that they have joined couldn't become active after a restart. A relay also becomes active if
+// an active relay has the same configuration.
 
 // destinationOf returns the sink's description of its destination, or the sink's type if it gives no description or if
 // Destination panics.
@@ -99,7 +99,7 @@ type participation struct {
 	self       storage.Identity
 	takes      bool      // the relay is active, or stands down; otherwise it stands by
 	heard      time.Time // the time of the last heartbeat, on the database's clock
-	waitsUntil time.Time // until when a relay that stands by continues to do so in any case, because its heartbeats failed for a while and other relays may return
+	waitsUntil time.Time // a relay that stands by continues to do so at least until this time, because its heartbeats failed for a while and other relays may return
 }
 
 // beat sends a heartbeat. It returns the active relays, including this one, and the reason why this relay stands by, which is

@@ -16,13 +16,13 @@ import (
 // clock, channel, goroutine or store: the loop calls it, and writes what it returns.
 //
 // What must hold: for each key and sink, outcomes are written in order, including those of messages that no other sink needs. A
-// row has at most one settlement in progress. The settlement lists the sinks that the row names before it and after it. A sink
-// whose outcome isn't written stays named, so that the next holder of the lane sends to it.
+// row has at most one settlement in progress. The settlement lists the sinks that the row names before and after the write. A
+// sink whose outcome isn't written stays named, so that the next holder of the lane sends to it.
 type joiner struct {
 	names    []string      // the names of the sinks, by queue
 	patience time.Duration // how long a delivery waits for the other sinks of its row; 0 once the relay stops
 	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time; some of them may have been returned meanwhile
-	count    int           // how many outcomes were not returned yet, including those of messages without a key
+	count    int           // how many outcomes have not been returned yet, including those of messages without a key
 }
 
 // joinPatience is how long a delivery waits for the outcomes of the row's other sinks, so that the row is written once. It
@@ -78,7 +78,7 @@ func (j *joiner) joins(it *item) bool {
 	return it.joint != nil || it.key != nil && len(it.key.outcomes) > 0
 }
 
-// add adds an item's outcome. Like the other methods it returns the items whose settlements may be written now, in this order.
+// add adds an item's outcome. Like the other methods, it returns the items whose settlements may be written now, in order.
 func (j *joiner) add(it *item, now time.Time) []*item {
 	j.count++
 	if it.key == nil {

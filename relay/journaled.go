@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The database stores a journal of each lane. If this relay dies, the journal tells the lane's next holder which messages were in
+// The database stores a journal of each lane. If this relay dies, the journal shows the lane's next holder which messages were in
 // flight (quarantine.go), and in which planned batches they were (dedup.go). This file has the engine's copy of the journals.
 
 // journaled is a lane's copy of its journal.
@@ -56,7 +56,7 @@ func (j *journaled) put(ref rowRef, t *batchRef) {
 	j.batchRefs[ref] = t
 }
 
-// maxCrashes is the number of relays' deaths after which a message is parked if it was the only message in flight at each of them.
+// maxCrashes is how many relays must die while a message is the only one in flight before that message is parked.
 const maxCrashes = 5
 
 // batches returns the references as the journal stores them.

@@ -40,8 +40,8 @@ type lane struct {
 	since     time.Time // when it was leased
 }
 
-// newLane returns a lane that is read from the marks that its last holder stored. The marks of single sinks are valid only for the
-// same routes; with other routes all sinks begin at the lowest mark.
+// newLane returns a lane that is read from the marks that its last holder stored. The marks of individual sinks are valid only
+// for the same routes; with other routes all sinks begin at the lowest mark.
 func newLane(g storage.Grant, print string, queues []string, now time.Time) *lane {
 	l := &lane{
 		Lease: g.Lease, crashes: g.Crashes, since: now, floor: g.Marks.Main,
@@ -133,7 +133,7 @@ func (l *lane) forget(k *key) {
 //
 // At most one batch of a key is in flight. The key's other messages wait here, ordered by id, and the queue has a single entry
 // for the key. A message that is to be retried or parked blocks its key: the later messages are dropped from memory, and only the
-// position from which to read them is kept. So any number of later messages takes no memory.
+// position from which to read them is kept. So the later messages take no memory, however many they are.
 type key struct {
 	ref       keyRef
 	lane      *lane
@@ -142,7 +142,7 @@ type key struct {
 	items     []*item   // waiting items, ordered by id
 	inFlight  int       // how many items are in flight, including expired items whose settlement is not written
 	queued    bool      // the key has an entry in the queue
-	suspended *item     // an item that is suspended, or that its sink may have already (dedup.go); no other item of the key is sent before it
+	suspended *item     // an item that is suspended, or that its sink may already have (dedup.go); no other item of the key is sent before it
 	outcomes  []arrival // outcomes that the joiner has not returned yet, in order; only the first is added to its row (joiner.go)
 
 	blocked      bool  // no item except blockedBy may be sent
@@ -221,8 +221,8 @@ func (k *key) mustWait() bool {
 }
 
 // item is a row in memory, for one sink. It stays in memory until its outcome is written. If the relay claims by lanes, it also
-// stays until all reads that began before that have ended, since they may return the row. The loop owns the item, except that a
-// worker owns it while it is in flight.
+// stays until all reads that began before the write have ended, since they may return the row. The loop owns the item, except
+// that a worker owns it while it is in flight.
 type item struct {
 	// The fields that every step of the loop reads come first, next to the row's id, because cache misses limit the speed of a
 	// drain.
@@ -308,8 +308,8 @@ const (
 // ref identifies the item's row for one sink.
 func (it *item) ref() rowRef { return refOf(&it.row, it.slot) }
 
-// batchRef returns the item's batch reference, or nil. If an item has a reference, it was sent before, and either it is unknown
-// whether its sink has it, or its outcome isn't written.
+// batchRef returns the item's batch reference, or nil. A waiting item that has a reference may have been sent before: either it
+// is unknown whether the sink has the item, or the item's outcome isn't written.
 func (it *item) batchRef() *batchRef {
 	if it.lane == nil || len(it.lane.journaled.batchRefs) == 0 {
 		return nil

@@ -26,7 +26,7 @@ type Observer interface {
 	// Parked is called for each message that is parked, unless it is parked because it has expired.
 	Parked(sink string, reason sinks.Reason)
 
-	// Settled is called after outcomes were written. The map `states` has the number of their messages for each new state.
+	// Settled is called after outcomes were written. The map `states` counts the settled messages by new state.
 	Settled(counts storage.Settled, states map[storage.State]int)
 
 	// LanesHeld is called with the number of lanes that the relay holds, and the number of leases that it has lost since the last
@@ -37,19 +37,20 @@ type Observer interface {
 	// is called with "" when the relay becomes active.
 	Standby(why string)
 
-	// SinkDown is called when a sink becomes unavailable, and SinkUp when the sink accepts messages for the first time or again.
+	// SinkDown is called when a sink becomes unavailable, and SinkUp when the sink becomes available, for the first time or
+	// again.
 	SinkDown(sink string, reason sinks.Reason, detail string)
 	SinkUp(sink string)
 
-	// Unrouted is called for a topic whose messages wait because the topic has no route, or because the sink has no handler for
-	// it. The first call is made when the topic is first seen; further calls follow once a minute.
+	// Unrouted is called for a topic whose messages wait because the topic has no route, or because its sink has no handler for
+	// the topic. The first call is made when the topic is first seen; further calls follow once a minute.
 	Unrouted(topic string)
 
 	// InMemory is called once a second. The parameter inFlight is the number of the sink's messages that are being sent. The
 	// parameter `buffered` is the number of all its messages in memory, including those in flight.
 	InMemory(sink string, inFlight, buffered int)
 
-	// Called is called after each call of the database, whether or not it succeeded. The names of the calls are "lease",
+	// Called is called after each call to the database, whether or not it succeeded. The names of the calls are "lease",
 	// "controls", "read", "scan", "claim", "settle" and "purge".
 	Called(call string, took time.Duration)
 
@@ -63,10 +64,10 @@ type Observer interface {
 	Polled(rows int)
 }
 
-// Tracer traces messages. Its methods may be called concurrently, and must not block. They must not change the messages' headers.
-// Only Send may replace them.
+// Tracer traces messages. Its methods may be called concurrently, and must not block. They must not change the maps of headers;
+// only Send may replace these maps.
 type Tracer interface {
-	// Claimed is called with the messages that a call of the database has read or claimed. The parameter `began` is the time when
+	// Claimed is called with the messages that a call to the database has read or claimed. The parameter `began` is the time when
 	// that call began.
 	Claimed(began time.Time, messages []sinks.Message)
 
@@ -74,7 +75,7 @@ type Tracer interface {
 	// called with the context that Send returns. The returned function is called with the outcomes, in the order of the batch.
 	Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 
-	// Settled is called after a call of the database that wrote the outcomes of these messages, or failed to do so. The parameter
+	// Settled is called after a call to the database that wrote the outcomes of these messages, or failed to do so. The parameter
 	// `began` is the time when that call began, and err is its error.
 	Settled(began time.Time, messages []sinks.Message, err error)
 }

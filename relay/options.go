@@ -36,7 +36,7 @@ type Options struct {
 	Version string
 
 	// Claim selects how messages are claimed: [storage.ByLanes], the default, keeps the order per key; [storage.ByRows] doesn't.
-	// The first relay stores its Claim with the table. A relay with another Claim doesn't start while other relays are alive.
+	// The first relay stores its Claim in the database. A relay with another Claim doesn't start while other relays are alive.
 	Claim storage.Claim
 
 	// Sinks are the destinations, by name.
@@ -72,9 +72,9 @@ type Options struct {
 
 	// Drain makes Run return when nothing is left that could be delivered now. Run returns nil only if no due message is left.
 	// Otherwise its error gives the reason: a pause, a topic without a route, or a message that no read has found for 10 s. Some
-	// messages don't count: those in other relays' lanes, and those of topics that aren't in Topics. If the relay claims by
-	// lanes, a message also doesn't count if at each of its sinks it waits for another message of its key that is parked or not
-	// due. Run also fails if the search for due messages has failed for 10 s and at least 3 times.
+	// messages don't count: messages in other relays' lanes, and messages of topics that aren't in Topics. If the relay claims
+	// by lanes, a message also doesn't count if at each of its sinks it waits for another message of its key that is parked or
+	// not due. Run also fails if the search for due messages has failed for 10 s and at least 3 times.
 	Drain bool
 
 	// Pick is the order in which rows are claimed. Topics limits the claims to these topics; if it is empty, all topics are
@@ -130,11 +130,11 @@ type SinkOptions struct {
 
 	// JudgeAloneAfter is how long a message may fail, while no other message is delivered to its destination, before the message
 	// itself counts as the cause. Until then the message is tried again without being charged, its key waits, and after 5 s the
-	// sink is reported as down. Afterwards the message is judged by its own answers: a rejection parks it, and any other failure
-	// charges an attempt. If another message is delivered in the meantime, the next failure is charged. Failures with
-	// [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or [sinks.ReasonConfig] never count as caused by the
-	// message, nor do failures while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a
-	// function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
+	// sink is reported as down. After that, the sink's answer to the message itself decides: a rejection parks the message, and
+	// any other failure charges an attempt. If another message is delivered in the meantime, the next failure is charged.
+	// Failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or [sinks.ReasonConfig] never count as
+	// caused by the message, nor do failures while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for
+	// rejections by a function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
 	JudgeAloneAfter time.Duration
 
 	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than
@@ -168,7 +168,7 @@ type SinkOptions struct {
 
 // Values of [SinkOptions].JudgeAloneAfter.
 const (
-	// JudgeAtOnce judges each failure by its own answer, unless messages of BreakerThreshold keys fail.
+	// JudgeAtOnce treats a failed message as the cause of its failure immediately, unless messages of BreakerThreshold keys fail.
 	JudgeAtOnce time.Duration = -1
 
 	// NeverJudgeAlone never treats a message that fails alone as the cause of its failures.
@@ -230,12 +230,12 @@ type Route struct {
 	// new set of sinks. Every other pending message keeps the sinks that it had at its first delivery or failure.
 	Sinks []string
 
-	// Also, if it is true, adds the route's sinks to the sinks of the topic's own route. If it is false, the two routes compete.
+	// Also adds this route's sinks to the sinks of the topic's own route. Without Also, the two routes compete.
 	Also bool
 
-	// ExpireAfter is the time from when a message is written (created_at) until it expires, on the database's clock. If the
-	// message has an ExpiresAt, the earlier time counts. The relay checks this when it reads a message, and again before it sends
-	// it. Defaults to 0: messages don't expire.
+	// ExpireAfter is how long after its creation (created_at) a message expires, on the database's clock. If the message has an
+	// ExpiresAt, the earlier time counts. The relay checks this when it reads a message, and again before it sends it. Defaults
+	// to 0: messages don't expire.
 	ExpireAfter time.Duration
 
 	// OnExpire says what happens to a message that has expired, by ExpireAfter or by its own ExpiresAt. Defaults to [ParkExpired].
@@ -245,13 +245,13 @@ type Route struct {
 // OnExpire says what happens to an expired message.
 type OnExpire string
 
-// Values of OnExpire. With both, each expired message is reported to the Observer, and expired messages are logged.
+// Values of OnExpire. With either value, each expired message is reported to the Observer, and expired messages are logged.
 const (
 	// ParkExpired parks the message for an operator, with the state error and a last_error that begins with [storage.Expired]. If
 	// the message is requeued, it is sent regardless of its age.
 	ParkExpired OnExpire = "park"
 
-	// DiscardExpired deletes the message. It is not kept like a delivered one.
+	// DiscardExpired deletes the message. Unlike a delivered message, it is not kept.
 	DiscardExpired OnExpire = "discard"
 )
 

@@ -9,8 +9,8 @@ import (
 
 // From verdicts to settlements. A sink returns one outcome for each message of a batch, and its breaker judges what each outcome
 // means (breaker.go). The message is then settled as done, retry or error, is suspended in memory, or returns to the queue. What
-// must hold: a retry blocks its key until the message is done or parked, a parked message until its state is written, and a
-// suspended message until it is sent again.
+// must hold: a retry blocks its key until the message is done or parked. A parked message blocks its key until its state is
+// written, and a suspended message until it is sent again.
 
 // done processes the outcomes of a batch.
 func (b *batch) done(e *engine, f *flight) {
@@ -48,7 +48,7 @@ func (b *batch) done(e *engine, f *flight) {
 	e.resume(f.items)
 }
 
-// observeSent passes the number of each kind of outcome to the observer.
+// observeSent passes the number of outcomes of each kind to the observer.
 func (q *sinkQueue) observeSent(took time.Duration, outcomes []sinks.Outcome) {
 	counts := map[OutcomeKind]int{}
 	for _, outcome := range outcomes {
@@ -118,7 +118,7 @@ func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.settle.add(it, done)
 }
 
-// deliveredBefore settles a waiting item that its sink already has.
+// deliveredBefore settles a waiting item whose message the sink already has.
 func (e *engine) deliveredBefore(it *item, outcome sinks.Outcome) {
 	if it.key != nil {
 		it.key.remove(it)
@@ -201,7 +201,7 @@ func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
 
-// written removes items from memory after their outcomes were written, and lets the keys that waited for this continue.
+// written removes items from memory after their outcomes were written, and lets the keys that waited for these outcomes continue.
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
 	for _, it := range items {
@@ -221,11 +221,11 @@ func (e *engine) written(items []*item, counts storage.Settled) {
 	}
 }
 
-// finish removes an item whose outcome is written, and the items that were written with it. It counts their states in the map
-// `states`, and lets the keys that waited for this continue.
+// finish removes an item whose outcome is written, and the items that were written with it. It counts the states of these
+// items in the map `states`, and lets the keys that waited for the outcomes continue.
 func (e *engine) finish(it *item, states map[storage.State]int) {
 	if letter := it.toWrite.refusedLetter; letter != nil {
-		e.options.Logger.Error("relay: the database refuses a dead letter: its message is parked without one", "relay", e.options.Name,
+		e.options.Logger.Error("relay: the database refuses a dead letter: the original message is parked without it", "relay", e.options.Name,
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", letter.Topic)
 	}
 	if it.toWrite.deadLetter != nil { // the dead letter is pending now, and must be read before a drain ends
@@ -268,7 +268,7 @@ func (e *engine) report(q *sinkQueue, n news) {
 		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
 		e.options.Logger.Warn("relay: the sink is unavailable; its messages wait", "relay", e.options.Name,
 			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
-	case why != nil: // the detail may have changed: another error, or the progress of a search through a long topic
+	case why != nil: // the detail may have changed: another error, or the progress of a search in a long topic
 		detail := shorten(why.Detail, 1000)
 		if detail == q.downDetail {
 			break

@@ -6,8 +6,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Pauses of topics and keys, for a relay that claims by lanes. Paused rows don't stay in memory; the lane remembers from where
-// to read them again.
+// Pauses of topics and keys, for a relay that claims by lanes. Paused rows don't stay in memory; the lane remembers the
+// position from which to read them again.
 
 // controlled drops waiting items that are paused now. If a pause has ended, the lanes are read again from the positions that they
 // remember. Otherwise the lanes keep these positions and their sets of keys, because rereading a backlog of paused messages would
@@ -31,8 +31,8 @@ func (e *byLanes) controlled(was *pauses) {
 		if e.engine.control.pauses == nil {
 			continue
 		}
-		// The items are visited in the order of their ids, beginning with an empty set of keys. So an item stays if its id is
-		// below that of the first item of its key that is passed over here.
+		// The items are visited in the order of their ids, and the set of keys is empty at first. So an item that is not
+		// paused itself is dropped only if an earlier item of its key was dropped.
 		var passed []*item
 		for _, it := range slices.SortedFunc(l.items(), func(a, b *item) int { return int(a.row.ID - b.row.ID) }) {
 			if it.stage == inQueue {
@@ -51,8 +51,9 @@ func (e *byLanes) controlled(was *pauses) {
 	}
 }
 
-// paused reports whether the row is paused, or follows a paused row of its key. A retry follows no other row, because it precedes
-// the later rows of its key. An operator's decision about a parked row is carried out even during a pause.
+// paused reports whether the row is paused, or follows a paused row of its key. A retry never counts as following another row,
+// because it is sent before the other rows of its key. An operator's decision about a parked row is carried out even during a
+// pause.
 func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 	if row.Holds != storage.NoHold {
 		return false

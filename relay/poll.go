@@ -25,7 +25,7 @@ type polling struct {
 
 // quickPoll is the poll interval while polls find rows. Each empty poll makes the interval longer by a sixteenth. So after a time
 // without messages, the next message waits at most a little longer than a sixteenth of that time, and only a few polls are made
-// meanwhile.
+// during that time.
 const quickPoll = 7 * time.Millisecond
 
 // begin records that a read begins, and schedules the next one.

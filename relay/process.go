@@ -12,11 +12,11 @@ import (
 	"syscall"
 )
 
-// Fast restart. A relay that dies holds its lanes until its leases expire. Another relay may take the lanes sooner in two cases:
-// if it has the same name, which an operator has configured, or if it finds that the dead relay's process no longer exists. For
-// the second case a relay's default name identifies its process by the host, the process id, the start time, and a hash of the
-// boot id and the PID namespace (each container has its own). A wrong conclusion causes only duplicates, since the writes of a
-// relay that is still alive are fenced.
+// Fast restart. A relay that has died holds its lanes until its leases expire. Another relay may take the lanes sooner in two
+// cases: if it has the same name, which an operator has configured, or if it finds that the dead relay's process no longer
+// exists. For the second case a relay's default name identifies its process by the host, the process id, the start time, and a
+// hash of the boot id and the PID namespace (each container has its own). A wrong conclusion causes only duplicates, since the
+// writes of a relay that is still alive are fenced.
 
 // process identifies a process on a host.
 type process struct {

@@ -11,7 +11,7 @@ import (
 )
 
 // quarantine finds a message that crashes the relays that send it. When a relay has taken over a lane that its last holder did
-// not release, it sends one batch at a time per sink until calmAfter has passed, and journals each batch before it sends it. The
+// not release, it sends one batch at a time per sink until calmAfter has passed, and journals each batch before sending it. The
 // messages that were in flight when the holder died are suspects, and each of them is sent alone. A message is parked after
 // maxCrashes deaths at which it was the only message in flight. So killing relays for other reasons parks no message.
 type quarantine struct {
@@ -41,7 +41,8 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	}
 }
 
-// start journals one batch and then sends it. The batch is a single suspect, or the messages before the first suspect.
+// start hands one batch to a worker, which journals the batch and sends it. The batch is a single suspect, or the
+// messages before the first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if !now.Before(g.journal.engine.journalAll) {
 		g.waiting = nil
@@ -159,8 +160,8 @@ func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 	}
 }
 
-// write writes the journals and reports whether the batch may be sent. As soon as the journals are written, it makes the loop
-// call the function `note`, so that the next journals can be written while the batch is sent.
+// write writes the journals and reports whether the batch may be sent. As soon as the write has ended, it makes the loop call
+// the function `note`, so that the next journals can be written while the batch is sent.
 func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	j := b.journal
 	ctx, cancel := context.WithTimeout(ctx, j.engine.callTimeout)

@@ -24,8 +24,8 @@ type sinkQueue struct {
 
 	// maxUnsettled limits the messages that were sent but are not settled yet, all of which would be sent again if the relay
 	// died. It makes these and the messages in flight together fill at most half of the buffer, or three batches for each worker
-	// if that is more. When claiming by rows it is 0, which means no limit, because the buffer is smaller then and limits them
-	// enough.
+	// if that is more. When claiming by rows, it is 0, which means no limit: the buffer is smaller then, and limits these
+	// messages enough.
 	maxUnsettled int
 
 	waiting  waitingLine
@@ -34,12 +34,12 @@ type sinkQueue struct {
 	settling int  // how many items have an outcome that is not written yet
 	deferred int  // how many deferred rows that are due are in memory
 	freed    int  // how many unblocked keys have rows that are not read yet
-	stopped  bool // it had no room for a new row; reading resumes once it has room
+	stopped  bool // the queue had no room for a new row; reading resumes once there is room
 	passed   int  // how many of its rows in shared pages the queue ignored because it was behind
 	apart    bool // until the queue has caught up, shared pages leave out the topics that only it needs (apart.go)
 
 	jobs     chan *flight
-	longest  time.Duration        // the longest time that a call of the sink may take
+	longest  time.Duration        // the longest time that a call to the sink may take
 	flights  map[*flight]struct{} // the jobs that workers have
 	allStuck bool                 // every worker hangs in a call
 	breaker  breaker
@@ -57,7 +57,7 @@ type sinkQueue struct {
 	capacity int     // the maximum number of messages in memory
 	rate     int     // the limit in messages a second for all relays together; 0: no limit
 	share    float64 // this relay's share of the rate
-	credit   float64 // how many messages the share allowed to be sent at the time in `credited`
+	credit   float64 // how many messages this relay was allowed to send at the time in `credited`
 	credited time.Time
 	limitAt  time.Time // when the next message may be sent
 }
@@ -101,8 +101,8 @@ func (q *sinkQueue) roomForDeferred() int {
 	return min(q.room(), max(1, q.options.Buffer/2)-q.deferred)
 }
 
-// maxFreedKeys limits the number of a sink's unblocked keys that have rows to read. At this number, no more deferred rows are
-// read for the sink.
+// maxFreedKeys limits the number of a sink's unblocked keys that have rows to read. Once the limit is reached, no more
+// deferred rows are read for the sink.
 const maxFreedKeys = 10_000
 
 // hasReadRoom reports whether the queue has enough room to be worth a read: a quarter of the buffer or one batch. Reading
@@ -110,7 +110,7 @@ const maxFreedKeys = 10_000
 // required room is half of the buffer, or readLimit if that is less.
 func (q *sinkQueue) hasReadRoom() bool { return q.shouldRead(q.room(), q.capacity) }
 
-// shouldRead answers the question of hasReadRoom for a part of the buffer. The parameters are that part's free room and its size.
+// shouldRead makes the same decision as hasReadRoom for a part of the buffer, given that part's free room and its size.
 func (q *sinkQueue) shouldRead(room, buffer int) bool {
 	if q.settling > 0 {
 		return room > 0 && room >= min(buffer/2, readLimit)
@@ -135,7 +135,7 @@ type waitingLine struct {
 	back        []queued // entries that were removed but not sent, and suspended messages that are due
 	untried     []queued
 	retries     []queued
-	retriesLast bool // when `back` was empty last, it was the turn of `retries`, not of `untried`
+	retriesLast bool // the last turn between `untried` and `retries` went to `retries`
 }
 
 // queued is an entry of a waitingLine: an item without a key, or a key.
@@ -318,8 +318,8 @@ func (q *sinkQueue) limit(rate int) {
 	}
 }
 
-// allowed returns how many messages the rate allows now, but at most the number in `most`. If the rate allows none, it sets
-// q.limitAt.
+// allowed returns how many messages the rate allows now, but at most the value of the parameter `most`. If the rate allows
+// none, it sets q.limitAt.
 func (q *sinkQueue) allowed(now time.Time, most int) int {
 	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now

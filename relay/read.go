@@ -126,10 +126,10 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 	return f
 }
 
-// readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed), the
-// page begins a little below the head, to return late rows. Before that it begins at the head, which is the mark that the last
-// holder stored. If it began lower, it might return a row far below the ids that the store knows, and the store may treat such a
-// row as a sign that the id sequence was reset.
+// readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed),
+// later pages begin a little below the head, to return late rows. Until then, pages begin at the head, which is the mark that the
+// last holder stored. If a page began lower, it might return a row far below the ids that the store knows, and the store may
+// treat such a row as a sign that the id sequence was reset.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
 		return min(l.readers.head(), again)
@@ -168,7 +168,7 @@ func (e *byLanes) reader(ctx context.Context) {
 
 // ask queries the database for the current step of a read.
 func (b *base) ask(ctx context.Context, f *fetch) (err error) {
-	switch { // these steps make several calls of the store, each with its own time-out
+	switch { // these steps make several calls to the store, each with its own time-out
 	case f.step == stepLate:
 		f.lateAfter, err = b.scanLate(ctx, f.late)
 		return err
@@ -195,7 +195,7 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	}
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
 		// The answer about keys counts only if the server still has the page's epoch. A server that has lost commits doesn't
-		// report the retries that it has lost. Their messages are pending again, but the page doesn't have them.
+		// report the retries that it has lost. The messages of these retries are pending again, but the page doesn't have them.
 		lateAfter, err := b.appearedSince(ctx, f.page.Epoch)
 		if err != nil {
 			return err
@@ -281,7 +281,7 @@ func (e *byLanes) merge(f *fetch) {
 	case *since == 0:
 		*since = e.engine.health.now()
 	}
-	longest := int64(0) // for Healthy: the earliest time since which some kind of read has been failing; 0: none fails
+	longest := int64(0) // for Healthy: when the first of the failing kinds of reads began to fail; 0: no kind fails
 	for _, since := range e.failingSince {
 		if since != 0 && (longest == 0 || since < longest) {
 			longest = since
@@ -294,10 +294,11 @@ func (e *byLanes) merge(f *fetch) {
 var errOtherServer = errors.New("the page comes from another server than the leases")
 
 // checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table
-// now, and ids at or below their cursors may be assigned again. The marks on the server are as old as its rows, so the next
-// holder of the lanes reads from these marks. The next holder may be this relay, immediately.
+// now, and ids at or below their cursors may be assigned again. The marks on the server are as old as its rows, so the lanes'
+// next holder reads from these marks. The next holder may be this relay, which can lease the lanes again immediately.
 //
-// If this happens repeatedly, reads go to another server than writes, such as a replica, whose pages must not be merged.
+// If this happens repeatedly, reads and writes go to different servers. The pages of a server such as a replica must not
+// be merged.
 func (e *byLanes) checkEpoch(f *fetch) error {
 	fell := false
 	for _, l := range e.held.sortedLanes() {
@@ -371,8 +372,8 @@ func (e *byLanes) advance(f *fetch) (news bool) {
 }
 
 // readAhead starts the next read before the rows of this page are admitted, so that the database isn't idle. The cursors have
-// moved already. Meanwhile each queue counts all rows of the page, since any queue may get them. So the next read asks only for
-// rows that fit into the remaining room.
+// moved already. Meanwhile each queue counts all rows of the page, since any queue may get them. So the next read is limited to
+// the remaining room.
 func (e *byLanes) readAhead(rows []storage.Row) {
 	bytes := payloads(rows)
 	for _, q := range e.engine.queues {
@@ -399,7 +400,7 @@ func (e *byLanes) readFailed(f *fetch) {
 	if f.late != nil { // scan again what was not scanned, and the ids whose late rows were in this page
 		left := f.late.left
 		if f.step == stepBlocked {
-			left = f.late.positions // nothing of the scan was merged, so everything is scanned again
+			left = f.late.positions // nothing from the scan was merged, so everything is scanned again
 		}
 		e.late.lateAfter = none
 		for _, p := range slices.Concat(left, f.late.brought) {
@@ -441,8 +442,8 @@ func (e *engine) pauseReading(err error) (over bool) {
 
 // drained reports whether nothing is left to deliver and the relay holds its whole share of lanes. So a drain also waits until
 // the lanes of a dead relay are free. Three kinds of messages don't count: messages without a route, paused messages, and
-// messages that wait because the next attempt of another message of their key is not due. The last sweep must have found nothing
-// and must have begun within the last sweepSoonest. This sweep may be a pass over all lanes, or the sweep of newly leased lanes.
+// messages that wait because the next attempt of another message of their key is not due. The last sweep must have found nothing,
+// and must have begun less than sweepSoonest ago. This sweep may be a pass over all lanes, or the sweep of newly leased lanes.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.engine.queues[k.ref.queue].paused })
 	stopped := slices.ContainsFunc(e.engine.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
@@ -471,9 +472,10 @@ func (e *byLanes) drained() bool {
 	return false
 }
 
-// Rows that are read again: rows that a sink had no room for, rows that a key skipped while it was blocked, and deferred rows
-// that are due. They are read from a position that a lane or a key remembers, or by their time, and admitted again. What must
-// hold: a position moves past each row that was offered, and is cleared only when a page without More has reached the cursor.
+// Rows that are read again: rows that a sink had no room for, rows that were skipped while their key was blocked, and
+// deferred rows that are due. They are read from a position that a lane or a key remembers, or by their time, and admitted
+// again. What must hold: a position moves past each row that was offered, and is cleared only when a page without More has
+// reached the cursor.
 
 // pollSkipped reads rows that a queue skipped while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
@@ -501,8 +503,8 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	}
 }
 
-// mergeUnrouted reports the topics of a page. If the page has all rows without a route, it also forgets each topic of which the
-// page has no row.
+// mergeUnrouted reports the topics of a page. If the page has all rows without a route, mergeUnrouted also forgets each topic
+// of which the page has no row.
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.held.lanes {
@@ -675,8 +677,8 @@ func (e *byLanes) mergeDue(f *fetch) {
 const unroutedRows = 500
 
 // pollUnrouted reads rows without a route, once a minute. There are two reasons for this read: the marks show a lane's new holder
-// only that such rows exist, but not their topics; and no other read would show that the rows are gone. Each lane is read up to
-// its first such row.
+// that such rows exist, but not their topics; and no other read would show that the rows are gone. Each lane is read up to its
+// first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

@@ -5,7 +5,7 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 // A reader is the part of a lane that belongs to one sink. This file decides what a sink does with a row that was read, and from
 // which position the sink must read again. It has no clock, channel, goroutine or store.
 //
-// Two sinks, A and B. B is behind:
+// An example with two sinks, A and B, where B is behind:
 //
 //	             mark of B              mark of A
 //	  floor          │     gap[B]           │         cursor[B]               cursor[A] = head
@@ -25,7 +25,7 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 
 // reader is the part of a lane that belongs to one sink.
 type reader struct {
-	cursor    int64 // all rows up to this id were offered to the reader
+	cursor    int64 // all rows up to this id have been offered to the reader
 	gap       int64 // some rows above this id were left out, because they are paused or their blocked key was forgotten; none: no row was left out
 	routeless bool  // the reader gets the rows without a route, for which there is never room
 
@@ -106,7 +106,7 @@ func (r *reader) stopBefore(row *storage.Row) {
 	}
 }
 
-// rewind moves the cursor back, so that all rows above this id are offered again. The reader ignores those of them that are in
+// rewind moves the cursor back, so that all rows above this id are offered again. The reader ignores rows that are already in
 // memory.
 func (r *reader) rewind(place int64) {
 	r.cursor = min(r.cursor, place)
@@ -150,9 +150,9 @@ func (r *reader) low() int64 {
 }
 
 // takes reports whether the key allows the row into memory. While the key is blocked, it allows only the deferred row that blocks
-// it. After the key was unblocked, it allows no row until the database has been asked again, if that is necessary (fromDatabase).
-// In both cases the key records that a pending row must be read later (dropAt). A pending row above resumeFrom isn't allowed
-// either, because it would overtake dropped rows.
+// it. If the database must be asked again after the key was unblocked (fromDatabase), the key allows no row until then. In both
+// cases the key records that a pending row must be read later (dropAt). A pending row above resumeFrom isn't allowed either,
+// because it would overtake dropped rows.
 func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:
@@ -221,8 +221,9 @@ func (rs readers) head() (head int64) {
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
 // advance moves cursors to the id `through`, where a page ended. It moves only cursors at or above the id `after`, where the page
-// began, and only those of queues for which the page was read. The function takesPart reports that; nil means that the page was
-// read for all queues. The caller then offers the rows. A reader that can't take a row moves its cursor back.
+// began, and only those of queues for which the page was read. The function takesPart reports whether the page was read for a
+// queue; nil means that it was read for all queues. The caller then offers the rows. A reader that can't take a row moves its
+// cursor back.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
 		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {

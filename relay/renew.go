@@ -40,7 +40,7 @@ func (e *engine) startLease(now time.Time) {
 }
 
 // leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing for longer
-// than a lease. The parameter `since` is the time when they began to fail. Heartbeats may succeed meanwhile, for example if only
+// than a lease. The parameter `since` is the time when reads began to fail. Heartbeats may still succeed, for example if only
 // the privilege to read was revoked. After standDownTime the relay tries to read again, for the duration of two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil

@@ -23,7 +23,7 @@ type router struct {
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
 	rest     target      // the target of all other topics; if no route has the topic "*", its only index is the one after the last sink
-	also     []alsoRoute // routes that add their sinks to those of each topic that they match
+	also     []alsoRoute // routes that add their sinks to the sinks of each topic that they match
 	expires  bool        // some route has an ExpireAfter
 
 	// print is a fingerprint of the routes. The marks that a relay has stored for its sinks are valid for another relay only if

@@ -32,11 +32,11 @@ type byRows struct {
 	claimed  int64        // used only in a drain: how many rows all relays together have claimed; -1: not counted yet
 	reclaims atomic.Int64 // the number of calls of Reclaim that have succeeded
 	freed    atomic.Int64 // the number of the last call of Reclaim that freed rows; the counter reclaims numbers the calls
-	since    int64        // the value of reclaims when a claim that returned rows was merged last
+	since    int64        // the value of reclaims when the last claim that returned rows was merged
 	looked   int64        // the value of reclaims when the last successful claim began
 }
 
-// amount is a number of rows and of bytes.
+// amount is a number of rows and a number of bytes.
 type amount struct{ rows, bytes int }
 
 // claimJob is one call of Claim.
@@ -149,8 +149,8 @@ func (r *byRows) claimer(ctx context.Context) {
 	}
 }
 
-// merge takes claimed rows into memory. It gives back rows for which there is no room, and the next claims leave out their
-// topics. If the claim took long, it gives back all rows, since their claims would expire too soon.
+// merge takes claimed rows into memory. It gives back rows for which there is no room, and the next claims leave out the
+// topics of these rows. If the claim took long, it gives back all rows, since their claims would expire too soon.
 func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.engine.poll.under--
 	r.asked.rows -= job.Limit
@@ -221,8 +221,8 @@ func (r *byRows) oneSink(row *storage.Row) int {
 	return len(r.engine.names) - 1
 }
 
-// putBack gives back a row that was just claimed, as pending or scheduled. Until this is written, only the message's id is kept,
-// since no buffer counts the message's bytes.
+// putBack gives back a row that was just claimed, as pending or scheduled. Until the new state is written, only the message's id
+// is kept, since no buffer counts the message's bytes.
 func (r *byRows) putBack(row *storage.Row, state storage.State) {
 	row.Message = outbox.Message{ID: row.Message.ID}
 	it := &item{row: *row, token: r.token, stage: inSettle}
@@ -334,12 +334,12 @@ func (r *byRows) reclaimer(ctx context.Context) {
 // rowRights is a renewal of the claims that a relay had when the renewal began, and its result.
 type rowRights struct {
 	of         *byRows
-	rows, kept []int64 // the ids of the rows to extend, and of those that were kept
+	rows, kept []int64 // the ids of the rows whose claims are to be extended, and of the rows whose claims were kept
 	anyones    int64   // how many rows all relays together have claimed
 }
 
-// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are being settled. If settlements
-// fail, the latter are included.
+// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are being settled. While
+// settlements are failing, rows that are being settled are included.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
 	for _, q := range r.engine.queues {

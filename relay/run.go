@@ -33,8 +33,8 @@ func (r *Relay) newEngine() *engine {
 	e.queues = append(e.queues, &sinkQueue{name: unroutedName, index: len(r.names)})
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent = make(chan *flight, workers)
-	// The capacity is the maximum number of outstanding results: of journals, settlements, a renewal, reads or claims, controls,
-	// and a survey. So no goroutine blocks on results after the loop has ended.
+	// The capacity is the maximum number of outstanding results. They come from journals, settlements, a renewal, reads or
+	// claims, controls, and a survey. So no goroutine blocks on results after the loop has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
 	e.unrouted = unrouted{base: e.base, topics: map[string]time.Time{}, sinks: map[string]time.Time{}}
 	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
@@ -84,7 +84,7 @@ func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	return b
 }
 
-// run starts the goroutines, runs the loop until the relay has stopped, and waits for the goroutines. It abandons calls of sinks
+// run starts the goroutines, runs the loop until the relay has stopped, and waits for the goroutines. It abandons calls to sinks
 // that do not return after their contexts have ended. Except for the goroutines of closeSinks, every goroutine of the package is
 // started here.
 func (e *engine) run(ctx context.Context) error {
@@ -115,7 +115,7 @@ func (e *engine) run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { e.workers.Wait(); close(ended) }()
 	grace := abortGrace
-	if e.stopping.gaveUp { // the cancelled sends have already had the time abortGrace to return
+	if e.stopping.gaveUp { // the cancelled sends have already had abortGrace to return
 		grace = time.Second
 	}
 	select {
@@ -128,7 +128,7 @@ func (e *engine) run(ctx context.Context) error {
 			}
 		}
 	}
-	for len(e.sent) > 0 { // these returned after the loop had ended
+	for len(e.sent) > 0 { // these jobs returned after the loop had ended
 		f := <-e.sent
 		delete(f.queue.flights, f)
 	}
@@ -149,7 +149,7 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
 		e.startSettlements(now)
-		over, err := e.over() // called before the next read starts, because a drain or stop waits for a moment without a read; the reads of a slow database follow each other without a gap
+		over, err := e.over() // called before the next read starts, because a drain or stop continues only while no read is in progress, and reads of a slow database follow each other without a pause
 		if now.Sub(e.work.housekept) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.housekept = now
 			e.findStuck(now)
@@ -193,7 +193,7 @@ func (e *engine) loop(ctx context.Context) error {
 			apply()
 		case f := <-e.sent:
 			sent := []*flight{f}
-			for len(e.sent) > 0 { // batches that were sent meanwhile are settled together
+			for len(e.sent) > 0 { // batches that returned at about the same time are settled together
 				sent = append(sent, <-e.sent)
 			}
 			for _, f := range sent {
@@ -213,7 +213,7 @@ func (e *engine) loop(ctx context.Context) error {
 	}
 }
 
-// startSettlements starts settlements, unless the leases are being given back, after which outcomes would be fenced. Deliveries
+// startSettlements starts settlements, unless the leases are being given back, since outcomes would then be fenced. Deliveries
 // that wait to be written together (settleLinger) are sent again if the relay dies. So fewer of them may wait than fit into the
 // smallest batch of any sink. No delivery waits if the buffer of a sink is more than a quarter full, in a stop or a drain, or
 // while batches are journalled before they are sent.

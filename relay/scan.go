@@ -13,10 +13,10 @@ import (
 
 // Late rows appear below the cursors. Ids are assigned before commits, so a transaction that takes longer than others commits
 // rows with lower ids than rows that were already read. Each page reports the id above which late rows may have appeared, and
-// lateRows decides which lanes must be scanned before the page is merged. The scan runs in the reader goroutine. It walks over
-// the pending rows from that id up to the lane's cursor, and returns those that the engine neither has in memory nor will read
-// later. What must hold: a scan returns every late row that belongs before any row that it returns. If further late rows are
-// reported during the scan, the report is kept for the next page.
+// lateRows decides which lanes must be scanned before the page is merged. A scan runs in the reader goroutine. It walks over
+// the pending rows from the reported id up to the lane's cursor, and returns the rows that the engine neither has in memory
+// nor will read later. What must hold: a scan returns every late row that belongs before any row that it returns. If further
+// late rows are reported during the scan, the report is kept for the next page.
 //
 // A scan may have to walk over millions of rows of a sink that is down. So it proceeds in steps, each with its own time-out. If a
 // step fails, the next scan need not repeat all of the steps before it.
@@ -30,7 +30,7 @@ type lateRows struct {
 	queues  []*sinkQueue
 	control *control // has the pauses in force
 
-	safeID    int64  // no row can appear at or below it any more
+	safeID    int64  // no row can appear at or below this id any more
 	lastID    int64  // the highest id that was assigned when the last page was read
 	span      int64  // most late rows appear at most this far below the highest id that was read
 	lateAfter int64  // rows that no merged page covers may have appeared above this id; none: no such rows can exist
@@ -73,9 +73,9 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 		}
 		until := l.readers.head()
 		if lateAfter == none || lateAfter >= until {
-			until = min(until, r.lastID) // rows above it were written before the id sequence was reset
+			until = min(until, r.lastID) // rows above lastID were written before the id sequence was reset
 		}
-		if l.draining { // its next holder will read them
+		if l.draining { // the lane's next holder will read the late rows
 			l.readers.rewind(after)
 			continue
 		}
@@ -127,7 +127,7 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 }
 
 // brings reports whether the page has all rows that have appeared late in a lane above this id. The page lacks rows of sinks that
-// are set apart, so their cursors must be at or below the id: then these sinks read the rows later.
+// are set apart. So the cursors of these sinks must be at or below the id; then the sinks read the rows later.
 func (f *fetch) brings(l *lane, after int64) bool {
 	for i := range l.readers {
 		if f.reads != nil && !f.reads(i) && l.readers[i].cursor > after {
@@ -303,8 +303,8 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 
 // scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and
 // above the beginning of the scan. So after each round that found rows, it asks the store above which id rows have appeared
-// since, and scans again from there, until it has everything that belongs before the rows that it found. It returns the lowest id
-// that the store reported, for the next page. If it fails, its rows don't count, and s.left has the ranges that must be walked
+// meanwhile. It scans again from there, until it has everything that belongs before the rows that it found. It returns the lowest
+// id that the store reported, for the next page. If it fails, its rows don't count, and s.left has the ranges that must be walked
 // over again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none
@@ -317,7 +317,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 			}
 		}
 		if len(s.rows) == found {
-			break // this round found no rows, so there are none before which other rows could be missing
+			break // this round found no new rows, so nothing that belongs before a new row can be missing
 		}
 		newLateAfter, err := b.appearedSince(ctx, s.epoch)
 		if err != nil {
@@ -364,7 +364,7 @@ func lowestOf(positions []storage.Position, ids int64) (lowest []storage.Positio
 }
 
 // restOf returns the parts of positions that must still be walked over. The store has walked over the ranges in `walked`, except
-// for those in `left`.
+// for the ranges in `left`.
 func restOf(positions, walked, left []storage.Position) (rest []storage.Position) {
 	after := map[int]int64{}
 	for _, p := range walked {
@@ -424,9 +424,9 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 	return again
 }
 
-// toScanAgain returns the positions that must be scanned again, from lateAfter on. Rows may have appeared above that id during
-// the scan, so the scan may have found some rows of a transaction and missed others. Positions that began above lateAfter must be
-// scanned again. If the scan had several steps, positions that end above lateAfter must be scanned again, too.
+// toScanAgain returns the positions that must be scanned again, each from lateAfter on. Rows may have appeared above that id
+// during the scan, so the scan may have found some rows of a transaction and missed others. Positions that began above lateAfter
+// must be scanned again. If the scan had several steps, positions that end above lateAfter must be scanned again, too.
 func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {

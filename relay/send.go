@@ -12,7 +12,7 @@ import (
 
 // Sending. The loop makes batches of the queued messages and hands them to the sink's workers. Each key has at most one batch in
 // flight. What must hold: nothing is sent after safeUntil or while the sink's breaker is open. If a call hangs, the relay drops
-// the lanes of its messages, as if the relay had died.
+// the lanes of the call's messages, as if the relay had died.
 //
 // The path of a batch: startSends calls takeBatch and gives the batch to a worker, which sends it (worker.go). The loop receives
 // the batch with its outcomes (batch.done in outcome.go), and the settler writes the outcomes (settle.go).
@@ -66,7 +66,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	if q.breaker.state == breakerProbing {
 		q.waiting.preferOther(q.breaker.probed)
 		// Send one message at a time, unless one of the sink's destinations fails and may have filled the buffer with its
-		// messages. Then send a batch, so that the sink can postpone the messages for that destination.
+		// messages. In that case, send a batch, so that the sink can postpone the messages for that destination.
 		if q.hasReadRoom() || q.breaker.last.Destination == "" {
 			most = 1
 		}
@@ -84,7 +84,7 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 		entry := q.waiting.next()
 		k, items, left := entry.key, []*item{entry.item}, most-len(batch)
 		if k != nil {
-			// A key with many messages begins the next batch if this one has only little room left. Only one batch of a key is in
+			// A key with many messages waits for the next batch if this one has little room left. Only one batch of a key is in
 			// flight at a time, so a busy key is fast only with large batches.
 			if len(batch) > 0 && left < q.options.Batch/2 && left < min(len(k.items), perKey) {
 				q.waiting.putFirst(entry)
@@ -171,9 +171,9 @@ func (e *engine) give(q *sinkQueue, j job, items []*item) {
 	q.jobs <- f
 }
 
-// Stuck calls. If a call of a sink ignores the end of its context, the relay can't stop the call. Then the relay sends nothing
-// more from the lanes of the call's messages and lets their leases expire, so another relay sends the messages again, as after a
-// crash. If all workers of a sink are stuck, the relay leaves its lanes to other relays, if any are active.
+// Stuck calls. If a call to a sink ignores the end of its context, the relay can't stop the call. Then the relay sends nothing
+// more from the lanes of the call's messages and lets the leases of these lanes expire, so another relay sends the messages
+// again, as after a crash. If all workers of a sink are stuck, the relay leaves its lanes to other relays, if any are active.
 
 // stuckGrace is how much longer than its time-out a call may take before it counts as stuck.
 const stuckGrace = 5 * time.Second

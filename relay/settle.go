@@ -20,15 +20,16 @@ import (
 const (
 	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Concurrent settlements have different
 	// lanes. So the outcomes of a key are written in order, and after a crash a successor sends again only the last messages of
-	// the key, in order. Outcomes that fit into one settlement are written by one: two small settlements would slow down the
-	// database and each other.
+	// the key, in order. Outcomes that fit into one settlement are written in one, because two small settlements would slow
+	// down the database and each other.
 	settlers = 2
 
 	// settleBatch is the maximum number of rows in one settlement.
 	settleBatch = 2000
 
-	// settleLinger limits how long after the last settlement deliveries wait, so that more of them are written together. When
-	// messages are few, writing each one alone would be most of a relay's cost. Fewer than settleFew deliveries wait.
+	// settleLinger is how long deliveries may wait, counted from the start of the last settlement, so that more of them are
+	// written together. When messages are few, writing each delivery alone would be most of a relay's cost. Deliveries wait
+	// only while there are fewer than settleFew of them.
 	settleLinger = 80 * time.Millisecond
 	settleFew    = 64
 )
@@ -108,8 +109,8 @@ func (s *settler) write(items ...*item) {
 
 // start hands unwritten outcomes to the goroutines: both lists as one settlement, or each list as its own settlement if the lists
 // are long. While one list is being written, the other one waits if it is short. If the number of unwritten deliveries is below
-// the parameter `few`, they wait up to settleLinger for more. Nothing depends on them: their keys have continued, and memory is
-// not scarce. Retries and parked messages don't wait, because their keys are blocked.
+// the parameter `few`, they wait up to settleLinger for more. Nothing depends on these deliveries: their keys have continued, and
+// memory is not scarce. Retries and parked messages don't wait, because their keys are blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {
@@ -189,8 +190,8 @@ func inTableOrder(a, b *item) int {
 	return cmp.Or(a.row.Lane-b.row.Lane, cmp.Compare(a.row.ID, b.row.ID))
 }
 
-// after processes the result of a settlement. If the settlement failed, its batch is written again; if the database has stored it
-// nevertheless, writing it again changes nothing.
+// after processes the result of a settlement. If the settlement failed, its batch is written again; if the database has stored
+// the batch nevertheless, writing it again changes nothing.
 func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 	switch {
 	case job.retriesUnwritable:
@@ -235,8 +236,8 @@ func (s *settler) writeAgain(job settleJob, err error) {
 }
 
 // mayHaveMore reports whether more messages may be sent. Until a settlement has succeeded, and while the database refuses every
-// outcome, the relay sends nothing as long as outcomes are unwritten. Otherwise it would send all of these messages again after
-// each restart.
+// outcome, the relay sends nothing as long as outcomes are unwritten. Otherwise more and more messages would be sent again
+// after each restart.
 func (s *settler) mayHaveMore() bool {
 	return s.proven || !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return len(q.unwritten)+q.inFlight > 0 })
 }
@@ -256,9 +257,9 @@ func (s *settler) count() (n int) {
 }
 
 // narrow searches for the row that made a settlement of n rows fail, by halving the next settlement. If the error may be
-// temporary, the search begins only after another call of the database has succeeded, since an unreachable or busy database
-// proves nothing about a row. narrow reports whether a smaller or changed settlement should be written now, because the reason of
-// the failure is lasting.
+// temporary, the search begins only after another call to the database has succeeded, since an unreachable or busy database
+// proves nothing about a row. narrow reports whether a smaller or changed settlement should be written now, because the failure
+// is lasting.
 func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) {
 	if isUnreachable(err) {
 		q.failed = 0

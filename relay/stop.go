@@ -58,7 +58,7 @@ func (e *engine) over() (bool, error) {
 		if ended, err := e.continueDrain(p, now); ended {
 			e.stopping.err = err
 			e.beginStop(now)
-			p = e.progress() // the stop has given up messages, and this must be written
+			p = e.progress() // giving up messages may have added outcomes, which must be written
 		}
 	}
 	if !e.stopping.begun {

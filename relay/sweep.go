@@ -11,8 +11,9 @@ import (
 )
 
 // A sweep searches for missed rows: pending rows, at or below the cursors and the safe id, that are not in memory and that no
-// other read would find. No such rows should exist. But they exist if the id sequence was reset, or was not restored with a copy
-// of the table, or if a transaction was open for longer than the store allows. Without a sweep they would never be delivered.
+// other read would find. No missed rows should exist. But they do exist if the id sequence was reset, or was not restored with a
+// copy of the table, or if a transaction was open for longer than the store allows. Without a sweep they would never be
+// delivered.
 //
 // A leased lane is swept once before its first read (laneRights.conclude in lease.go), so that missed rows are delivered in
 // order. All lanes are swept in passes. The first pass begins half a minute after the relay's start. The steps of a pass take
@@ -145,7 +146,7 @@ func (s *sweep) merge(f *fetch) {
 	}
 }
 
-var errFoundLate = errors.New("the id sequence was reset, rows were inserted with old ids (as from a dump), or a transaction was open for longer than allowed for")
+var errFoundLate = errors.New("the id sequence was reset, rows were inserted with old ids (as from a dump), or a transaction was open for longer than the store allows")
 
 // stepFailed makes the steps smaller, and lets the swept lanes be read while the sweep continues. It reports a time-out only if
 // the step can't be made smaller.

@@ -9,16 +9,16 @@ import (
 
 // Texts of sinks' answers, for the log and for rows.
 
-// describe returns the text about an outcome. The text is stored as the row's last error.
+// describe returns an outcome's text, which is stored as the row's last error.
 func describe(outcome sinks.Outcome) string {
 	return shorten(strings.TrimSuffix(string(outcome.Reason)+": "+outcome.Detail, ": "), 1000)
 }
 
-// loggable returns the text of an outcome without what the destination has returned after a status code, since that may repeat a
-// payload.
+// loggable returns the text of an outcome for the log. It removes the destination's response after a status code, since the
+// response may repeat a payload.
 func loggable(outcome *sinks.Outcome) string {
 	cause, detail := "", shorten(outcome.Detail, 4000)
-	if outcome.Reason == sinks.ReasonExhausted { // the detail is the reason of the last failure, followed by its detail
+	if outcome.Reason == sinks.ReasonExhausted { // the detail consists of the last failure's reason and detail
 		if reason, rest, found := strings.Cut(detail, ": "); found {
 			cause, detail = reason+": ", rest
 		}

@@ -12,9 +12,9 @@ import (
 // Unwritable rows: the database refuses their outcomes, for example because of a constraint. They must not prevent other rows
 // from being settled; otherwise all delivered messages would be sent again and again. So a settlement that fails while the
 // database answers other calls is halved until the refused row is alone (settle.go). The row's outcome is then written without
-// its texts, since the usual cause is a text from a destination. If the database refuses this, too, the row is unwritable: it
-// stays in memory, this relay does not send it again, and once per unwritablePause the relay tries to write the outcome of one
-// such row.
+// the error text and the receipt, since the usual cause is a text from a destination. If the database refuses this outcome,
+// too, the row is unwritable: it stays in memory, this relay does not send it again, and once per unwritablePause the relay
+// tries to write the outcome of one such row.
 
 const (
 	// mostUnwritable is how many rows may become unwritable without a successful settlement in between. After that no further row
@@ -25,7 +25,7 @@ const (
 	// temporary. A connection that breaks now and then must not make a row unwritable, since later rows would overtake it.
 	enoughRefusals = 3
 
-	// unwritablePause is the wait before the outcome of an unwritable row is tried again.
+	// unwritablePause is the wait before the relay tries again to write the outcome of an unwritable row.
 	unwritablePause = 30 * time.Second
 )
 
@@ -33,9 +33,9 @@ const (
 type unwritable struct {
 	base    *base
 	items   []*item
-	trying  bool      // the outcome of one item is being tried again
+	trying  bool      // the outcome of one item is being written again
 	tryAt   time.Time // when the next item is tried
-	added   int       // how many items became unwritable since the last successful settlement
+	added   int       // how many items have become unwritable since the last successful settlement
 	refusal error     // why the database refuses every outcome; nil if it does not refuse every outcome
 }
 
@@ -77,7 +77,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 	outcome := &it.toWrite
 	invalid, refused := errors.Is(err, storage.ErrInvalid), errors.Is(err, storage.ErrRefused)
 	if !refused && (outcome.receipt != "" || outcome.problem != "" && outcome.problem != unwritableText) {
-		u.base.options.Logger.Warn("relay: the database refuses an outcome; writing it without its texts", "relay", u.base.options.Name,
+		u.base.options.Logger.Warn("relay: the database refuses an outcome; writing it without the error text and the receipt", "relay", u.base.options.Name,
 			"id", it.row.Message.ID, "state", string(outcome.state), "text", outcome.problem, "receipt", outcome.receipt, "error", err)
 		if outcome.receipt = ""; outcome.problem != "" {
 			outcome.problem = unwritableText

@@ -14,8 +14,8 @@ import (
 // Workers. Each sink has SinkOptions.Workers workers, which carry out its jobs: opening the sink, and sending batches. A worker
 // shares nothing with the loop except its current job.
 
-// job is work for a sink. A worker calls the method `do`, and then the loop calls the method `done`. From the one call to the
-// other, the job's items belong to the worker.
+// job is work for a sink. A worker calls the method `do`, and then the loop calls the method `done`. From the start of `do`
+// until `done` is called, the job's items belong to the worker.
 type job interface {
 	do(ctx context.Context, b *base, f *flight)
 	done(e *engine, f *flight)
@@ -96,7 +96,7 @@ func (q *sinkQueue) work(ctx context.Context, sent chan<- *flight) {
 }
 
 // leaseCtx is a context whose Err also reports that safeUntil has passed. If the process was suspended, the loop may not have
-// cancelled the context yet. Nevertheless a sink that checks Err before each message sends none after safeUntil.
+// cancelled the context yet. Even then, a sink that checks Err before each message sends none after safeUntil.
 type leaseCtx struct {
 	context.Context
 	health *health

@@ -32,8 +32,8 @@ func (m *mailer) orderPaid(_ context.Context, message sinks.Message) error {
 	return nil
 }
 
-// A reminder is cancelled before its time, hot or put aside by a relay, and not in its last
-// seconds.
+// A scheduled message can be cancelled before and after a relay has deferred it, but not in the
+// last seconds before it is due.
 func TestScheduledIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		box, m := rowrelaytest.NewOutbox(), &mailer{}
@@ -65,8 +65,8 @@ func TestScheduledIsCancelled(t *testing.T) {
 	})
 }
 
-// A handler is tried with what is written, also what comes of its errors: the hours
-// of a back-off are no time here.
+// If the handler returns an error, its message is retried or parked. The test's clock is
+// simulated, so the back-off takes no real time.
 func TestHandlerIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		box, m := rowrelaytest.NewOutbox(), &mailer{down: true}
@@ -104,7 +104,7 @@ func TestWriteRefusesAsAWriterDoes(t *testing.T) {
 	}
 }
 
-// deaf takes what a test reports.
+// deaf counts the errors that a test reports, and doesn't fail the test.
 type deaf struct {
 	testing.TB
 	errors int

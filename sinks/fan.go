@@ -16,9 +16,9 @@ import (
 //   - After a message whose outcome is [Unavailable], Fan starts no other message of
 //     the batch.
 //   - Fan starts no message after the context has ended, or when too little time is
-//     left. Too little means, for SendEach, less than the time limit of a message
-//     and, for Send, less than the slowest message of the same call took. So the
-//     context seldom ends while a message is being delivered.
+//     left: for SendEach, less than the time limit of one message; for Send, less than
+//     the slowest message of the same call took. So the context seldom ends while a
+//     message is being delivered.
 type Fan struct {
 	slots chan struct{}
 }

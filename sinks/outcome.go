@@ -25,9 +25,9 @@ type Outcome struct {
 
 	// Destination identifies one of several destinations behind the sink, for example
 	// the host if messages choose the host. If one destination refuses everything,
-	// only its messages wait. An Unavailable outcome with a Destination leaves open
-	// whether only this destination or the whole sink is unavailable, because nothing
-	// was delivered to another destination meanwhile. Destination is empty for a sink
+	// only its messages wait. If an Unavailable outcome has a Destination, the sink has
+	// delivered nothing to other destinations meanwhile, so it doesn't know whether only
+	// this destination or the whole sink is unavailable. Destination is empty for a sink
 	// with a single destination. It is not stored.
 	Destination string
 
@@ -49,9 +49,9 @@ const (
 	// Retry means that the message was not delivered, or that its outcome is
 	// unknown. The relay tries it again after a back-off; its key waits meanwhile. The
 	// relay charges an attempt if the message fails again after another message was
-	// delivered, or if it fails for a long time while nothing else is delivered. If the
-	// reason is connection, throttled, auth or config, the destination is the cause and
-	// not the message; then the second case charges nothing.
+	// delivered, or if it fails for a long time while nothing else is delivered. With
+	// the reasons connection, throttled, auth and config, only the first case charges an
+	// attempt, because the destination is the cause and not the message.
 	Retry Result = iota
 
 	// Delivered means that the destination has stored the message.

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// shownFrames is the maximum number of calls in the description of a panic. They
-// are enough to find the cause, and fit into a column of the table.
+// shownFrames is the maximum number of calls in the description of a panic. Eight
+// calls are enough to find the cause, and fit into a column of the table.
 const shownFrames = 8
 
 // DescribePanic returns the cause of a panic and the calls that led to it, the most
 // recent call first. It must be called in the deferred function that recovered from
 // the panic. It omits calls of the runtime. It also omits the function whose name
-// ends with the argument until, and the callers of that function.
+// has the given suffix (until), and the callers of that function.
 func DescribePanic(cause any, until string) string {
 	counters := make([]uintptr, 64)
 	frames := runtime.CallersFrames(counters[:runtime.Callers(2, counters)])

@@ -72,9 +72,9 @@ type Message struct {
 type Order int
 
 const (
-	// OrderNone guarantees nothing: a sink may deliver any messages of the batch
-	// and not the others. So the relay puts at most one message of each key into a
-	// batch. OrderNone applies to a sink that doesn't implement [Ordered].
+	// OrderNone guarantees nothing: a sink may deliver any subset of the batch. So
+	// the relay puts at most one message of each key into a batch. OrderNone
+	// applies to a sink that doesn't implement [Ordered].
 	OrderNone Order = iota
 
 	// OrderPrefix guarantees that within each key, the delivered messages are a

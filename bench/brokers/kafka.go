@@ -45,7 +45,7 @@ func NewTopic(ctx context.Context, partitions, batch int) (Target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create the topic %s: %w", t.name, err)
 	}
-	for tries := 0; ; tries++ { // the partitions' leaders know the topic only a little later
+	for tries := 0; ; tries++ { // the partitions' leaders learn of the topic with a delay
 		if _, err = t.Count(ctx); err == nil || tries > 1000 {
 			return t, err
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // Connect is Debezium's connector with the outbox event router, on a standalone worker of Kafka
-// Connect. Batches, queues and the producer are larger than by default, and offsets are written
+// Connect. Batches, queues and buffers are larger than by default, and offsets are written
 // every second, as the documentation of Debezium and Kafka recommends for throughput. The
 // connector skips operations that don't occur in an outbox.
 type Connect struct {

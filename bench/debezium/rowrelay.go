@@ -17,8 +17,8 @@ type Rowrelay struct {
 	Kafka    Kafka
 
 	// Idempotent selects the idempotent sink, with which Kafka drops messages that a dead relay had
-	// already sent. Then the relay writes each batch to the journal in a transaction before it
-	// sends the batch.
+	// already sent. With this sink, the relay writes each batch to the journal in a transaction
+	// before it sends the batch.
 	Idempotent bool
 }
 

@@ -46,7 +46,7 @@ type Side interface {
 // Kafka is the broker's address.
 type Kafka string
 
-// Process returns the broker's process id, which deploy/servers has started.
+// Process returns the id of the broker's process, which deploy/servers has started.
 func (Kafka) Process() (int, error) {
 	logins, err := url.ParseQuery(os.Getenv("ROWRELAY_TEST_KAFKA_LOGINS"))
 	if err != nil {

@@ -76,7 +76,7 @@ type Reading struct {
 	Records    []Record
 	Lost       int
 	Duplicates int
-	Disorder   int // messages whose first arrival is after that of a later message of their key
+	Disorder   int // messages that first arrived after a later message of their key had arrived
 }
 
 // Read reads the topic from its start to its end. The argument written is the number of

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// CPU is the processor time of this process, and that of all other processes on the machine,
-// including the servers.
+// CPU has the processor time of this process, and of all other processes on the machine, including
+// the servers.
 type CPU struct{ Own, Others time.Duration }
 
 // Spent returns the processor time used so far. Others is known only on Linux.

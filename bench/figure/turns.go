@@ -15,7 +15,7 @@ type Contender struct {
 }
 
 // Turns measures all contenders one after another, and repeats this for several rounds, so a
-// phase in which the machine is slow affects all contenders. Each round begins with another
+// phase in which the machine is slow affects all contenders. Each round begins with a different
 // contender. Turns returns each contender's values in the order of the rounds.
 func Turns(ctx context.Context, rounds int, contenders ...Contender) ([][]float64, error) {
 	values := make([][]float64, len(contenders))

@@ -1,5 +1,5 @@
-// Package hand has handwritten loops. They have no leases, fences or retries, nor anything else
-// that a relay needs to keep its promise. They show the rate that the tables and statements
+// Package hand has handwritten loops. They have no leases of lanes, no fences, no retries, and
+// nothing else that a relay needs to keep its promise. They show the rate that the tables and statements
 // permit, and so the additional cost of a relay.
 package hand
 

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Schedule is a number of arrivals at random times (Poisson). The times are the same in each
-// run.
+// Schedule describes arrivals at random times (a Poisson process). The times are the same in
+// each run.
 type Schedule struct {
 	Rate    float64 // mean arrivals per second
 	Count   int
@@ -27,7 +27,7 @@ type arrival struct {
 
 // Kept reports how closely a run followed its schedule.
 type Kept struct {
-	Slip time.Duration // the 99th percentile of the delays with which work started, because the machine or all workers were busy
+	Slip time.Duration // the 99th percentile of the delays before work started, while the machine or all workers were busy
 	Rate float64       // arrivals per second that were reached; the schedule's own rate if the last arrival was handled in time
 }
 

@@ -27,7 +27,7 @@ type Peer interface {
 	// Create creates the tables.
 	Create(ctx context.Context, d *table.Database) error
 	// Insert returns a statement that writes $1 messages with payloads of $2 bytes. The rows are
-	// like those of the peer's own writer.
+	// like the rows that the peer's own writer writes.
 	Insert() string
 	// Start runs the peer until stop is called. The function stop returns the peer's error.
 	Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error)
@@ -45,8 +45,8 @@ const (
 	// tick is the poll interval of peers without notifications.
 	tick = time.Millisecond
 	// most is the batch size of all peers. It is large, because each peer is faster with larger
-	// batches: it is the largest number of jobs that River completes in one statement, and more
-	// than a relay's buffer.
+	// batches. River completes at most this number of jobs in one statement, and a relay's
+	// buffer is smaller.
 	most = 5000
 )
 

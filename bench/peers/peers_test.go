@@ -14,7 +14,7 @@ import (
 const backlog = 2500
 
 // Each peer delivers every message with its complete payload. The query of Pending returns true
-// before that, and false afterwards.
+// before the delivery, and false afterwards.
 func TestPeersDrain(t *testing.T) {
 	t.Parallel()
 	for _, p := range All {

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Topic is the topic of the messages. A [Clock] recognises them by it.
+// Topic is the topic of the messages. A [Clock] recognises the messages by this topic.
 const Topic = "steady"
 
 // Writer is an open loop: it doesn't slow down when the database does.

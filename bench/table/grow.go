@@ -96,7 +96,7 @@ func (d *Database) SizeOf(ctx context.Context, table string) (s Size, err error)
 // String returns the size in MiB.
 func (s Size) String() string { return fmt.Sprintf("%d+%d MiB", s.Table>>20, s.Indexes>>20) }
 
-// Estimate returns the number of rows in PostgreSQL's statistics.
+// Estimate returns a table's number of rows according to PostgreSQL's statistics.
 func (d *Database) Estimate(ctx context.Context, table string) (rows int64, err error) {
 	err = d.DB.QueryRowContext(ctx, "SELECT n_live_tup FROM pg_stat_user_tables WHERE relname = '"+table+"'").Scan(&rows)
 	return rows, err

@@ -12,8 +12,8 @@ const (
 	filledLane = "(hashtextextended(" + filledKey + ", 0) & 63)::smallint"
 )
 
-// Hold writes deferred rows on PostgreSQL in the given state: scheduled, due in an hour, or error.
-// All later messages get higher ids.
+// Hold writes deferred rows on PostgreSQL in the given state, scheduled or error. They become due in
+// an hour. All later messages get higher ids.
 func (d *Database) Hold(ctx context.Context, state, topic string, rows int) error {
 	return d.do(ctx,
 		"SELECT setval(pg_get_serial_sequence('outbox', 'id'), nextval(pg_get_serial_sequence('outbox', 'id')) + "+fmt.Sprint(rows)+")",
@@ -29,8 +29,8 @@ func (d *Database) Due(ctx context.Context, topic string) error {
 	return d.do(ctx, "UPDATE outbox_held SET available_at = now() WHERE topic = '"+topic+"'", "VACUUM ANALYZE outbox_held")
 }
 
-// Finish writes done rows on PostgreSQL. Their times of delivery are spread evenly over the last
-// hours, and the latest rows have the highest ids.
+// Finish writes done rows on PostgreSQL. Their times of delivery are spread evenly over the given
+// number of past hours, and the latest rows have the highest ids.
 func (d *Database) Finish(ctx context.Context, rows, payload, hours int) error {
 	const chunk = 100_000
 	var inserts []string

@@ -21,11 +21,11 @@ import (
 )
 
 const checkHelp = `Check for everything that rowrelay run needs, and for causes of slowness. Each check
-prints one line, and under a failed one the command or change that fixes it:
+prints one line. A failed check also prints the command or change that fixes it:
 
   - the configuration, and the connection to each database
   - the schema, its columns, and the rights of the database's user
-  - the database's clock, and transactions that are open for long
+  - the database's clock, and transactions that have been open for a long time
   - the plan of each statement of a relay and of an operator
   - pending messages behind the point that relays have read up to
   - whether a relay of this configuration would wait, because live relays have other
@@ -38,7 +38,7 @@ prints one line, and under a failed one the command or change that fixes it:
 It changes nothing and sends nothing. Its duration doesn't depend on the size of the
 table.`
 
-// sinkTimeout is the time that a sink has to open.
+// sinkTimeout limits the time that a sink may take to open.
 const sinkTimeout = 10 * time.Second
 
 func (p program) checkCommand() *cobra.Command {
@@ -104,7 +104,7 @@ func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (conf
 	return config.Config{}, nil
 }
 
-// checkSource checks a table. If a check fails on which the next checks depend, checkSource returns early.
+// checkSource checks a table. If a check fails and the next checks depend on it, checkSource returns early.
 func (c *checkReport) checkSource(ctx context.Context, configured config.Config, source config.Source) {
 	name := "source " + source.Name + ": "
 	db, d, err := openDatabase(ctx, source.Database, pool{})

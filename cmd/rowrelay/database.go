@@ -84,8 +84,8 @@ func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.
 	return db, driver.dialect, nil
 }
 
-// renewing is a connector for a login that may change. For each new connection it reads the login again, from the
-// file with the database's URL, and the certificates that the URL names.
+// renewing is a connector for a login that may change. For each new connection it rereads the file that contains the
+// database's URL with the login, and rereads the certificates that the URL names.
 type renewing struct {
 	driver.Connector // for the initial login
 	database         config.Database
@@ -115,15 +115,15 @@ func openStore(ctx context.Context, source config.Source, db *sql.DB, d dialect.
 	})
 }
 
-// The page's pools have these numbers of connections. Each concurrent read takes one connection. The page and /status
-// each take one more, to count messages.
+// These are the sizes of the page's pools. Each concurrent read takes one connection. The page and /status each take one
+// more connection, to count messages.
 const (
 	readingConnections = admin.MostReads + 2
 	actingConnections  = 4
 )
 
-// pageConnectionLife is the longest life of one of the page's connections. After a switchover, the old primary continues
-// to answer reads with stale data, and only a new connection reaches the new primary.
+// pageConnectionLife limits the life of the page's connections. After a switchover, the old primary continues to answer
+// reads with stale data, and only a new connection reaches the new primary.
 const pageConnectionLife = 15 * time.Second
 
 // openPage opens a source's table for the admin page, with one pool for reads and one for changes.

@@ -24,7 +24,7 @@ database, each with a message in the same transaction, and rolls some of them ba
 relay delivers the messages to an HTTP endpoint that fails now and then.
 
 At the end the demo checks rowrelay's promise: every committed order has arrived, no
-order that was rolled back has, each customer's orders arrived in order, and each
+order that was rolled back has arrived, each customer's orders arrived in order, and each
 duplicate has the message id of its original.`
 
 // demo runs the shop, the relay and the endpoint.
@@ -199,7 +199,7 @@ type verdict struct {
 	broken                                    []string
 }
 
-// judge compares the shop's record with the arrivals, which are in the order of their arrival.
+// judge compares the shop's record with the orders that arrived, which are listed in order of arrival.
 func judge(book map[string]int, arrivals []arrival) verdict {
 	v := verdict{customers: len(book)}
 	for _, count := range book {
@@ -245,4 +245,4 @@ func (d *demo) tearDown() error {
 	return errors.Join(append(problems, os.RemoveAll(d.folder))...)
 }
 
-func (d *demo) say(format string, args ...any) { _ = d.print(fmt.Sprintf(format+"\n", args...)) } // run checks the output
+func (d *demo) say(format string, args ...any) { _ = d.print(fmt.Sprintf(format+"\n", args...)) } // program.run checks whether a write failed

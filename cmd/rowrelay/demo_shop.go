@@ -16,7 +16,7 @@ import (
 
 const (
 	shopTills     = 4 // these tills sell concurrently
-	shopCustomers = 3 // customers of each till
+	shopCustomers = 3 // customers at each till
 )
 
 // order is the payload of the shop's messages.
@@ -126,7 +126,7 @@ func (s *shop) book(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the shop's orders: %w", err)
 	}
-	defer func() { _ = rows.Close() }() // rows.Err returns its error, too
+	defer func() { _ = rows.Close() }() // rows.Err also returns an error of Close
 	book := map[string]int{}
 	for rows.Next() {
 		var customer string

@@ -41,8 +41,8 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 	return db, nil
 }
 
-// sessionSettings returns the statements that set up every connection. Settings that only MySQL or only MariaDB has are in a
-// comment that the other one skips. A separate statement sets the isolation level, because the name of its variable differs
+// sessionSettings returns the statements that set up every connection. Settings that only MySQL or only MariaDB has are in
+// comments that the other server skips. A separate statement sets the isolation level, because the name of its variable differs
 // between versions.
 //
 // The argument limit is the longest time that the server runs a statement; 0 means no limit. Without a limit the server
@@ -91,7 +91,7 @@ func hintMySQL(err error) string {
 	return map[uint16]string{
 		1792: "transaction_read_only (tx_read_only on MariaDB) is ON for new sessions: run SET GLOBAL transaction_read_only = OFF",
 		1045: hintPassword,
-		1044: "the user has no right to this database: grant it, or check the database's name in the URL",
+		1044: "the user has no privileges on this database: grant them, or check the database's name in the URL",
 		1049: hintDatabase,
 		1040: hintFull,
 		1130: "the server refuses this host: create the user for this host",

@@ -18,7 +18,7 @@ import (
 
 func TestMySQLURLs(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{ // the driver's DSN without the parameters that all DSNs have
+	for text, want := range map[string]string{ // from URLs to the driver's DSNs, without the parameters that all DSNs have
 		"mysql://u:p%2F%40@h/d":                              "u:p/@@tcp(h:3306)/d?tls=preferred",
 		"mariadb://u@[::1]:3307/d%20e?tls=false":             "u@tcp([::1]:3307)/d%20e?tls=false",
 		"mysql:///d?parseTime=1&time_zone=%2B00:00":          "tcp(127.0.0.1:3306)/d?tls=preferred",
@@ -241,10 +241,10 @@ func TestMySQLErrorsHaveHints(t *testing.T) {
 			}
 		})
 		for want, change := range map[string]func(*url.URL){
-			"check the user and password": func(u *url.URL) { u.User = url.UserPassword(name, "hunter22") },
-			"no right to this database":   func(u *url.URL) { u.User = url.UserPassword(name, "hunter2") },
-			"the database doesn't exist":  func(u *url.URL) { u.Path = "/no_such_database" },
-			"check the host and port":     func(u *url.URL) { u.Host = "127.0.0.1:1" },
+			"check the user and password":    func(u *url.URL) { u.User = url.UserPassword(name, "hunter22") },
+			"no privileges on this database": func(u *url.URL) { u.User = url.UserPassword(name, "hunter2") },
+			"the database doesn't exist":     func(u *url.URL) { u.Path = "/no_such_database" },
+			"check the host and port":        func(u *url.URL) { u.Host = "127.0.0.1:1" },
 		} {
 			address := withURL(t, db, change)
 			database, err := config.ParseDatabase(address)

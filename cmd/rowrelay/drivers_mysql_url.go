@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// mysqlFixed has the driver's parameters whose values can't be changed. A URL may repeat them, and
-// the settings of [sessionSettings], with the same values.
+// mysqlFixed has the driver's parameters whose values can't be changed. A URL may contain them, and
+// the settings of [sessionSettings], but only with the same values.
 var mysqlFixed = map[string]string{
 	"parseTime":         "true", // return times as time.Time, not as text
 	"loc":               "UTC",
@@ -34,7 +34,7 @@ var mysqlFree = []string{
 	"maxAllowedPacket", "readTimeout", "rejectReadOnly", "timeout", "tls", "writeTimeout",
 }
 
-// mysqlOwn lists parameters that this program handles, and not the driver.
+// mysqlOwn lists parameters that this program handles instead of the driver.
 var mysqlOwn = []string{"socket", "ca_file", "cert_file", "key_file"}
 
 // mysqlSettings returns the driver's configuration for a URL, including the fixed parameters.

@@ -55,7 +55,7 @@ func setUpSession(ctx context.Context, conn *pgx.Conn) error {
 }
 
 func hintPostgres(err error) string {
-	const pooler = "the URL leads to a pooler in transaction mode, which doesn't support prepared statements: add default_query_exec_mode=exec to the URL, or set PgBouncer's max_prepared_statements (1.21 and later)"
+	const pooler = "the URL is the address of a pooler in transaction mode, which doesn't support prepared statements: add default_query_exec_mode=exec to the URL, or set PgBouncer's max_prepared_statements (1.21 and later)"
 	var coded interface{ SQLState() string }
 	if !errors.As(err, &coded) {
 		return ""

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// sqliteAnswers has the values that SQLite reports for those pragmas whose values are set in another form.
+// sqliteAnswers has the reported values of the pragmas that SQLite reports in another form than they are set.
 var sqliteAnswers = map[string]string{"journal_mode": "wal", "synchronous": "2"}
 
 // fileURL returns the URL of an SQLite file.

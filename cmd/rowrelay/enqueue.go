@@ -149,8 +149,8 @@ func interruptible(ctx context.Context, from io.Reader) io.Reader {
 	return reader
 }
 
-// maxBatchBytes bounds the payloads of a batch, and so the memory that it takes and
-// the size of its transaction.
+// maxBatchBytes limits the total size of a batch's payloads. This also limits the memory
+// that the batch takes and the size of its transaction.
 const maxBatchBytes = 16 << 20
 
 // writeAll writes the input's messages batch by batch.

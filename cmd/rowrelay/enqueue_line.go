@@ -22,8 +22,8 @@ type lines struct {
 	number int // number of the last line that was read, from 1
 }
 
-// newLines returns a reader whose longest line has room for a payload of this number of
-// bytes, even if JSON escapes every byte, and for a message's other members.
+// newLines returns a reader that limits the length of a line. A line may hold a payload of the given
+// number of bytes, even if JSON escapes every byte, and a message's other members.
 func newLines(from io.Reader, payload int) *lines {
 	const rest = 1 << 20
 	return &lines{from: bufio.NewReaderSize(from, 64<<10), most: 6*payload + rest}
@@ -65,8 +65,8 @@ func (l *lines) read() (line []byte, more bool, err error) {
 }
 
 // members has a function for each member of a line's object. The function reads the
-// member into a message. The stdout and file sinks add the last three members, which are
-// ignored, so the output of these sinks can be enqueued again.
+// member into a message. The last three members, which the stdout and
+// file sinks add, are ignored, so the output of these sinks can be enqueued again.
 var members = map[string]func(*outbox.Message, json.RawMessage) error{
 	"topic":          func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.Topic) },
 	"key":            func(m *outbox.Message, raw json.RawMessage) error { return readText(raw, &m.Key) },

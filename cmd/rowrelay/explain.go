@@ -37,9 +37,9 @@ func explain(source config.Source, err error) error {
 	case errors.Is(err, storage.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, storage.ErrOtherClaim):
-		return hinted(err, "set the same with --claim (claim: in a configuration), or first stop all relays of the table: rowrelay status"+where+" lists them")
+		return hinted(err, "set the table's claim mode with --claim (claim: in a configuration), or first stop all relays of the table: rowrelay status"+where+" lists them")
 	case denied:
-		return hinted(err, "grant the missing rights to the database's user, or use another user: rowrelay check"+where+" lists the rights that a relay's user lacks, and the page of the database in outbox/dialect those that relays, operators and producers need")
+		return hinted(err, "grant the missing rights to the database's user, or use another user: rowrelay check"+where+" lists the rights that a relay's user lacks, and the database's page in outbox/dialect lists the rights that relays, operators and producers need")
 	}
 	return hinted(err, refusalHint(source.Database, err))
 }

@@ -26,7 +26,7 @@ const patience = 5 * time.Minute
 // between zero and the bound.
 const decade = 90_000 * time.Hour
 
-// nobody is an address without a listener. The system gives its port neither to clients nor to tests.
+// nobody is an address without a listener. The system never assigns its port to a client or a test.
 const nobody = "127.0.0.1:9"
 
 // onEveryVersion runs a test on an empty database of each kind and version, with the
@@ -78,7 +78,7 @@ func statusOf(t *testing.T, db testdb.Database, flags ...string) (report admin.R
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
-	more chan struct{} // closed, and replaced, with each line
+	more chan struct{} // closed and replaced whenever a line arrives
 }
 
 func newLog() *log { return &log{more: make(chan struct{})} }
@@ -119,7 +119,7 @@ type daemon struct {
 	log    *log
 	stdout *log
 	signal context.CancelFunc // sends the first signal
-	second chan struct{}      // close it to send the second
+	second chan struct{}      // closed by a test to send the second signal
 	done   chan struct{}
 	code   int
 }
@@ -212,7 +212,7 @@ func (w *web) next(t *testing.T, from <-chan request) request {
 	}
 }
 
-// jsonLines returns n lines for enqueue. The messages take the keys in turn, and
+// jsonLines returns n lines for enqueue. The messages use the keys in turn, and
 // their payloads count the messages of each key from 1.
 func jsonLines(topic string, n, keys int) string {
 	var lines strings.Builder

@@ -1,10 +1,10 @@
 // Rowrelay delivers messages from a table in an application's own database to an
 // HTTP endpoint, a file or a broker. Start with `rowrelay demo` and `rowrelay help`.
 //
-// Each command's flags, work and output are in a separate file, in this order. The
-// commands share the selection of the table (target.go), opening the database
-// (database.go, drivers_*.go), the list of sinks (sinks.go), hints for errors
-// (explain.go) and printing (output.go).
+// Each command has a separate file with its flags, its work and its output, in this
+// order. The commands share the code that selects the table (target.go), opens the
+// database (database.go, drivers_*.go), lists the sinks (sinks.go), adds hints to errors
+// (explain.go) and prints (output.go).
 package main
 
 import (

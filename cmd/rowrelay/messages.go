@@ -18,7 +18,7 @@ import (
 )
 
 const listHelp = `List the messages with the given ids, or those that match all given filters, lowest id
-first. An id is that of the row or that of the message; rowrelay messages show explains
+first. An id is the id of a row or of a message; rowrelay messages show explains
 how ids are found and shows payloads, which are left out here.
 
 In a large table, filters search about the first 20,000 messages of each state. With
@@ -153,7 +153,7 @@ func (p program) listCommand() *cobra.Command {
 		return nil
 	}
 	m.filterFlags(command, operate.States...)
-	command.Flags().Int64Var(&m.filter.After, "after", 0, "only messages with an `id` above this one; the last id of a list gives the next page")
+	command.Flags().Int64Var(&m.filter.After, "after", 0, "only messages with an `id` above this one; give the last id of a list to get the next page")
 	command.Flags().IntVar(&m.filter.Limit, "limit", 100, "list at most this `number` of messages")
 	command.Flags().BoolVar(&everything, "all", false, "search the whole table, however long it takes")
 	return command
@@ -242,8 +242,8 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-// changeCommand makes the command retry, skip or discard. The command changes messages in one of the states,
-// by default in the first.
+// changeCommand makes one of the commands that change messages. Such a command changes the messages in one of
+// the given states: the state that the user selects, or by default the first.
 func (p program) changeCommand(use, short, long string, c change, of ...storage.State) *cobra.Command {
 	m := &messages{program: p}
 	command := m.command(use, short, long, func(ctx context.Context, operator storage.Operator, filter storage.Filter) error {
@@ -368,7 +368,7 @@ func (m *messages) filterFlags(command *cobra.Command, of ...storage.State) {
 	flags := command.Flags()
 	flags.StringVar(&m.filter.Topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&m.filter.Key, "key", "", "only messages of exactly this `key`")
-	flags.StringVar(&m.filter.Sink, "sink", "", "only messages with a row of their own for this `sink`, apart from the other sinks of their topic")
+	flags.StringVar(&m.filter.Sink, "sink", "", "only messages that have a separate row for this `sink`")
 	flags.StringVar(&m.filter.State, "state", "", "only messages in this `state`: "+strings.Join(names, ", "))
 	flags.StringVar(&m.filter.Since, "since", "", "only messages written since this `time` or age, such as 2026-01-31T12:00:00Z or 2h")
 	flags.BoolVar(&m.filter.Holds, "holds", false, "only parked messages that hold their keys")
@@ -410,7 +410,7 @@ func (m *messages) printMessage(info storage.Info) error {
 	return m.print("\n" + printable(shown) + "\n")
 }
 
-// cell returns the text on one line, cut to at most this number of characters.
+// cell returns the text on one line, cut to the given number of characters.
 func cell(text string, most int) string {
 	runes := []rune(strings.Join(strings.Fields(text), " "))
 	if len(runes) > most {

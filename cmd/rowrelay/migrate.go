@@ -37,7 +37,7 @@ func (p program) migrateCommand() *cobra.Command {
 }
 
 // command makes one of the group's commands. It calls the function run for each table
-// that the flags select: with --config, the tables of all sources.
+// that the flags select. With --config, these are the tables of all sources.
 func (m *migrate) command(use, short, long string, run func(context.Context, config.Source) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: noArguments,
@@ -86,7 +86,7 @@ func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 	return sources, nil
 }
 
-// migrations returns the migrations of the source's outbox, or with --inbox those of the inbox.
+// migrations returns the migrations of the source's outbox or, with --inbox, of the inbox.
 func (m *migrate) migrations(db *sql.DB, d dialect.Dialect, source config.Source) (*migrations.Migrations, error) {
 	if m.inbox {
 		return migrations.NewInbox(db, d, source.Table)
@@ -150,8 +150,8 @@ func (p program) migrateUpCommand() *cobra.Command {
 const migrateDownHelp = `Revert the last migration. Reverting the first one drops the tables, with all delivered
 messages that are still kept. The command fails while a relay is alive. It also fails if
 messages are undelivered, unless --discard-messages is given, and if pauses, limits or
-entries in the log of actions exist, unless --discard-controls is given. With --inbox it
-checks nothing of this; note that a consumer without its table doesn't recognise
+entries in the log of actions exist, unless --discard-controls is given. With --inbox the
+command checks none of this; a consumer without its table doesn't recognise
 duplicates.`
 
 func (p program) migrateDownCommand() *cobra.Command {
@@ -352,7 +352,7 @@ type migrationJSON struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// report prints the migrations. If the list is empty, it prints the text in the argument otherwise.
+// report prints the migrations. The argument otherwise is the text that it prints for an empty list.
 func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
 	if m.json {
 		shown := []migrationJSON{}

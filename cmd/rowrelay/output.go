@@ -72,7 +72,7 @@ func shownTime(at time.Time) string {
 }
 
 // checkedWriter remembers the first error of a Write, so that a command with incomplete output
-// fails. A Write blocks if the output's reader has stopped reading. The method failed never
+// fails. A Write blocks if the output's reader has stopped reading. [checkedWriter.failed] never
 // waits for a Write, so the process can still end.
 type checkedWriter struct {
 	writing sync.Mutex

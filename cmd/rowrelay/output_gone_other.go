@@ -2,5 +2,5 @@
 
 package main
 
-// outputGone is false, because these systems have no SIGPIPE.
+// outputGone returns false, because these systems have no SIGPIPE.
 func outputGone() bool { return false }

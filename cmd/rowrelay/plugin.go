@@ -88,7 +88,7 @@ func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 	return found, err
 }
 
-const pluginListHelp = `List plug-ins, with their programs and the SHA-256 checksums of these, without starting
+const pluginListHelp = `List plug-ins with their programs and the programs' SHA-256 checksums, without starting
 them. A configuration can require a checksum with the setting sha256.`
 
 // listedPlugin is the JSON output of list for a plug-in.
@@ -96,7 +96,7 @@ type listedPlugin struct {
 	Sink     string `json:"sink"`
 	Program  string `json:"program"`
 	SHA256   string `json:"sha256,omitempty"`
-	Checksum string `json:"checksum"` // whether SHA256 is the configured checksum, or why it can't be read
+	Checksum string `json:"checksum"` // whether SHA256 is the configured checksum, or why the program can't be read
 }
 
 func (p program) pluginListCommand() *cobra.Command {
@@ -127,7 +127,7 @@ func (p program) pluginListCommand() *cobra.Command {
 	})
 }
 
-// pluginTimeout is the time that a plug-in has to start and to open.
+// pluginTimeout limits the time that a plug-in may take to start and to open.
 const pluginTimeout = 2 * sinkTimeout
 
 const pluginCheckHelp = `Check plug-ins: start each one, read its description, open it with its settings, close it

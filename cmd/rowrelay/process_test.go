@@ -88,7 +88,7 @@ func TestSignals(t *testing.T) {
 				logged.wait(t, "stopping")
 				want := "done            1\n"
 				if count == 1 {
-					release() // the endpoint answers, which the relay waits for
+					release() // lets the endpoint answer; the relay waits for this answer
 				} else {
 					<-time.After(2 * sameSignal)
 					if said, _ := logged.read(); strings.Contains(said, "aborting") {
@@ -255,7 +255,7 @@ func TestSIGHUPReloadsTheConfiguration(t *testing.T) {
 		last[got.key] = number
 	}
 	enqueue()
-	arrives() // sent with the first token, before any signal
+	arrives() // this message is sent with the first token, before any signal
 	for batch := range batches - 1 {
 		enqueue()
 		switch batch {

@@ -16,8 +16,8 @@ import (
 const replayHelp = `Send delivered messages again, unless the retention has deleted them. Select them by
 filters (which must all match), or with --all; --since and --until compare the time of
 delivery. The messages go to the sinks that their topics are routed to now. With --to,
-one copy of each goes to that sink, which the configuration of --config must have, or
-without --config a live relay.
+one copy of each goes to that sink, which must exist in the configuration of --config, or
+without --config in a live relay.
 
 A replay writes copies as new messages, in the order of the old ones, so each key's
 order is kept. A copy has the message id of its original, and a header rowrelay-replayed
@@ -84,7 +84,7 @@ func (p program) replayCommand() *cobra.Command {
 	flags.StringArrayVar(&r.replay.IDs, "id", nil, "only the message with this `id`, of its row or of the message; may be repeated")
 	flags.StringVar(&r.replay.Topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&r.replay.Key, "key", "", "only messages of exactly this `key`")
-	flags.StringVar(&r.replay.Sink, "sink", "", "only messages with a row of their own for this `sink`, apart from the other sinks of their topic")
+	flags.StringVar(&r.replay.Sink, "sink", "", "only messages that have a separate row for this `sink`")
 	flags.StringVar(&r.replay.To, "to", "", "send the messages to this `sink` instead of the sinks of their topics")
 	flags.StringVar(&r.since, "since", "", "only messages delivered since this `time` or age, such as 2026-01-31T12:00:00Z or 2h")
 	flags.StringVar(&r.until, "until", "", "only messages delivered before this `time` or age")

@@ -84,7 +84,7 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// delivered makes a table with this number of delivered messages.
+// delivered makes a table with the given number of delivered messages.
 func delivered(t *testing.T, count int) *memstore.DB {
 	t.Helper()
 	db := memstore.New()

@@ -20,7 +20,7 @@ not changed. A requeued message keeps its id, but later messages of its key may 
 sent before it. One that holds its key (on_park: hold) is sent before the rest of the key.
 
 The command requeues the messages that are parked when it starts: first those that hold
-their keys, then the others, each by id. It requeues --rate messages per second and
+their keys, then the others, each group by id. It requeues --rate messages per second and
 prints its progress on stderr. It can be interrupted and run again for the rest. It reads
 all parked messages once, without payloads, which takes about 100 MB of memory for a
 million.
@@ -32,8 +32,8 @@ written after the first requeued one. With --in-order it reads all of them, leav
 overtaken messages parked and lists them. It doesn't know about messages that the
 retention has deleted or that are being sent at this moment.
 
---to sends the messages to another sink, which the configuration of --config must have,
-or without --config a live relay. Two kinds of messages stay as they are: those that hold
+--to sends the messages to another sink. It must exist in the configuration of --config,
+or without --config in a live relay. Two kinds of messages aren't changed: those that hold
 their keys (skip them first), and those with rows for other sinks that are parked or
 waiting. If neither a live relay nor the configuration has the sink of --sink, because it
 was renamed or misspelt, --to also moves messages in other states that wait for that sink

@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// settleAll settles all pending messages of a table in memory. It calls the function how for each message's settlement.
+// settleAll settles all pending messages of a table in memory. The argument how returns the settlement of a row.
 func settleAll(t *testing.T, db *memstore.DB, how func(storage.Row) storage.Settlement) {
 	t.Helper()
 	store := db.Store()
@@ -235,7 +235,7 @@ func TestRequeueInOrder(t *testing.T) {
 	})
 }
 
-// Redirected messages go to that sink alone. Messages that hold their keys aren't redirected.
+// A message that is redirected to a sink goes only to this sink. Messages that hold their keys aren't redirected.
 func TestRequeueToAnotherSink(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()

@@ -221,7 +221,7 @@ func TestRelayWithOtherClaimDoesNotStart(t *testing.T) {
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
 		endpoint.next(t, endpoint.arrived) // the relay is alive
 		other := call(t.Context(), "", "run", "--database", db.URL, "--sink", endpoint.URL, "--claim", "rows")
-		if other.code != exitFailed || !strings.Contains(other.stderr, "set the same with --claim") ||
+		if other.code != exitFailed || !strings.Contains(other.stderr, "set the table's claim mode with --claim") ||
 			!strings.Contains(other.stderr, "rowrelay status --database ") {
 			t.Errorf("exit code %d, %q; want 1 and what to do", other.code, other.stderr)
 		}

@@ -425,8 +425,8 @@ func TestMySQLSettings(t *testing.T) {
 	})
 }
 
-// plainInserts has sessions of applications in other languages, which write literals. Each has the session's settings, the
-// spelling of its literals, and the statement after the INSERT.
+// plainInserts has sessions of applications in other languages, which write literals. For each session it has the settings, the
+// spelling of literals, and the statement after the INSERT.
 var plainInserts = map[string]map[string]plainInsert{
 	"postgres": {
 		"latin1":    {set: []string{"SET client_encoding = 'LATIN1'"}, latin1: true},

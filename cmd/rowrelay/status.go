@@ -20,7 +20,7 @@ const statusHelp = `Count the messages of a table by state, and list its relays,
   claimed    claimed by a relay (with --claim rows)
   scheduled  its available_at is in the future
   retry      failed, and waits for its next attempt
-  error      parked, until rowrelay messages requeue or discard
+  error      parked, until an operator requeues or discards it
   done       delivered, and kept for the retention
 
 At most 50,000 messages of a state are counted. If there are more, the count is the
@@ -28,7 +28,7 @@ database's estimate ("about") or a lower bound ("at least"). Figures that take t
 database more than 2 s are left out.
 
 With --watch the status is printed repeatedly until the command is interrupted; on a
-terminal each one replaces the last. Exactly counted states also show by how many
+terminal each status replaces the last. Exactly counted states also show by how many
 messages per second they grow or shrink.
 
 A relay that "waits" is alive but takes no messages, because the relays that work on
@@ -69,8 +69,8 @@ func (p program) statusCommand() *cobra.Command {
 	return command
 }
 
-// showStatus prints the status once if the interval every is 0. Otherwise it prints the status
-// again after each interval.
+// showStatus prints the status once if the argument every is 0. Otherwise this argument is an
+// interval, and showStatus prints the status again after each interval.
 func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, every time.Duration, asJSON bool) error {
 	var last *statusBefore
 	show := func(p program) error {

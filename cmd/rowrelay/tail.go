@@ -20,8 +20,8 @@ its topic's sinks only), and the message's id.
 
 The command queries the table once a second for the messages that were delivered last.
 The query uses an index and reads at most --limit rows, so its cost doesn't depend on the
-size of the table. If more messages were delivered, the command leaves some out and says
-so. It prints only messages that the relay keeps: with a retention of 0, it prints
+size of the table. If more messages were delivered, a line reports that some are missing.
+The command prints only messages that the relay keeps: with a retention of 0, it prints
 nothing.`
 
 // following holds the flags and the state of tail.
@@ -34,7 +34,7 @@ type following struct {
 	json   bool
 
 	from time.Time             // rows that were delivered at this time or later are queried
-	seen map[seenRow]time.Time // the printed rows that were delivered at this time or later, with their times of delivery
+	seen map[seenRow]time.Time // the rows delivered since that time that were already printed, with their times of delivery
 }
 
 // seenRow is a row that was printed. A message may have one row for each of its sinks.
@@ -70,7 +70,7 @@ func (p program) tailCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&f.filter.Topic, "topic", "", "only messages of exactly this `topic`")
 	flags.StringVar(&f.filter.Key, "key", "", "only messages of exactly this `key`")
-	flags.StringVar(&f.filter.Sink, "sink", "", "only messages with a row of their own for this `sink`, apart from the other sinks of their topic")
+	flags.StringVar(&f.filter.Sink, "sink", "", "only messages that have a separate row for this `sink`")
 	flags.StringVar(&f.since, "since", "10m", "start with messages delivered since this `time` or age, such as 2026-01-31T12:00:00Z or 2h")
 	flags.IntVar(&f.filter.Limit, "limit", 200, "read at most this `number` of messages in a query")
 	flags.DurationVar(&f.every, "interval", time.Second, "the `duration` from one query to the next")

@@ -117,7 +117,7 @@ func (t *target) checkSink(p program, to string) error {
 	if strings.Contains(to, ",") || len(to) > storage.MostSinks {
 		return usagef("--to must be the name of one sink, not %.40q", to)
 	}
-	if to == "" || t.config == "" { // without a configuration, checkLivingSink asks the live relays
+	if to == "" || t.config == "" { // without a configuration, checkLivingSink checks the live relays' sinks instead
 		return nil
 	}
 	c, err := config.Load(t.config, p.kinds)
@@ -168,8 +168,8 @@ func livingSinks(status storage.Status) (names []string, all bool) {
 	return names, all
 }
 
-// isGone reports whether messages for the sink would wait forever, because no live relay has the sink, and neither has the
-// configuration, if one is given.
+// isGone reports whether messages for the sink would wait forever: no live relay has the sink, and if a configuration is
+// given, the configuration doesn't have the sink either.
 func (t *target) isGone(ctx context.Context, p program, operator storage.Operator, sink string) (bool, error) {
 	if sink == "" {
 		return false, nil

@@ -232,8 +232,8 @@ func (s stopped) Error() string {
 	return "interrupted: " + s.done
 }
 
-// These are the intervals between progress lines: the interval redrawn on a terminal, where each line
-// replaces the previous one, and the interval written on other streams.
+// Intervals between progress lines: redrawn is the interval on a terminal, where each line replaces the
+// previous one, and written is the interval on other streams.
 const (
 	redrawn = 200 * time.Millisecond
 	written = 10 * time.Second

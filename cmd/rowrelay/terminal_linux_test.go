@@ -53,7 +53,7 @@ func aTerminal(t *testing.T, command *exec.Cmd) (screen *log, keys *os.File) {
 		for {
 			n, err := keys.Read(text)
 			_, _ = screen.Write(text[:n])
-			if err != nil { // ends when the program has closed the terminal
+			if err != nil { // the read fails when the program has closed the terminal
 				return
 			}
 		}

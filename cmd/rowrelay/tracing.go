@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/tracing"
 )
 
-// flushGrace is the time that a relay has to export its last spans before it exits.
+// flushGrace limits the time that a relay may spend on exporting its last spans before it exits.
 const flushGrace = 5 * time.Second
 
 // newTracer returns a tracer if OpenTelemetry's environment variables set an endpoint or

@@ -107,7 +107,7 @@ func TestChartSaysWhatIsMissing(t *testing.T) {
 }
 
 // TestChartCombinations renders each choice with each other one. Kubernetes must know every field, each mounted volume
-// must exist, and the manifests must contain a choice's part only with that choice.
+// must exist, and the part that belongs to a choice must appear only if the choice is made.
 func TestChartCombinations(t *testing.T) {
 	t.Parallel()
 	choices := []struct{ name, values, shows string }{

@@ -1,4 +1,4 @@
-# Oracle, by Docker only, because no package exists. Its tests need the build tag oracle.
+# Oracle, only with Docker, because no package exists. Its tests need the build tag oracle.
 variable=ROWRELAY_TEST_ORACLE
 by_name=only
 optional=yes

@@ -127,7 +127,7 @@ func (s scripts) write(t *testing.T, name, content string) {
 	}
 }
 
-// command runs the scripts by bash. It doesn't execute the file, because a file that was just written can't be executed
+// command runs the scripts with bash. It doesn't execute the file, because a file that was just written can't be executed
 // while another test's child process still has it open.
 func (s scripts) command(arguments ...string) *exec.Cmd {
 	command := exec.Command("bash", append([]string{filepath.Join(s.folder, "servers")}, arguments...)...)

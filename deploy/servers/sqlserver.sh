@@ -1,4 +1,4 @@
-# SQL Server, by Docker only, because no package exists.
+# SQL Server, only with Docker, because no package exists.
 variable=ROWRELAY_TEST_SQLSERVER
 by_name=only
 optional=yes

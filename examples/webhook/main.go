@@ -1,5 +1,5 @@
-// Webhook is an endpoint for the http sink. It checks the signature. With an inbox,
-// each message takes effect once, even if it arrives several times.
+// Webhook is an endpoint for the http sink, and checks the signature of each request. With
+// an inbox, each message takes effect once, even if it arrives several times.
 package main
 
 import (
@@ -45,7 +45,7 @@ func (b billing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable) // the relay retries the message
 	default:
-		w.WriteHeader(http.StatusNoContent) // the same for a duplicate, which took effect earlier
+		w.WriteHeader(http.StatusNoContent) // also the answer to a duplicate, which took effect earlier
 	}
 }
 

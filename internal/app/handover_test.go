@@ -109,7 +109,7 @@ func TestAJobSurvivesANewConfiguration(t *testing.T) {
 	}
 }
 
-// With a new configuration counters continue and gauges restart, so the gauges of a removed source disappear.
+// After a change of the configuration, counters continue and gauges restart, so the gauges of a removed source disappear.
 func TestCountersContinueWithANewConfiguration(t *testing.T) {
 	t.Parallel()
 	b := newBench("a", "b", "c")

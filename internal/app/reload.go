@@ -12,8 +12,8 @@ import (
 
 // This file switches to another configuration: after a SIGHUP, when a source that was down at the start can be opened, or
 // when a file names another database. First it makes a new daemon that is ready to start. The new daemon has made its sinks
-// and opened its tables, and if the admin server's address has changed, the new admin server listens. So errors in these
-// steps leave the running daemon as it is. The new daemon's relays start when the running daemon has stopped.
+// and opened its tables. If the admin server's address has changed, the new admin server is already listening. So errors in
+// these steps leave the running daemon as it is. The new daemon's relays start when the running daemon has stopped.
 
 // successor waits until another daemon must take over, and returns that daemon. It returns nil when this daemon must stop
 // without a successor.

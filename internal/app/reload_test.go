@@ -278,8 +278,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A process whose sinks are renamed doesn't wait for its own previous relay. A process that still has the previous configuration
-// stands by until it has been reloaded, too.
+// A process whose sinks are renamed doesn't wait for its own previous relay. Another process, which still has the previous
+// configuration, stands by until its configuration has been reloaded, too.
 func TestReloadWithOtherSinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -97,7 +97,7 @@ type renewing struct {
 
 	mu    sync.Mutex
 	sink  sinks.Sink
-	state string // the state of the settings and files that sink was made from
+	state string // the state of the settings and files from which the field sink was made
 }
 
 // renewingDeduplicating wraps a sink that implements [sinks.Deduplicating].

@@ -16,7 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// lock is a destination that accepts messages with one password, and answers all others with its field outcome.
+// lock is a destination that accepts messages with one password. For any other password it returns its field
+// outcome.
 type lock struct {
 	password string
 	made     []string // the passwords of the sinks that were made

@@ -35,8 +35,8 @@ func (i Import) foreign() bool {
 	return !own && strings.Contains(first, ".")
 }
 
-// arrow defines which packages the packages in some folders may import in addition to the standard
-// library. Folders are patterns of path.Match.
+// arrow defines what the packages in some folders may import in addition to the standard library.
+// Folders are patterns of path.Match.
 type arrow struct {
 	from    string
 	to      []string // this module's packages

@@ -30,7 +30,7 @@ func Imports(tree fs.FS) ([]Import, error) {
 }
 
 // Goroutines returns the positions in a folder's non-test files where a goroutine starts, by a go
-// statement or by a method Go. It skips the file that the argument except names, because that file
+// statement or by a method Go. Its last argument names a file that it skips, because that file
 // may start goroutines.
 func Goroutines(tree fs.FS, folder, except string) ([]string, error) {
 	var places []string
@@ -83,8 +83,8 @@ func eachSource(tree fs.FS, visit func(name string, source []byte) error) error 
 	})
 }
 
-// passedOver reports whether a folder is skipped: hidden folders, test data, and other modules
-// except outbox, which is released together with this one.
+// passedOver reports whether a folder is skipped, because it is hidden, has test data, or is another
+// module. The module outbox isn't skipped, because it is released together with this one.
 func passedOver(tree fs.FS, folder string) bool {
 	base := path.Base(folder)
 	if folder == "." || folder == "outbox" {

@@ -32,7 +32,7 @@ type Backend interface {
 	// Relays and their claim mode.
 
 	// SetClaimMode stores the claim mode, unless a relay with another mode is alive. It also creates the
-	// indexes that claiming by rows needs, or drops them when claiming by lanes; see [ChangeMode].
+	// indexes that claiming by rows needs, or drops them if the mode is claiming by lanes; see [ChangeMode].
 	SetClaimMode(ctx context.Context, claim storage.Claim) error
 
 	// Heartbeat stores a relay's heartbeat if the table still has this relay's claim mode.
@@ -40,7 +40,7 @@ type Backend interface {
 
 	// Lanes. The result xid is the number of the method's transaction. It is 0 if transactions have no numbers.
 
-	// Acquire leases up to count free lanes, in any order, and increases their fences by the given step.
+	// Acquire leases at most count free lanes, in any order, and increases their fences by the given step.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error)
 
 	// ChangeLeases applies a change to the given leases that are still valid, and returns the valid ones. It
@@ -84,10 +84,10 @@ type Backend interface {
 	// limit rows of each table; see [ReadRemaining].
 	Remaining(limit int) Query
 
-	// Settle changes rows of leased lanes, or claimed rows by their tokens. If the relay claims by lanes,
-	// Settle first locks the lanes against a takeover, and then changes the rows of the lanes that still have
-	// the given fence and owner. It changes a row only if the message id matches, because the row's id may
-	// have been issued again. The settlements are ordered by lane and id and have no duplicates. If tx is
+	// Settle changes rows of leased lanes, or claimed rows that still have the given tokens. If the relay claims
+	// by lanes, Settle first locks the lanes against a takeover, and then changes the rows of the lanes that
+	// still have the given fence and owner. It changes a row only if the message id matches, because the row's id
+	// may have been issued again. The settlements are ordered by lane and id and have no duplicates. If tx is
 	// nil, Settle begins its own transaction. Otherwise tx was begun with the options [Capabilities].Tx.
 	Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
@@ -97,12 +97,12 @@ type Backend interface {
 	// given ones. The settlements have no duplicates, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// Purge deletes up to limit done rows that finished longer ago than the retention, but not before the
-	// time in its last argument. It also deletes up to limit message ids that were written longer ago than
+	// Purge deletes at most limit done rows that finished longer ago than the retention, but not before the
+	// time in its last argument. It also deletes at most limit message ids that were written longer ago than
 	// [IDsKept] returns, except ids of held rows and ids that are not older than the lowest pending row. A
 	// message's id is written before its row, so a margin of ten minutes allows for long transactions and
-	// differing clocks. Purge returns the number of deleted rows or of deleted ids, whichever is higher. It
-	// also returns the last argument for the next purge. This is zero if a later beginning would save no work.
+	// differing clocks. Purge returns the number of deleted rows or of deleted ids, whichever is higher. It also
+	// returns the time to pass as the last argument of the next purge, or zero if no such time would save work.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
 	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode
@@ -115,8 +115,8 @@ type Backend interface {
 	// Extend extends the claims on those ids that are still claimed with the token, and returns these ids.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
-	// Reclaim frees up to limit rows whose claim has expired. It also moves up to limit held rows that are due
-	// to the hot table, except rows whose lane and id belong to another hot row now.
+	// Reclaim frees at most limit rows whose claim has expired. It also moves due held rows, at most limit, to
+	// the hot table, except rows whose lane and id belong to another hot row now.
 	Reclaim(ctx context.Context, limit int) (freed int, err error)
 
 	// Operations of operators.
@@ -138,9 +138,9 @@ type Backend interface {
 	// It uses the index on the finish times; see [ReadLastDelivered].
 	LastDelivered(ctx context.Context, filter Filter) ([]storage.Info, error)
 
-	// ChangeReplay writes copies of done rows, returns the positions of the copies, and stores the updated
-	// replay, in one transaction; see [WriteReplay]. Each settlement names a row and has the copy as its
-	// DeadLetter.
+	// ChangeReplay writes copies of done rows, returns the lanes and ids of the copies, and stores the
+	// updated replay, in one transaction; see [WriteReplay]. Each settlement in the change names a done
+	// row, and has the copy of this row as its DeadLetter.
 	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
 }
 
@@ -152,7 +152,7 @@ const (
 	AskSkip                               // asks a relay to skip rows that hold their keys; see [storage.Hold]
 	AskDiscard                            // asks a relay to discard rows that hold their keys
 	DiscardAtOnce                         // deletes rows that don't hold their keys
-	RetryNow                              // makes retries due now that are not due yet
+	RetryNow                              // makes retries that are not due yet due immediately
 	AskSkipRetry                          // asks a relay to skip retries that are not due yet
 	AskDiscardRetry                       // asks a relay to discard retries that are not due yet
 	DiscardRetry                          // deletes retries that are not due yet; used when claiming by rows, since no relay claims such rows
@@ -230,14 +230,14 @@ func (c ParkedChange) Set(now, never string) string {
 }
 
 // IDsKept returns how long message ids are kept if done rows are kept for the retention. The result is at least a
-// minute. A purge that has found an old id ends within a minute. So it can't delete an id that was meanwhile
-// deleted and written again.
+// minute. After a purge has found an old id, another purge may delete it, and it may be written again. The first
+// purge ends within a minute, so it doesn't delete the new id, which is too young.
 func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
 // Queries are the statements that a backend provides together with their arguments.
 type Queries struct {
 	Members     Query         // the name and the configuration of each living relay, and the database's time
-	PurgeRelays Query         // deletes relays that died a day ago
+	PurgeRelays Query         // deletes relays that died more than a day ago
 	LastID      Query         // the highest id that was issued; 0 if no id was issued
 	Status      StatusQueries // the statements that read a status
 
@@ -270,8 +270,8 @@ type Explainer interface {
 	// longer for a larger table, or "" if the plan uses only indexes or the table is small.
 	Explain(ctx context.Context, query Query) (wrong string, err error)
 
-	// Sample returns rows as the statement might select them, if a method runs further statements only when the
-	// statement has selected rows. Otherwise Sample returns nil.
+	// Sample returns rows as the statement might select them. It returns nil unless the method that runs the
+	// statement runs further statements for selected rows.
 	Sample(query string) [][]driver.Value
 }
 

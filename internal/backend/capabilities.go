@@ -25,9 +25,9 @@ type Capabilities struct {
 	// Walk is the order in which Read and Candidates visit positions without a key.
 	Walk Walk
 
-	// WithTimeLimit returns the given SELECT with a time limit that the server enforces. The limit is at least a millisecond. It
-	// is nil if the server ends a statement when its client disconnects. MySQL and MariaDB continue such a statement until they
-	// have a row to send.
+	// WithTimeLimit returns the given SELECT with a time limit that the server enforces. The limit is at least a millisecond.
+	// WithTimeLimit is nil if the server ends a statement when its client disconnects. MySQL and MariaDB don't: they continue
+	// the statement until they have a row to send.
 	WithTimeLimit func(statement string, limit time.Duration) string
 
 	// Pending is the hot table, as statements name it.

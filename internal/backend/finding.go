@@ -14,8 +14,8 @@ type Probe struct {
 	Name  string
 	Query Query // selects text in any number of columns
 
-	// Judge examines the result of the query, which has a text for each row, with blanks between the columns.
-	// If the result shows a problem, Judge returns a description and a hint; otherwise it returns empty strings.
+	// Judge examines the result of the query: a text for each row, with blanks between the columns. If the
+	// result shows a problem, Judge returns a description and a hint; otherwise it returns empty strings.
 	Judge func(answer []string) (wrong, hint string)
 }
 

@@ -368,7 +368,8 @@ func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }
 
 // NamesSinks reports whether a settlement moves a hot row that names sinks, in a table that is claimed by lanes. In one
 // call of Settle, either no settlement does this, or all do and name the same sinks. Settle then changes a row only if
-// the row still names these sinks, because a server may have lost the write of the sinks although the lease is valid.
+// the row still names these sinks, because a server may have lost an earlier change of them although the lease is
+// valid.
 func NamesSinks(s *storage.Settlement) bool { return s.Sinks != "" && !s.Deferred && s.Token == "" }
 
 // Groups has the settlements of a batch, grouped by the tables that their rows move from and to.
@@ -434,8 +435,8 @@ func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	return slices.DeleteFunc(tables, func(p Parts) bool { return len(p.All) == 0 })
 }
 
-// DeadLettersOf returns the settlements that write a dead letter: first those whose rows are in the hot table, then
-// those whose rows are in the held table.
+// DeadLettersOf returns the settlements that write a dead letter, in two lists: one for rows of the hot table, and
+// one for rows of the held table.
 func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {
 	for i := range settlements {
 		switch s := &settlements[i]; {

@@ -49,7 +49,7 @@ func CopiedExpiry(now string) string {
 	return "CASE WHEN t.expires_at > " + now + " THEN t.expires_at END"
 }
 
-// KeptFor returns the columns Kept of a row t, with the SQL expression sinks in place of the row's sinks.
+// KeptFor returns the columns Kept of a row t, with the argument, an SQL expression, in place of the column sinks.
 func KeptFor(sinks string) string { return strings.TrimSuffix(Of("t", Kept), "t.sinks") + sinks }
 
 // Of returns a list of columns, each qualified by the name of a table or subquery.
@@ -80,9 +80,10 @@ const Undecided = "(t.holds < 2 OR g.holds = 0)"
 // written a second time must not undo an operator's decision either.
 const UndecidedStays = "(t.holds < 2 OR g.holds = 0 AND g.state <> 'retry')"
 
-// AsRead returns the SQL condition that the held row t has no later available_at than when it was read. Statements use it for
-// settlements that leave the row in the held table or write a dead letter. A later time means that the row was settled already
-// or that an operator changed it. So if the relay repeats a settlement because the answer was lost, the repeat changes nothing.
+// AsRead returns the SQL condition that the available_at of the held row t isn't later than it was when the row was read.
+// Statements use it for settlements that leave the row in the held table or write a dead letter. A later time means that the
+// row was settled already or that an operator changed it. So if the relay repeats a settlement whose answer was lost, the
+// repeat changes nothing.
 func AsRead(readAt string) string {
 	return "(t.available_at IS NULL OR t.available_at <= " + readAt + ")"
 }
@@ -126,8 +127,8 @@ type Columns struct {
 // accepts no expiry time in this year.
 const neverExpires = 9999
 
-// mostCounted is the maximum number of attempts and of crashes of a row that is read. A relay can still increase these
-// numbers, because their columns have 32 bits.
+// mostCounted limits the numbers of attempts and of crashes of a row that is read: Row lowers higher numbers to it. A
+// relay can still increase these numbers, because their columns have 32 bits.
 const mostCounted = 2_000_000_000
 
 // Row converts the columns to a row. A column that can't be read makes the row malformed instead of causing an error,
@@ -301,7 +302,7 @@ type TakeLine func(text []byte, row *Columns) (more bool, err error)
 
 // ReadPage reads the first line and the rows of a page. Each line of the query's result has a text and a row. Either all
 // lines have the text, or the first one has the text and a row with the id 0, and the others have no text. ReadPage uses
-// the reader unless it is nil or doesn't support the connections; the result known reports whether it was used.
+// the reader unless it is nil or doesn't support the connections; the result known reports whether the reader was used.
 func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(storage.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
 	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
 		if text != nil && !line.Told {
@@ -359,8 +360,8 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 
 // ReadFree returns the rows that a query has locked to claim them. If maxBytes is positive, ReadFree stops after the row
 // with which the payloads reach maxBytes. It is used if a database's query can't count the bytes. The query may select NULL
-// in place of a large payload and add its size to the flags (see [SizeOne]). ReadFree then reads such payloads of the
-// returned rows with the query that its last argument returns.
+// in place of a large payload and add the payload's size to the flags (see [SizeOne]). ReadFree then reads such payloads of
+// the returned rows with the query that its last argument returns.
 func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0
 	var left []storage.RowID
@@ -463,7 +464,7 @@ func ReadRemaining(ctx context.Context, q Querier, query Query, each func(*stora
 // ReadParked calls the function each for every parked row t that meets an SQL condition, in the order that the filter
 // requests. The parameters where and args have the condition and its arguments; shortError is the SQL expression for a
 // row's error. To find parked rows that were overtaken, ReadParked reads done rows whose ids exceed the lowest parked id
-// by at most a number, which is the parameter within. If this number is 0, it reads no done rows.
+// by at most the argument within. If this argument is 0, it reads no done rows.
 func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked

@@ -13,11 +13,11 @@ import (
 
 // This file reads and changes what belongs to a table as a whole: the claim mode, the controls, and the log of actions.
 
-// ChangeMode changes the claim mode in the transaction tx, unless the table has this mode already. It then creates or
-// drops the indexes that claiming by rows needs. It fails with storage.ErrOtherClaim while a relay with the other mode
-// is alive. Its last argument is the query that stores the new mode. The other statements are in each database's .sql
-// under the names that ChangeMode uses. If one is missing, backendtest.Golden panics, except for "lock lanes", which a
-// database needs only if rows have to be locked first.
+// ChangeMode changes the claim mode in the transaction tx, if the table has another mode. In any case it creates
+// missing indexes for claiming by rows, or drops them when claiming by lanes. It fails with storage.ErrOtherClaim
+// while a relay with the other mode is alive. Its last argument is the query that stores the new mode. The other
+// statements are in each database's .sql under the names that ChangeMode uses. If one of them is missing,
+// backendtest.Golden panics, except for "lock lanes", which a database needs only if rows have to be locked first.
 //
 // ChangeMode removes what the other mode has left: it ends leases and increases their fences; it deletes marks, because
 // rows may have returned below them; it ends claims, because no relay would free them; and it ends the holds of parked
@@ -92,7 +92,7 @@ func ReadControls(ctx context.Context, q Querier, statements Statements) (contro
 	return controls, err
 }
 
-// ReadActions reads up to limit actions of the log.
+// ReadActions reads at most limit actions of the log.
 func ReadActions(ctx context.Context, q Querier, statements Statements, limit int) (actions []storage.Action, err error) {
 	err = Each(ctx, q, statements.Query("log of actions"), func(rows *sql.Rows) (bool, error) {
 		if len(actions) >= limit {

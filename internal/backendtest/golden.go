@@ -22,9 +22,9 @@ import (
 type Recorder = backend.Recorder
 
 // Golden compares all statements that a backend runs for the table app.Events with a file, so that a change of the SQL
-// shows as a change of the file. It returns all statements. If update is set, Golden rewrites the file first. If the file of
-// another database is given as other, Golden's file only refers to statements that are the same there. The file also omits
-// the dialect's statements about indexes, which have their own file. The recorder's answers must let each method run to its end.
+// shows as a change of the file. It returns all statements. If update is set, Golden rewrites the file first. If the argument
+// other is another database's file, Golden's file only refers to statements that are the same there. The file also omits the
+// dialect's statements about indexes, which have their own file. The recorder's answers must let each method run to its end.
 func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
 	t.Helper()
 	db := recorder.DB()

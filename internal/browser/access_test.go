@@ -91,7 +91,7 @@ func TestChartsStayWithinThemselves(t *testing.T) {
 		begin := time.Now().Add(-time.Hour)
 		for i := range 360 {
 			p := admin.Point{At: begin.Add(time.Duration(i) * 10 * time.Second), Seconds: 10, Pending: -1, Waiting: -1, Error: -1}
-			if i > 200 && i < 300 { // nothing is delivered in the other points
+			if i > 200 && i < 300 { // nothing is delivered at the other points
 				p.Delivered, p.Lag, p.MostLag = 10, 1, 2
 			}
 			if i > 100 {

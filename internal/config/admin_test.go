@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The configuration or files contain the admin server's tokens, and problems don't show the tokens.
+// The admin server's tokens can be in the configuration or in files. Problems don't show the
+// tokens.
 func TestAdminSettings(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -176,7 +176,7 @@ const (
 	maxSecret = 64 << 10 // the maximum size of a secret's file in bytes
 )
 
-// readLimited reads a file. It returns an error if the file has more bytes than the argument most.
+// readLimited reads a file. It returns an error if the file has more bytes than the second argument.
 func readLimited(name string, most int64) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {

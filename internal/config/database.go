@@ -97,7 +97,7 @@ func (d Database) String() string {
 // GoString implements [fmt.GoStringer], so that %#v shows no password.
 func (d Database) GoString() string { return fmt.Sprintf("config.Database(%q)", d.String()) }
 
-// LogValue implements [slog.LogValuer]. It shows no password.
+// LogValue implements [slog.LogValuer]. The value has no password.
 func (d Database) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
 // MarshalText implements [encoding.TextMarshaler], so that no encoder shows a password.

@@ -187,8 +187,8 @@ func text(most int) parseFunc[string] {
 	})})
 }
 
-// orWord returns a function that parses like parse, but returns the argument meaning for a
-// word such as never or unlimited.
+// orWord extends a parse function so that it also accepts a word, such as never or
+// unlimited. The second argument is the word's value.
 func orWord[T any](word string, meaning T, parse parseFunc[T]) parseFunc[T] {
 	return func(text string) (T, error) {
 		if text == word {
@@ -202,8 +202,8 @@ func orWord[T any](word string, meaning T, parse parseFunc[T]) parseFunc[T] {
 	}
 }
 
-// orZero returns a function that parses like parse, but returns the argument meaning for a
-// duration of zero.
+// orZero extends a parse function so that it also accepts a duration of zero, and then
+// returns the first argument.
 func orZero(meaning time.Duration, parse parseFunc[time.Duration]) parseFunc[time.Duration] {
 	return func(text string) (time.Duration, error) {
 		if value, err := duration("", "")(text); err == nil && value == 0 {

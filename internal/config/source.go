@@ -30,7 +30,7 @@ type Source struct {
 	Lease        time.Duration
 	Poll         time.Duration
 	Listen       Switch        // whether the database's notifications wake the relay
-	Retention    time.Duration // relay.KeepNothing stands for 0 in the file
+	Retention    time.Duration // a 0 in the file is stored as relay.KeepNothing
 	DrainTimeout time.Duration
 
 	// LongestTransaction is how long a producer's transaction may stay open
@@ -41,7 +41,7 @@ type Source struct {
 	File string // the name that was passed to Load; empty if flags named the table
 }
 
-// Switch turns something on or off. An empty Switch stands for the default.
+// Switch turns a feature on or off. An empty Switch stands for the default.
 type Switch string
 
 // Values of a Switch.

@@ -230,7 +230,7 @@ func (s *scene) writeAgain(count, number int) (first, last int) {
 	return first, last
 }
 
-// nextID returns the id of the next message. It uses up the id before it.
+// nextID returns the id of the next message. To find this id, nextID uses up the id before it.
 func (s *scene) nextID(number int) (int, error) {
 	tx, err := s.DB.BeginTx(s.t.Context(), nil)
 	if err != nil {

@@ -37,7 +37,7 @@ func TestSuspendedRelaysByRowsAfterAChangeToLanes(t *testing.T) {
 		s.writeOrders(500, 1000)
 		eventually(t, "the relay by lanes has delivered", func() bool { return s.left() == 0 })
 		<-time.After(time.Until(due.Add(-300 * time.Millisecond)))
-		signalAll(t, syscall.SIGSTOP, awake) // otherwise the relay by lanes would sometimes be faster
+		signalAll(t, syscall.SIGSTOP, awake) // otherwise this relay would sometimes be faster than the suspended relays
 		<-time.After(time.Until(due.Add(100 * time.Millisecond)))
 		signalAll(t, syscall.SIGCONT, sleepers...)
 		<-time.After(time.Second)

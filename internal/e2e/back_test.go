@@ -135,7 +135,7 @@ func TestSecondRelayOfANameFencesTheFirst(t *testing.T) {
 					v.duplicates[i].first, v.duplicates[i].again = d.again, d.first
 				}
 			}
-			explainDuplicates(t, v.duplicates, []*kill{fenced}) // the fenced relay has sent these before it noticed the fence
+			explainDuplicates(t, v.duplicates, []*kill{fenced}) // the fenced relay sent these before it noticed the fence
 			if parked := s.status().Counts[storage.StateError]; parked > 0 {
 				t.Errorf("%d messages were parked", parked)
 			}

@@ -20,7 +20,7 @@ import (
 // broker is the destination of a scene's messages, and returns the messages that arrived there.
 type broker interface {
 	sink(from string) string // the URL for the command; from is written into each message to identify the relay
-	received() []arrival     // the arrivals of each key are in their order
+	received() []arrival     // each key's messages are in the order in which they arrived
 	whole() error            // nil if all nodes are up to date
 }
 

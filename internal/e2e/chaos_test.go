@@ -150,7 +150,7 @@ func (s *scene) longestGap() time.Duration {
 
 // judgeBroker checks that all orders arrived in order. Each duplicate must follow from the death of
 // a relay that had sent the message, or from an attempt that was charged because its response was
-// lost. A kill or a lost response may not cause more duplicates than messages can be in flight.
+// lost. The numbers of kills, troubles and messages in flight limit the number of duplicates.
 func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 	s.t.Helper()
 	arrivals := to.received()

@@ -30,9 +30,9 @@ func (k idempotentTopic) sink(from string) string {
 }
 
 // Many relays that write to a real broker die, most of them between the broker's answer
-// and the settlement. With each death all leases expire, so other relays also take over
-// from relays that are alive and don't know it yet. Each message is in the topic once, in
-// the order of its key.
+// and the settlement. With each death all leases expire, so relays also take over
+// lanes from relays that are alive and haven't noticed the expiry yet. Each message is in the
+// topic once, in the order of its key.
 //
 // The table is in memory, because this test is about the broker and such a death takes no
 // time. TestKillsAndCutsLoseNothing kills real processes.
@@ -63,7 +63,7 @@ type hospital struct {
 	written int
 
 	died, unmarked atomic.Int64
-	ends           sync.WaitGroup // waits for the runs of relays that are dead and don't know it
+	ends           sync.WaitGroup // waits for the runs of relays that count as dead and haven't noticed it
 }
 
 func newHospital(t *testing.T) *hospital {

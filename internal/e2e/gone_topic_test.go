@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestTopicsDeletedWhileARelayIsDead kills a relay when its idempotent sink has written 60 messages to each of four topics and
-// has settled none. Then one topic is deleted, and two are deleted and created again, one with fewer partitions and one with
+// TestTopicsDeletedWhileARelayIsDead kills a relay that has written 60 messages to each of four topics with an idempotent sink, and
+// has settled none of them. Then one topic is deleted, and two are deleted and created again, one with fewer partitions and one with
 // more. The next relay writes each message once to the existing topics. Only messages of the deleted topic wait until that topic
 // exists again.
 func TestTopicsDeletedWhileARelayIsDead(t *testing.T) {

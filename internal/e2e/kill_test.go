@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// kill is the death of a relay, or the loss of its leases. Then other relays send again the
-// messages that the relay had sent and not settled.
+// kill is the death of a relay, or the loss of its leases. After a kill, other relays send the
+// messages again that the relay had sent but not settled.
 type kill struct {
 	from   string // the path that only the killed process has used
 	at     time.Time
@@ -67,9 +67,9 @@ func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 	}
 }
 
-// mostUnsettled returns how many unsettled messages a relay with two workers may have sent. By
-// lanes these are half of its default buffer, which has eight batches for each worker (see Buffer
-// in relay.SinkOptions). By rows they are the whole buffer, which has four batches for each worker.
+// mostUnsettled returns how many unsettled messages a relay with two workers may have sent: half of
+// its default buffer of eight batches per worker if it claims by lanes (see Buffer in
+// relay.SinkOptions), or the whole buffer of four batches per worker if it claims by rows.
 func mostUnsettled(batch int) int { return 2 * 8 * batch / 2 }
 
 // explainDuplicates checks that each duplicate comes from a relay that was killed before, and
@@ -91,7 +91,7 @@ func explainDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) (mos
 	return most
 }
 
-// lastKill returns the relay's last kill before that time.
+// lastKill returns the last kill of the relay before the given time.
 func lastKill(kills []*kill, from string, before time.Time) (last *kill) {
 	for _, k := range kills {
 		if k.from == from && !before.Before(k.at) && (last == nil || last.at.Before(k.at)) {

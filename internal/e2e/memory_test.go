@@ -18,9 +18,9 @@ var largeRows = flag.Int("large-rows", 300, "number of messages of nearly 1 MiB 
 const mostMemory = 256
 
 // A relay has read small rows. Then a transaction that was open for a long time commits many large
-// rows. By lanes the large rows appear late, below rows that the relay has read. By rows the relay
-// claims the large rows under a short lease. All arrive, and the relay never has too many of them
-// in memory.
+// rows. If the relay claims by lanes, the large rows appear below rows that it has read. If it claims
+// by rows, it claims the large rows under a short lease. All large rows arrive, and the relay never
+// has too many of them in memory.
 func TestLargeRowsFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	for _, target := range drawn("postgres15/pgx", "mariadb1011/gosql", "mysql/gosql") {

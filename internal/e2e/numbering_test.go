@@ -23,7 +23,7 @@ var anew = []struct{ target, name, statement string }{
 const anewCustomers = 20
 
 // The id sequence is reset while no relay is alive. The next drain delivers all messages that are
-// written after the reset, by lanes in order.
+// written after the reset. A drain that claims by lanes delivers them in order.
 func TestIDSequenceResetBeforeADrain(t *testing.T) {
 	t.Parallel()
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
@@ -43,7 +43,7 @@ func TestIDSequenceResetBeforeADrain(t *testing.T) {
 	})
 }
 
-// eachAnew calls play for several ways to reset the id sequence, each by lanes and by rows.
+// eachAnew calls the function play for several ways to reset the id sequence, each with both claim modes.
 func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string)) {
 	for _, way := range drawn(anew...) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -56,9 +56,9 @@ func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim
 }
 
 // The id sequence is reset while a relay is alive. Each message that is written after the reset
-// arrives once and is settled. By lanes the messages arrive in order if the relay notices the reset
-// immediately. On MySQL and MariaDB it doesn't: there the relay treats the highest id of any row,
-// even a delivered one, as the last assigned id, and only a sweep finds the new rows with low ids.
+// arrives once and is settled. If the relay claims by lanes and notices the reset immediately, the
+// messages arrive in order. On MySQL and MariaDB it doesn't notice the reset: it treats the highest
+// id of all rows, even delivered ones, as the last assigned id, and only a sweep finds the new rows.
 func TestIDSequenceResetUnderARelay(t *testing.T) {
 	t.Parallel()
 	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {

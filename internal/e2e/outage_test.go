@@ -174,7 +174,7 @@ func TestSinkThatIsDownDoesNotDelayAnother(t *testing.T) {
 			lag = quantiles(s.lags(t))
 			return lag[0] <= before[0]+lasting(10*time.Second, 500*time.Millisecond)
 		}
-		if !comesTrue(lasting(10*time.Minute, time.Second), may) { // a sink that was delayed by the other would get no messages
+		if !comesTrue(lasting(10*time.Minute, time.Second), may) { // if the outage delayed the sink that is up, it would get no messages
 			t.Errorf("the lag %s the outage is %v, it was %v", when, lag[0], before[0])
 		}
 		return lag

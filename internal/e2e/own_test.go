@@ -88,7 +88,7 @@ func (s *own) init() {
 	}
 }
 
-// takes copies prepared data into the server's folder.
+// takes puts a copy of prepared data into the server's folder.
 func (s *own) takes(data string) {
 	s.t.Helper()
 	s.run("cp", "-a", data, s.data())
@@ -318,8 +318,8 @@ func (s *own) open(at, database, settings string) *sql.DB {
 	return db
 }
 
-// scene creates a database on the server, with an empty outbox and a business table. Clients reach
-// the server at the address at. The sessions of the scene's writers have these settings.
+// scene creates a database on the server, with an empty outbox and a business table. The argument at
+// is the address at which clients reach the server. The argument settings is for the writers' sessions.
 func (s *own) scene(at, name, settings string) *scene {
 	s.t.Helper()
 	s.exec("CREATE DATABASE " + name)

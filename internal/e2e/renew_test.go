@@ -201,7 +201,7 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 			m.swap(map[string]string{"password": "two\n"})
 			s.wantAll(written)
 			v := judge(t, topic.received())
-			if name == "plain" { // the response of a request is lost if the login ends before it
+			if name == "plain" { // a response is lost if the login ends before the response arrives
 				v.duplicates = nil
 			}
 			if v.distinct != written || len(v.duplicates) > 0 || strings.Count(p.log.String(), "relaying") != 1 {

@@ -70,7 +70,7 @@ func TestReplayHardlyDelaysNewMessages(t *testing.T) {
 		began := time.Now()
 		return func() bool { return time.Since(began) > d }
 	}
-	traffic(lasting(alone)) // the time in which everything starts; not measured
+	traffic(lasting(alone)) // not measured, because the processes are still starting
 	before := traffic(lasting(alone))
 
 	began, halfway := time.Now(), lasting(time.Duration(count/replayRate/2)*time.Second)

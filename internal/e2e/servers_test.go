@@ -35,9 +35,9 @@ func missing(t *testing.T, what string) {
 	t.Skipf("%s is not set", what)
 }
 
-// query returns the parameters in a variable's value, which has the form of a URL's query. It
-// requires the parameter that the argument with names, because an older script that started the
-// server may not have set it.
+// query returns the parameters in a variable's value, which has the form of a URL's query. Its
+// last argument names a parameter that must be present, because an older script that started the
+// server may not have set this parameter.
 func (e environment) query(t *testing.T, variable, with string) url.Values {
 	t.Helper()
 	values, err := url.ParseQuery(e.asked(t, variable))

@@ -18,7 +18,7 @@ import (
 )
 
 // switchover makes the standby the primary. The old primary returns as a standby. Clients still
-// reach the old primary at the pair's address until front is redirected to the new primary, and the
+// reach the old primary at the pair's address until front is redirected to the new primary. The
 // redirection ends no connection.
 func (p *pair) switchover(readOnly string) {
 	p.t.Helper()

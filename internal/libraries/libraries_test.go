@@ -42,8 +42,8 @@ type shop struct {
 	writer  *outbox.Writer
 }
 
-// library inserts an order and writes messages in one transaction. Before the commit it calls the
-// function in the argument after, and rolls back if that function returns an error.
+// library inserts an order and writes messages in one transaction. Before the commit it calls its
+// last argument, and rolls back if that function returns an error.
 type library func(ctx context.Context, s shop, messages []outbox.Message, after func() error) error
 
 // libraries has the tested libraries. A name ends, after the slash, with the handle that

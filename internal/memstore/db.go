@@ -1,7 +1,7 @@
 // Package memstore is a table of messages in memory: a [storage.Store], a [storage.Operator] and a
 // producer's transactions. Tests and simulations of the engine use it. It starts no goroutine, and
 // takes the time from a replaceable clock, so it works under testing/synctest. The same calls
-// always have the same results. Hooks can make calls slow, let calls fail, or lose their responses.
+// always have the same results. Hooks can delay calls, let them fail, or lose their responses.
 package memstore
 
 import (
@@ -46,7 +46,7 @@ type DB struct {
 // record is a row of one of the three tables. A record is never changed, only replaced.
 type record struct {
 	row          storage.Row
-	state        storage.State // always pending in the table of pending rows
+	state        storage.State // always StatePending in the table of pending rows
 	lastError    string
 	claimedBy    string
 	token        string
@@ -139,7 +139,7 @@ func (db *DB) insert(r *record) {
 	db.hot[r.row.Lane] = slices.Insert(db.hot[r.row.Lane], place, r)
 }
 
-// find returns the index of a row in its lane of pending rows.
+// find returns the index of a row in its lane's list of pending rows.
 func (db *DB) find(lane int, id int64) (place int, there bool) {
 	if lane < 0 || lane >= storage.Lanes {
 		return 0, false
@@ -174,7 +174,7 @@ func laneOf(key string, id int64) int {
 	return int((sum ^ sum>>32) & (storage.Lanes - 1))
 }
 
-// Claim returns how relays claim the table. The result is empty before the first relay.
+// Claim returns how relays claim the table. The result is empty until a relay has started.
 func (db *DB) Claim() storage.Claim {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 // Save returns a function that restores the present state of the table: rows, leases, relays and
 // the last assigned id. Calling restore is like an asynchronous failover, or like the crash of a
-// server that commits before it has written to its disk. Open transactions and settlements in
+// server that confirms commits before writing them to disk. Open transactions and settlements in
 // progress are lost, but relays and sinks keep their memory. restore may be called repeatedly.
 func (db *DB) Save() (restore func()) {
 	db.mu.Lock()
@@ -38,9 +38,9 @@ func (db *DB) Save() (restore func()) {
 	}
 }
 
-// Renumber resets the id sequence. The next row gets the id next, or if a pending row has that id,
-// the first higher id that is free. A real sequence is reset by TRUNCATE with RESTART IDENTITY, or
-// by a restore without the sequence.
+// Renumber resets the id sequence. The next row gets the given id or, if a pending row has that
+// id, the first higher id that is free. A real sequence is reset by TRUNCATE with RESTART
+// IDENTITY, or by a restore without the sequence.
 func (db *DB) Renumber(next int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

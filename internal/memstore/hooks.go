@@ -48,8 +48,8 @@ const (
 // Hooks are called around each call, outside all locks. Hooks may sleep, block, and use the table,
 // but they should return when the context ends. A hook that is nil is not called.
 type Hooks struct {
-	// Fail is called before the call is carried out. If it returns an error, the call fails with
-	// it.
+	// Fail is called before the call is carried out. If Fail returns an error, the call fails with
+	// that error.
 	Fail func(ctx context.Context, op Op) error
 
 	// Lose is called after the call was carried out. If it returns an error, the call's response is

@@ -134,8 +134,8 @@ func (db *DB) bringBack(limit int) int {
 		due[i] = r.inState(storage.StatePending)
 		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: storage.StatePending})
 	}
-	// These rows have old ids, but they need not be reported as late, because no relay reads a
-	// table by lanes that is claimed by rows.
+	// These rows have old ids, but they need not be reported as late: while the table is claimed
+	// by rows, no relay reads its lanes.
 	for _, r := range due {
 		db.insert(r)
 	}

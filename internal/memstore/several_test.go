@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A row of three sinks is settled in parts: one sink delivers the message, one rejects it, and the
-// settlement of the last sink settles the remaining row.
+// A row for three sinks is settled in parts: one sink delivers the message, one rejects it, and
+// the settlement of the last sink settles the remaining row.
 func TestSettleForSomeSinks(t *testing.T) {
 	t.Parallel()
 	db := memstore.New()

@@ -59,8 +59,8 @@ func (db database) compareWrites(b *testing.B, count int) {
 	b.ReportMetric(0, "ns/op") // the total time of both, which is meaningless
 }
 
-// BenchmarkSource measures what it costs that messages can be cancelled, and that duplicates are
-// refused. It compares Writes to a table without the index for cancelling, Writes to a table with
+// BenchmarkSource measures the cost of the index for cancelling messages, and of refusing
+// duplicates. It compares Writes to a table without the index for cancelling, Writes to a table with
 // the index, and Writes by a Writer that refuses duplicates. The three take turns, each in its own
 // transaction.
 func BenchmarkSource(b *testing.B) {

@@ -90,7 +90,7 @@ func (p page) withoutCode() string {
 	})
 }
 
-// A test knows each language in which the pages have code, because untested code would become
+// Each language in which the pages have code has a test, because untested code would become
 // outdated unnoticed.
 func TestEveryBlockHasATestedLanguage(t *testing.T) {
 	t.Parallel()

@@ -32,8 +32,8 @@ func onMySQL() []Target {
 	return targets
 }
 
-// mysql returns a target for a server of MySQL's family. Its name is that of a driver and its
-// settings. With "gosql" the driver puts arguments into the text of statements, as in the rowrelay
+// mysql returns a target for a server of MySQL's family. The argument name selects a driver and
+// its settings. With "gosql" the driver puts arguments into the text of statements, as in the rowrelay
 // command. With "prepared" the same driver lets the server prepare statements. "gomysql" is
 // another driver, which needs the linker flags of the Makefile's test target.
 func mysql(server, name, kind string) Target {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Run is the result of the conformance suite of stores on a target when it was last recorded, with
+// Run is the recorded result of the stores' conformance suite on a target. To record it again, run
 // go test ./relay/sqlstore -run TestStore -update. The table in docs/databases.md is generated
 // from the recorded runs.
 type Run struct {

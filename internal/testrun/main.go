@@ -82,7 +82,7 @@ func readLines(from io.Reader, to chan<- string) {
 // event is an event of go test -json; go doc test2json describes it.
 type event struct{ Action, Package, Test, Output string }
 
-// test identifies a test. With an empty name it stands for the output of the package outside tests.
+// test identifies a test or, if the name is empty, the package's output outside tests.
 type test struct{ folder, name string }
 
 type report struct {

@@ -236,7 +236,7 @@ type Note struct {
 }
 
 // FixedRows are rows that a migration writes once: the lanes, and rows that serve as locks.
-// Without them relays would miss messages without an error.
+// If these rows were missing, relays would miss messages and report no error.
 type FixedRows struct {
 	Table string
 	Want  int   // the number of rows that must exist
@@ -285,7 +285,7 @@ type Table struct {
 	Actions  string // the log of operators' actions
 	Messages string // a view over all messages with their state
 
-	Epoch     string // PostgreSQL: the server empties it when it may have lost commits
+	Epoch     string // PostgreSQL: the server empties this table when commits may have been lost
 	LaneLocks string // MySQL and MariaDB: rows that settles and takeovers lock
 	KeyLocks  string // MySQL and MariaDB: rows that writers of a key lock
 
@@ -423,8 +423,8 @@ type WrongKind struct {
 	Err    error  // the database's error, if there is one
 }
 
-// Error returns a text for callers that passed a dialect. If a function's callers name the
-// kind of the database in another form, the function makes its own text from the fields.
+// Error returns a text for callers that passed a dialect. A function whose callers name the
+// kind of the database in another form builds its own text from the fields.
 func (w *WrongKind) Error() string {
 	text := fmt.Sprintf("the database is %s, but the dialect is %s: pass dialect.%s()", w.Server, w.Given, w.Right)
 	if w.Err != nil {

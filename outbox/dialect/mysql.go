@@ -287,8 +287,8 @@ func (d mysql) Server(table Table) (facts Query, trial *Trial) {
 	}
 }
 
-// mysqlServer is MySQL or MariaDB with its oldest supported version. That is the first MySQL
-// whose column defaults may be expressions, or the oldest MariaDB that we test.
+// mysqlServer describes MySQL or MariaDB and its oldest supported version: the first version of
+// MySQL whose column defaults may be expressions, or the oldest version of MariaDB that we test.
 type mysqlServer struct {
 	name, least string
 	right       string // the Right of a WrongKind error

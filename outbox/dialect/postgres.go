@@ -20,10 +20,10 @@ func Postgres() Dialect { return postgres{} }
 func (postgres) Name() string { return "postgres" }
 
 const (
-	// Up to this number of rows a VALUES list is faster than arrays, measured with pgx
-	// and lib/pq. The statement's text then differs for each number of rows, and a
-	// driver that caches prepared statements caches each text. The statement with
-	// arrays has only one text for each set of columns.
+	// postgresMaxValues is the number of rows up to which a VALUES list is faster than
+	// arrays, as measured with pgx and lib/pq. A VALUES list has a different text for each
+	// number of rows, and a driver that caches prepared statements caches each text. The
+	// statement with arrays has only one text for each set of columns.
 	postgresMaxValues = 20
 
 	// A message of PostgreSQL's protocol must be smaller than 1 GiB, and the driver's

@@ -2,12 +2,12 @@ package dialect
 
 import "fmt"
 
-// Setting is a setting of a database session, which affects relays.
+// Setting is a setting of a database session that affects relays.
 type Setting struct {
 	Name string // the setting's name on the server
 
 	// Value is the value, as an SQL literal, that the rowrelay command sets on each of its connections. Why is the
-	// reason. A Writer, and a store that uses an application's pool, set nothing.
+	// reason. A Writer, and a store that uses an application's pool, don't change any settings.
 	Value, Why string
 
 	// Refused describes the values with which a store refuses to open. If it is empty, the store accepts any value.
@@ -15,7 +15,7 @@ type Setting struct {
 
 	Only string // the name of the only dialect whose servers have the setting; empty if all servers have it
 
-	unfit        func(value string) bool // reports a refused value; nil if the value isn't checked here
+	unfit        func(value string) bool // reports whether the value is refused; nil if the value isn't checked here
 	wrong, right string                  // the effect of a refused value; the value to set instead
 }
 

@@ -21,7 +21,7 @@ type sqlserver struct{ reading string }
 func SQLServer() Dialect { return sqlserver{reading: "SNAPSHOT"} }
 
 // ReadingLevel returns the isolation level at which a plain SELECT of the dialect reads a
-// snapshot and doesn't wait for writers. For other dialects than SQLServer the level is empty.
+// snapshot and doesn't wait for writers. For the dialects of other databases it returns "".
 func ReadingLevel(d Dialect) string {
 	if fitted, ok := d.(sqlserver); ok {
 		return fitted.reading

@@ -41,8 +41,8 @@
 //
 // # When no inbox is needed
 //
-//   - If repeating the effect is harmless, for instance if it sets a state unless
-//     the stored version is higher. "The last message wins" is not enough: a
+//   - If repeating the effect is harmless, for instance if it only replaces a state
+//     that has a lower version. "The last message wins" is not enough: a
 //     duplicate may arrive after later messages of its key.
 //   - If relay and consumer share a database: sinks/inproc can run a handler
 //     inside the transaction that marks its message as delivered.

@@ -127,7 +127,7 @@ func (i *Inbox) explained(err error) error {
 	case i.dialect.Busy(err):
 		return fmt.Errorf("%w: %w", ErrBusy, err)
 	case i.dialect.Missing(err):
-		return fmt.Errorf("the table is missing: create it with rowrelay migrate up --inbox, or set Options.Table to its name, with the schema if search_path does not include that: %w", err)
+		return fmt.Errorf("the table is missing: create it with rowrelay migrate up --inbox. If it has another name, set Options.Table to that name, with the schema if the schema isn't in search_path: %w", err)
 	case dialect.Misunderstood(err):
 		return fmt.Errorf("the database doesn't understand the SQL of dialect %s: pass this database's dialect to New: %w", i.dialect.Name(), err)
 	case i.dialect.Denied(err):

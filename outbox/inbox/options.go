@@ -23,7 +23,7 @@ type Options struct {
 	Table string
 
 	// Window is how long a message is recognised after it was first received:
-	// between an hour and 10 years. [Inbox.Clean] deletes no id earlier. See the
+	// between an hour and 10 years. [Inbox.Clean] keeps the id until then. See the
 	// package documentation for how to choose it. Defaults to 7 days.
 	Window time.Duration
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 )
 
-// record is a flag for releases: it records the messages that plug-ins and relays
-// of that release exchange. Recorded messages are never changed.
+// record is set once for each release. TestRecord then records the messages that
+// plug-ins and relays of that release exchange. Recorded messages are never changed.
 var record = flag.String("record", "", "record the protocol under this version's name")
 
 // samples use every field. Additions to the protocol get new samples.

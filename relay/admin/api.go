@@ -82,7 +82,7 @@ func (a *api) routes(mux *http.ServeMux) {
 	mux.HandleFunc("POST /api/login", a.guard.login)
 	mux.HandleFunc("POST /api/logout", a.guard.logout)
 	for route, show := range map[string]func(http.ResponseWriter, *http.Request, *table){
-		"overview":      a.overview, // needs no turn: only one request counts
+		"overview":      a.overview, // needs no turn, because only one request at a time counts
 		"history":       a.history,
 		"messages":      a.inTurn(a.messages),
 		"messages/{id}": a.inTurn(a.message),
@@ -326,8 +326,8 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 // errHiddenErrors is the answer to a search in errors, because it would reveal the payloads that the errors repeat.
 var errHiddenErrors = errors.New("errors can't be searched: they may repeat payloads, which are hidden")
 
-// findPatience returns for about how long to search for a message's id. With ?all=yes that is countTimeout, after which the
-// request ends anyway.
+// findPatience returns the approximate time limit of a search for a message's id. With ?all=yes the limit is countTimeout,
+// after which the request ends anyway.
 func findPatience(query url.Values) time.Duration {
 	if query.Get("all") != "" {
 		return countTimeout

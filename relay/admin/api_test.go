@@ -232,7 +232,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// All POST routes are refused to readers.
+// Readers can't use any POST route.
 func TestPostRoutesRequireTheOperator(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, func(o *Options) { o.ReaderToken = readers })
@@ -391,8 +391,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// A page of large messages has fewer of them, and the next page continues, so no message is read that isn't
-// shown.
+// If messages are large, a page has fewer of them, and the next page begins with the next message. So no
+// message is read without being shown.
 func TestListsOfLargeMessages(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, nil)
@@ -469,7 +469,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// A job with a rate shows its progress. After it was stopped, the same request continues with the rest.
+// A job with a rate shows its progress. After the job was stopped, another job changes the remaining messages by its plan.
 func TestStoppedJobContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -591,7 +591,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// The number of messages with failed attempts is bounded, and so is the number of attempts of a message.
+// A Watch stores failed attempts of a limited number of messages, and a limited number of attempts for each message.
 func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()
 	w := NewWatch(nil)
@@ -608,7 +608,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 	}
 }
 
-// However many pages are open, tables are counted rarely.
+// Tables are counted rarely, even if a page is open.
 func TestOpenPageCountsRarely(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -767,7 +767,7 @@ func certify(t *testing.T, o Options, name string, at time.Time) {
 	}
 }
 
-// A job with a plan changes exactly the messages of the preview. A plan that doesn't exist any more, or was carried out, is refused.
+// A job with a plan changes exactly the messages of the preview. A plan that doesn't exist any more or has been carried out is refused.
 func TestAPlanIsCarriedOut(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 3, nil)

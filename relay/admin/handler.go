@@ -72,8 +72,8 @@ func anotherOrigin(w http.ResponseWriter, request *http.Request) {
 }
 
 // ready serves /readyz. The status is 503 if one relay doesn't work, because its loop hangs or its database is unavailable. A
-// relay that waits for relays with another configuration to stop counts as working: otherwise a rolling deployment of a new
-// configuration would never stop the old relays. Only readers get the reasons, because errors of databases contain users,
+// relay counts as working while it waits for relays with another configuration to stop. Otherwise a rolling deployment of a
+// new configuration would never stop the old relays. Only readers get the reasons, because errors of databases contain users,
 // hosts and ports.
 func ready(sources []Source, guard *guard) http.HandlerFunc {
 	type readiness struct {
@@ -160,7 +160,7 @@ func (a *api) status(sources []Source) http.HandlerFunc {
 // Report is the JSON form of a storage.Status, for /status and for the command
 // line.
 type Report struct {
-	Claim                storage.Claim       `json:"claim"` // empty before the first relay
+	Claim                storage.Claim       `json:"claim"` // empty until a relay has started
 	Pending              int64               `json:"pending"`
 	Claimed              int64               `json:"claimed"`
 	Scheduled            int64               `json:"scheduled"`
@@ -183,7 +183,7 @@ type Report struct {
 	Estimated []storage.State `json:"estimated,omitempty"`
 	AtLeast   []storage.State `json:"at_least,omitempty"`
 
-	// Absent names the values that could not be read in time. They are 0 here.
+	// Absent names the values that could not be read in time. In the Report they are 0.
 	Absent []storage.Gauge `json:"absent,omitempty"`
 }
 

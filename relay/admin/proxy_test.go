@@ -23,8 +23,8 @@ func (d *desk) login(t *testing.T, headers ...string) *http.Cookie {
 	return answer.Result().Cookies()[0]
 }
 
-// A request for a job of another process behind the same address gets an error that names that process. It doesn't get a job with the same
-// number.
+// If several processes share an address, a request for a job may reach another process. That process answers with an error that names the
+// job's process, and not with its own job of the same number.
 func TestJobsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	one, other := newDesk(t, 3, nil), newDesk(t, 3, nil)
@@ -39,7 +39,7 @@ func TestJobsOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// Browsers send a cookie to all ports of a host, so daemons need different names.
+// Browsers send a cookie to all ports of a host, so the cookies of the daemons on a host need different names.
 func TestDaemonsOnOneHostHaveCookiesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	one, replica, other := newDesk(t, 0, nil), newDesk(t, 0, nil), newDesk(t, 0, func(o *Options) { o.ReaderToken = readers })
@@ -107,7 +107,7 @@ func TestAnotherOriginIsExplained(t *testing.T) {
 	}
 }
 
-// By login and by header together, ten wrong tokens can be tried per second, and each one is counted. Right ones are not delayed.
+// At most about ten wrong tokens are checked per second, and each one is counted. Right tokens are not delayed.
 func TestWrongTokensAreSlowAndCounted(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]func(d *desk) int{

@@ -176,7 +176,7 @@ func (a *api) ownHost(next http.Handler) http.Handler {
 	})
 }
 
-// certificate reads a certificate from its files, and again when they change.
+// certificate reads a certificate from its files, and reads it again when they change.
 type certificate struct {
 	cert, key string
 

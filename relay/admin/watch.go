@@ -44,7 +44,7 @@ const (
 	pointEvery      = 10 * time.Second
 	mostPoints      = 6 * 60 * 6 // six hours
 	mostMessages    = 4096       // messages whose failed attempts are stored
-	mostAttempts    = 20         // the number of last attempts that are stored for each message
+	mostAttempts    = 20         // how many of the last attempts of each message are stored
 	mostTopics      = 100
 	recentlyFailing = time.Minute
 )
@@ -74,7 +74,7 @@ type sinkWatch struct {
 	downSince                 time.Time
 	downReason, downDetail    string
 	rate                      float64 // delivered per second in the last finished point
-	had                       int64   // delivered at the start of the current point
+	had                       int64   // number of messages delivered before the current point
 	parkedFor                 map[sinks.Reason]int64
 }
 
@@ -90,8 +90,8 @@ type attempts struct {
 	list      []relay.Attempt
 }
 
-// NewWatch returns a Watch for a relay with these sinks. The Watch passes all events on to the observer next,
-// which may be nil.
+// NewWatch returns a Watch for a relay with these sinks. The Watch passes all events on to the observer in
+// its first argument, which may be nil.
 func NewWatch(next relay.Observer, sinkNames ...string) *Watch {
 	if next == nil {
 		next = relay.NoObserver{}

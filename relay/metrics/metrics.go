@@ -43,7 +43,7 @@ func (m *Metrics) LoginRefused() { m.refusedLogins.Inc() }
 // lagBuckets range from the fastest delivery to a backlog of a day.
 var lagBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 6 * 3600, 24 * 3600}
 
-// sendBuckets range up to the longest sensible time-outs.
+// sendBuckets range from the fastest send to the longest sensible time-out.
 var sendBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
 // New returns metrics in a new registry.

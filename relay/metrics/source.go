@@ -142,7 +142,7 @@ func (s *Source) Settled(counts storage.Settled, states map[storage.State]int) {
 	s.metrics.retried.WithLabelValues(s.name).Add(float64(states[storage.StateRetry]))
 }
 
-// Standby shows whether the relay waits for relays with another configuration.
+// Standby shows whether the relay stands by because relays with another configuration are active.
 func (s *Source) Standby(why string) {
 	waits := 0.0
 	if why != "" {
@@ -180,9 +180,9 @@ func (s *Source) Polled(int) {
 	s.metrics.lastPoll.WithLabelValues(s.name).SetToCurrentTime()
 }
 
-// A table is counted every countEvery, with the time-out countTimeout. Counting a large table may be slow, so no scrape waits
-// for it. A server may continue a count after its time-out, so the pause after a count is at least countRest times the
-// count's duration.
+// The messages of a table are counted at intervals of countEvery, with the time-out countTimeout. Counting a large table may
+// be slow, so no scrape waits for it. A server may continue a count after its time-out, so the pause after a count is at
+// least countRest times the count's duration.
 const (
 	countEvery   = 15 * time.Second
 	countTimeout = 10 * time.Second
@@ -190,9 +190,9 @@ const (
 )
 
 // Watch counts a table immediately and then every 15 s, or less often if counting takes long, until the context ends. Its
-// last argument is the Status method of a store. If this fails, Watch removes the gauges, because their values are outdated,
-// and counts a failure of the stage "status". If only a part takes too long, Watch removes only the gauges of that part, and
-// also counts a failure.
+// last argument is the Status method of a store. If this method fails, Watch removes the gauges, because their values are
+// outdated, and counts a failure of the stage "status". If only a part takes too long, Watch removes only the gauges of that
+// part, and also counts a failure.
 func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {
 		began := time.Now()

@@ -66,7 +66,7 @@ func (p *Plan) Rest() int { return p.Count - p.passed }
 // parked last.
 type part struct{ holding, others, waiting RowIDs }
 
-// TopicCount is the number of a plan's messages with the same topic and sinks.
+// TopicCount counts the messages of a plan that have the same topic and sinks.
 type TopicCount struct {
 	Topic  string `json:"topic"`
 	Sinks  string `json:"sinks,omitempty"`
@@ -191,7 +191,7 @@ func (b *Bulk) waiting(ctx context.Context, operator storage.Operator, p *Plan) 
 	return err
 }
 
-// stranded finds messages in other states that wait for a sink that no relay has.
+// stranded finds messages that aren't parked and wait for a sink that no relay has.
 func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan) error {
 	most := MostWaiting
 	if b.Limit > 0 {
@@ -224,7 +224,7 @@ func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan)
 }
 
 // listAll calls a function with each row that the filter selects, in the order of ids, until the function returns
-// false. The argument before the function is the maximum number of rows that the function accepts.
+// false. The argument before the function says how many rows the function accepts at most.
 func listAll(ctx context.Context, operator storage.Operator, filter storage.Filter, most int, take func(*storage.Info) bool) error {
 	filter.Limit = min(waitingPage, most+waitingOverlap)
 	seen := []string{} // the sinks of the rows with the last id, because a page may end between two of them
@@ -318,7 +318,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 	return pace.done, nil
 }
 
-// batches returns the ids in steps of this size. It leaves out the first ids, as many as its last argument says.
+// batches returns the ids in steps of this size. It leaves out the first ids; its last argument is their number.
 func (p *part) batches(size, skip int) iter.Seq[[]int64] {
 	return func(yield func([]int64) bool) {
 		var batch []int64

@@ -87,8 +87,8 @@ func (o *table) parked() (rows []string) {
 	return rows
 }
 
-// A bulk changes only the rows of its plan. The test parks others between the plan and the change: rows above and below the
-// highest id of the plan, and a row of one of its messages for another sink.
+// A bulk changes only the rows of its plan. Between the plan and the change, the test parks other rows: rows above and
+// below the highest id of the plan, and a row of one of its messages for another sink.
 func TestABulkChangesOnlyTheRowsOfItsPlan(t *testing.T) {
 	for _, target := range testdb.Each() {
 		t.Run(target.Name, func(t *testing.T) {

@@ -105,7 +105,7 @@ var ErrUnknown = errors.New("no relay has this name or sink")
 
 // SetControl sets a pause or a limit. It returns [ErrNoKeys] for a key if the table is claimed by rows. It returns
 // [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live relay has and that isn't among
-// the last arguments. If no such name exists, or a relay's list of sinks is incomplete, it accepts any name.
+// the last arguments. It accepts any name if it knows no relays or sinks, or if a relay's list of sinks is incomplete.
 func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
 	if control.Kind == storage.PauseTopic {
 		return operator.SetControl(ctx, control, lasts)

@@ -129,18 +129,18 @@ type copied struct {
 	at      time.Time
 }
 
-// These constants make a replay give way to other messages. mostLately and mostEver bound the number of pending copies.
-// Each is a duration: the bound is the number of copies that the replay writes in this time at its rate.
+// These constants make a replay give way to other messages. mostLately and mostEver limit the number of pending copies.
+// Each is a duration: the limit is the number of copies that the replay writes in this time at its rate.
 const (
 	stepsASecond = 10
 	mostAStep    = 200
 
-	// mostLately bounds the copies that were written within the last 5 s (lately). New messages are delivered after these
-	// copies, so they are delayed by at most about mostLately.
+	// mostLately limits the pending copies that were written within the last 5 s (lately). New messages are delivered
+	// after these copies, so they are delayed by about mostLately at most.
 	mostLately = 200 * time.Millisecond
 
-	// mostEver bounds all copies. If a copy is pending for longer than 5 s (lately), its key is blocked or its sink is down,
-	// so it doesn't delay other messages. The bound keeps the replay from filling the table during an outage.
+	// mostEver limits all pending copies. If a copy is pending for longer than 5 s (lately), its key is blocked or its sink
+	// is down, so it doesn't delay other messages. mostEver keeps the replay from filling the table during an outage.
 	lately   = 5 * time.Second
 	mostEver = 2 * time.Second
 
@@ -186,7 +186,7 @@ func (r *Replaying) Run(ctx context.Context, operator storage.Operator) error {
 	return nil
 }
 
-// wait waits until the next step is due, and not too many earlier copies are pending.
+// wait waits until the next step is due and tooManyPending returns false.
 func (r *Replaying) wait(ctx context.Context, operator storage.Operator, size int, due time.Time) error {
 	if err := sleep(ctx, time.Until(due)); err != nil {
 		return err

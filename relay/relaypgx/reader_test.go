@@ -169,8 +169,8 @@ func terminate(t *testing.T, db testdb.Database, name string) {
 	}
 }
 
-// A read ends when the caller ends it, or with an error of the caller or the
-// server. The connection can be used again afterwards.
+// A read ends when the callback returns false or an error, or when the server
+// reports an error. The connection can be used again afterwards.
 func TestReadEnds(t *testing.T) {
 	const query = "SELECT NULL::text, n, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, NULL::smallint, 0, 0, %, 0 FROM generate_series(1::bigint, 100000) AS n"
 	wanted := errors.New("enough")

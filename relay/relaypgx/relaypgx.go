@@ -1,5 +1,5 @@
-// Package relaypgx makes a relay on PostgreSQL faster by features of pgx that database/sql lacks: a [Listener] wakes the
-// relay by NOTIFY, and a [Reader] reads the relay's pages at a lower cost.
+// Package relaypgx makes a relay on PostgreSQL faster with features of pgx that database/sql lacks: a [Listener] wakes
+// the relay by NOTIFY, and a [Reader] reads the relay's pages at a lower cost.
 package relaypgx
 
 import (
@@ -86,7 +86,7 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 	}
 	defer func() {
 		switch {
-		case ctx.Err() != nil: // the caller has ended it
+		case ctx.Err() != nil: // the caller has ended the context
 			err = nil
 		case err != nil:
 			err = fmt.Errorf("listen on %s: %w", l.table.Channel, err)
@@ -164,7 +164,7 @@ func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), 
 }
 
 // notify sends a notification over a new connection, and returns the table's number. It doesn't use the listening connection:
-// a connection receives its own notifications together with the answer, even behind a pooler that blocks all others.
+// a connection receives its own notifications with the server's answer, even behind a pooler that blocks all other ones.
 func (l *Listener) notify(ctx context.Context, payload string) (number string, err error) {
 	conn, hangUp, err := l.connect(ctx)
 	if err != nil {
@@ -240,7 +240,7 @@ func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, ta
 	}
 }
 
-// The columns of a line: a text, followed by the columns of a row.
+// The columns of a line of the result: a text, followed by the columns of a row.
 const (
 	text = iota
 	id

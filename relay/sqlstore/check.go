@@ -48,7 +48,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		if !d.Denied(err) {
 			return append(findings, schema)
 		}
-		// Without these privileges nothing else can be checked. The finding "rights" lists all missing ones.
+		// If the user may not read the version, nothing else can be checked. The finding "rights" lists all missing ones.
 		for _, finding := range s.backend.Check(ctx, claim) {
 			if finding.Name == "rights" {
 				return append(findings, finding)

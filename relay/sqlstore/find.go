@@ -15,8 +15,8 @@ import (
 
 // Finding messages by their ids. Pending and delivered rows have no index on message ids, because it would make each write more
 // expensive. But most message ids contain the time when they were made: UUIDs of version 7, which a Writer makes, and of version 1,
-// which MySQL makes. Row ids are assigned in the order of time, or nearly so. So a binary search finds the ids of the rows that were
-// written at the time in a message's id, and the message is among these rows.
+// which MySQL makes. Row ids ascend with time, with few exceptions. So a binary search finds the ids of the rows that were written
+// at the time in a message's id, and the message is among these rows.
 //
 // A message may have several rows: copies of a replay, and rows that were written twice. These have higher ids than the first one. So
 // Find also searches the later rows, in short steps, up to the end of the table or a time limit. If a message's id contains no time,
@@ -79,8 +79,8 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		found.Infos = append(found.Infos, infos...)
 	}
 	filter.RowIDs = nil
-	// Walk over the later rows if nothing was found or time remains. Also do so if found.Until hasn't advanced because an id contains
-	// no time. Otherwise the next call would begin at the same row again.
+	// Walk over the later rows if nothing was found or time remains. Also walk if found.Until hasn't advanced because an id contains
+	// no time; otherwise the next call would begin at the same row again.
 	if len(found.Infos) == 0 || found.Until <= filter.AfterID || deadline.IsZero() || time.Now().Before(deadline) {
 		filter.AfterID = found.Until
 		infos, until, err := s.walk(ctx, filter, found.Last, deadline)
@@ -133,8 +133,8 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 }
 
 // walk lists, in steps, the messages with ids above the filter's AfterID, up to the id in its third argument. It returns the id
-// up to which it has examined the rows. This is a lower id if walk has found filter.Limit messages or if the deadline has
-// passed. walk makes at least one step.
+// up to which it has examined the rows. This id is lower than the third argument if walk has found filter.Limit messages or if
+// the deadline has passed. walk makes at least one step.
 func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, deadline time.Time) (found []storage.Info, looked int64, err error) {
 	step := int64(firstStep)
 	looked = filter.AfterID
@@ -167,7 +167,7 @@ func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, de
 	return found, looked, nil
 }
 
-// lookedUntil returns the id up to which a step has examined the rows. If the list reached MaxBytes, that is the id of its last row.
+// lookedUntil returns the id up to which a step has examined the rows. This is the last row's id if the list reached MaxBytes.
 func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 	bytes := 0
 	for i := range found {
@@ -179,9 +179,9 @@ func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 	return filter.UntilID
 }
 
-// writtenAt finds two hot or done rows by a binary search. It returns the id of the last row that was written before
-// a time, or 0 if it finds none, and the id of the first row that was written at that time or later, or the id in
-// its last argument if it finds none.
+// writtenAt finds two hot or done rows by a binary search. Its first result is the id of the last row that was
+// written before the given time, or 0 if it finds none. Its second result is the id of the first row that was
+// written at that time or later, or the last argument if it finds none.
 func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
 	first = highest
 	query := backend.Query{SQL: s.capabilities.Queries.WrittenFrom.SQL, Args: make([]any, len(s.capabilities.Queries.WrittenFrom.Args))}

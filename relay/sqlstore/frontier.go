@@ -33,7 +33,7 @@ import (
 //     It assumes that each transaction ends within a set time. timeBound is a part of openTx, since the privilege may be revoked at
 //     any time.
 //
-// Callers may call before and wrote concurrently. The other methods are called only by one read at a time.
+// The methods before and wrote may be called concurrently. Only one read at a time calls the other methods.
 type frontier interface {
 	// start resets the frontier before lanes are read, because another server may have answered when the table was opened. The
 	// last argument is the highest id that this server has assigned.
@@ -66,7 +66,7 @@ type frontier interface {
 }
 
 // openFrontier chooses the implementation for the database. Its second argument is the highest id that was assigned. The last one
-// is the Unordered of the [dialect.Fit].
+// is the field Unordered of the [dialect.Fit].
 func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) error {
 	switch s.capabilities.Frontier {
 	case backend.OneWriter:
@@ -110,9 +110,9 @@ func (oneWriter) failed()                       {}
 func (oneWriter) reset()                        {}
 
 // snapshots is the frontier of PostgreSQL, where a read shows which transactions it sees. A writer gets its transaction's number (xid)
-// before an id, because the table declares writer_xid before id. Let X be the number of a transaction of the store that requested this
-// number after the store knew that the id m had been assigned. Then every transaction with a number above X gets only ids above m. The
-// pair (X, m) is a checkpoint, and
+// before an id, because the table declares writer_xid before id. Suppose that the store knows that the id m has been assigned, and
+// that one of its transactions then requests a number and gets X. Then every transaction with a number above X gets only ids above m.
+// The pair (X, m) is a checkpoint, and
 //
 //	floor(x) = max { m : (X, m) is a checkpoint and X < x }
 //
@@ -207,7 +207,7 @@ func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began 
 	return nil
 }
 
-// serverChanged reports whether this server is another one than before, or was restored.
+// serverChanged reports whether another server answers than before, or the server was restored.
 func (h *snapshots) serverChanged(server string, s snapshot, given int64) bool {
 	return h.server != "" && (server != h.server || given < h.given) || h.previous != nil && s.xmax < h.previous.xmax
 }
@@ -218,7 +218,7 @@ func (h *snapshots) lateAfter(s snapshot) int64 {
 		return -1
 	}
 	lowest, ended := h.previous.xmax, s.endedFrom(h.previous.xmax)
-	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend, so the first transaction has the lowest floor
+	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend, so the first of these transactions has the lowest
 		lowest, ended = h.previous.open[i], true
 	}
 	if !ended {
@@ -334,8 +334,8 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// pass returns the floor of the given number. All transactions with lower numbers have ended. pass drops the checkpoints before the
-// one whose id is the floor, because no later floor can use them.
+// pass returns the floor of the given number, below which all transactions have ended. It drops the checkpoints before the one
+// whose id is the floor, because no later floor can use them.
 func (c *checkpoints) pass(lowest uint64) (floor int64) {
 	floor, at := c.floor(lowest)
 	if at > 1 {

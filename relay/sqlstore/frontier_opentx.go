@@ -17,14 +17,14 @@ import (
 // transaction's number up to a second after its id. The store periodically lists the open transactions; see
 // [backend.TransactionLister].
 //
-// Each list has a number X. The list that was made [grace] lists earlier began at least a second ago; let m be the highest id that the
-// store knew to be assigned when that list began. A transaction that got m or a lower id got its number within a second, and so before
-// the server assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a number above X has only ids above m. And no
-// row can appear any more at or below
+// Each list has a number X. An older list, which precedes it by [grace] lists, began at least a second earlier. Let m be the highest id
+// that the store knew to be assigned when that older list began. A transaction that got m or a lower id got its number within a second,
+// and so before the server assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a number above X has only ids
+// above m. And no row can appear any more at or below
 //
 //	floor(the lowest open number)
 //
-// The store measures the second in lists and not only by a clock, because a whole server may be suspended, and then it makes no lists.
+// The store measures the second in lists and not only by a clock, because a whole machine may be suspended, and then it makes no lists.
 //
 // If a read shows a row that the previous read didn't show, the row was committed after the previous read began. So the row is above the
 // SafeID of the previous read's page, and the later page reports this SafeID as LateAfter. After each page, the caller scans the ids above
@@ -38,7 +38,7 @@ type openTx struct {
 
 	server string // the server that this state belongs to; empty before the server's first answer
 	seen   int64  // the highest id that is known to be assigned
-	lastID int64  // the same as seen, but reset doesn't lower it
+	lastID int64  // the same as the field seen, but reset doesn't lower it
 	safeID int64  // no row can appear at or below this id any more
 
 	number  uint64 // the number of the last list
@@ -46,9 +46,9 @@ type openTx struct {
 	told    known  // what was known when the previous read began; before the first read, its safeID is [untold]
 	reading known  // what was known when the current read began
 
-	earlier     []int64   // the values of seen when the last lists began, for at most grace lists
+	earlier     []int64   // the values of the field seen when the last lists began, for at most grace lists
 	noted       time.Time // when the last of these lists began
-	old         int64     // the value of seen when an older list began, grace lists before the last one
+	old         int64     // the value of the field seen when an older list began: grace lists before the last one
 	checkpoints checkpoints
 	next        time.Time // the earliest time of the next list
 	vain        int       // the number of consecutive lists that were unusable
@@ -98,8 +98,8 @@ const (
 	// their rows were deleted and the server has not purged them yet.
 	muchToSee = 100_000
 
-	// vainlyEvery limits the pause after an unusable list: it is at most half of vainlyEvery, plus a random part of listEvery.
-	// It is random because the lists of several relays can make each other unusable.
+	// vainlyEvery limits the pause after an unusable list: the pause is at most half of vainlyEvery, plus a random part of
+	// listEvery. This part is random because the lists of several relays can make each other unusable.
 	vainlyEvery = 2 * time.Second
 
 	// silence is how long lists must have been unusable before each warning.
@@ -292,7 +292,7 @@ var silenced = Finding{
 		" or for producers that write values into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
 }
 
-// serverChanged reports whether the server is another one than before. It stores the first server name that it gets. An empty name
+// serverChanged reports whether another server answers than before. It stores the first server name that it gets. An empty name
 // counts as unchanged.
 func (o *openTx) serverChanged(server string) bool {
 	if o.server == "" {
@@ -368,8 +368,8 @@ func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64)
 	return lateAfter, o.told.safeID
 }
 
-// timeBound decides which ids are final if open transactions can't be listed: an id is final if it was assigned longer ago than the
-// configured maximum time for which a transaction stays open. A sweep finds the rows of a longer transaction, but not in order.
+// timeBound decides which ids are final if open transactions can't be listed: an id is final when the configured maximum duration
+// of a transaction has passed since the id was assigned. A sweep finds the rows of a longer transaction, but not in order.
 type timeBound struct {
 	longest time.Duration // the maximum time for which a transaction stays open
 	steps   []step

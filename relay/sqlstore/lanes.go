@@ -38,7 +38,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		}
 		// Start the frontier with the server that answers reads now, because another server may
 		// have answered the queries of Open. If yet another server answers the query for the last
-		// id, the first page has another epoch.
+		// id, the frontier sees another epoch in the first page.
 		first, err := s.backend.Read(ctx, backend.Read{}, nil)
 		if err != nil {
 			return fmt.Errorf("begin claiming by lanes on table %s: read the server's epoch (a standby has none: connect to the primary): %w", s.table, err)
@@ -71,8 +71,8 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	return err
 }
 
-// Heartbeat implements [storage.Store]. It fails with storage.ErrOtherClaim if the table's
-// claim mode is no longer this relay's.
+// Heartbeat implements [storage.Store]. It fails with storage.ErrOtherClaim if the table no longer
+// has this relay's claim mode.
 func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (storage.Members, error) {
 	return write(ctx, s, "send a heartbeat to table", func() (members storage.Members, xid uint64, err error) {
 		if err := s.keepRows(ctx); err != nil {

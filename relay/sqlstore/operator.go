@@ -149,7 +149,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 	brokenOff, err := try(ctx, s, what, func() (brokenOff, err error) {
 		given := false
 		err = s.backend.Parked(ctx, selected, within, func(row storage.Parked) { given = true; each(row) })
-		if given { // a second attempt would pass rows to each again
+		if given { // a second attempt would call each() for the same rows again
 			return err, nil
 		}
 		return nil, err

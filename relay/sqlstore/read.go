@@ -19,7 +19,7 @@ import (
 // the caller selects. Due returns deferred rows that are due. BlockedKeys returns the blocked keys of some lanes, and BlockedAmong
 // returns the blocked keys among given ones.
 
-// Read implements [storage.LaneStore]. The row with which the payloads reach MaxBytes is still returned.
+// Read implements [storage.LaneStore]. It still returns the row with which the payloads reach MaxBytes.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	if err := s.notMade(); err != nil {
 		return page, err
@@ -28,7 +28,7 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 		page, err := s.page(ctx, request)
 		// Query the last id if a position is above the page's last id: another relay has read up to this position, or the id sequence
 		// was reset. A frontier of open transactions knows only the ids of rows that it has read. With such a frontier, also query the
-		// last id if the positions were read to their ends and the Until of one is above the page's last id.
+		// last id if the positions were read to their ends and the Until of a position is above the page's last id.
 		unknown := s.capabilities.Frontier == backend.OpenTransactions && !page.More
 		if err == nil && slices.ContainsFunc(request.Positions, func(p storage.Position) bool {
 			return p.After > page.LastID || unknown && p.Until > page.LastID
@@ -194,11 +194,11 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 const (
 	candidateLimit = storage.ScanTogether // maximum rows of one statement
 	pickLimit      = 500
-	scanRounded    = 50 * time.Millisecond // a scan's time limit is a multiple of this, since each limit makes another statement
+	scanRounded    = 50 * time.Millisecond // time limits of scans are multiples of this, since each new limit makes a new statement
 )
 
 // Scan implements [storage.LaneStore]. One statement reads the candidates, and other statements
-// fetch those for which the function keep returns true.
+// fetch the candidates for which the function keep returns true.
 func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	if len(positions) == 0 {
 		return nil, nil, nil
@@ -206,7 +206,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	positions = bounded(positions)
 	byID := s.capabilities.Walk == backend.WalkByID
 	met, err := try(ctx, s, "scan table", func() (met []storage.Candidate, err error) {
-		// order only checks the order of the rows. It is never full, because candidates have no payload.
+		// This reading only checks the order of the rows. It is never full, because candidates have no payload.
 		order := reading{limit: candidateLimit + 1, maxBytes: 1, positions: positions, byID: byID}
 		query := s.backend.Candidates(positions, except, candidateLimit)
 		if deadline, ends := ctx.Deadline(); ends && s.capabilities.WithTimeLimit != nil {
@@ -316,8 +316,8 @@ func (s *Store) Remaining(ctx context.Context, limit int, each func(*storage.Row
 	return err
 }
 
-// Due implements [storage.LaneStore]. The row with which the payloads reach maxBytes is
-// still returned.
+// Due implements [storage.LaneStore]. It still returns the row with which the payloads reach
+// maxBytes.
 func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
 	rows, err = try(ctx, s, "read the due rows of table", func() (due []storage.Row, err error) {
 		bytes := 0
@@ -345,7 +345,7 @@ type pageSizer struct {
 	rowSize  int // average size of the payloads in the last page, in bytes
 	pageSize int // number of rows of the last page
 
-	// shareFactor is the factor by which a position's share may exceed its equal part.
+	// shareFactor is the factor by which a position's share may exceed an equal part of the page.
 	shareFactor int
 }
 
@@ -359,9 +359,9 @@ const (
 // ask returns the request for a page. If its last argument is true, it requests a transaction with
 // a number.
 //
-// If payloads of the last page's average size would stay far below maxBytes, the database doesn't
-// count bytes, and reading.take drops rows beyond maxBytes. Otherwise ask limits the page to about
-// twice the number of rows that would fit, because some databases can't count bytes.
+// If a full page of payloads of the last page's average size would stay far below maxBytes, the request
+// sets no limit of bytes, and [reading.take] drops rows beyond maxBytes. Otherwise ask limits the page
+// to about twice the number of rows that would fit, because some databases can't count bytes.
 func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {

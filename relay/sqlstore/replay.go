@@ -61,11 +61,11 @@ func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is s
 		is.AfterID = row.ID
 		sameMessage := func(other backend.DeliveredRow) bool { return other.ID == row.ID && other.MessageID == row.MessageID }
 		if was.To != "" && slices.ContainsFunc(rows[:i], sameMessage) {
-			continue // this is another row of the message, for other sinks, and the new sink gets one copy
+			continue // this is another row of the message, for other sinks, and the new sink gets only one copy
 		}
 		settlements = append(settlements, storage.Settlement{
 			ID: row.ID, Lane: row.Lane, MessageID: row.MessageID, Sinks: row.Sinks,
-			Deferred:   true, // so that statements compare Sinks, in which the done rows of a message differ
+			Deferred:   true, // makes the statements compare Sinks, in which the done rows of a message differ
 			DeadLetter: &storage.Copy{MessageID: row.MessageID, Topic: row.Topic, Sinks: cmp.Or(was.To, row.Sinks), Headers: withHeader(row.Headers, storage.ReplayedHeader, was.Name)},
 		})
 	}

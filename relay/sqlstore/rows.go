@@ -38,8 +38,8 @@ func (s *Store) Claim(ctx context.Context, request storage.ClaimRequest) ([]stor
 }
 
 // otherClaim returns ErrOtherClaim if the table is no longer claimed by rows, and
-// otherwise err. Callers use it when a statement found no rows or failed, because both
-// happen after the claim mode has changed and the indexes were dropped.
+// otherwise err. Callers use it when a statement found no rows or failed, because either can happen
+// after the claim mode was changed and the indexes were dropped.
 func (s *Store) otherClaim(ctx context.Context, err error) error {
 	var stored storage.Claim
 	lookErr := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored)

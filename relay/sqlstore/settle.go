@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settling. One transaction writes a batch of settlements, in the order of lanes and ids. A handler's effects and the settlement of its
-// row are also in one transaction. Done rows are deleted after the retention.
+// Settling. One transaction writes a batch of settlements, in the order of lanes and ids. A handler's effects are in the same
+// transaction as the settlement of its row. Done rows are deleted after the retention.
 
 // Settle implements [storage.Store]. A batch has either only rows of leased lanes or only claimed rows.
 func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
@@ -27,7 +27,7 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	if err != nil {
 		return storage.Settled{}, err
 	}
-	if ordered[0].Token != "" { // Extend waits for this settlement
+	if ordered[0].Token != "" { // make Extend wait for this settlement
 		s.claims.RLock()
 		defer s.claims.RUnlock()
 	}
@@ -36,8 +36,8 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	})
 }
 
-// settle writes one settlement for each row, usually in one call of the backend. These settlements are in the argument ordered. It
-// counts the results for all settlements of the batch, its last argument, in which a row may have several. If tx is nil, the backend
+// settle writes the settlements in the argument ordered, one for each row, usually in one call of the backend. Its last argument is
+// the whole batch, which may have several settlements of a row; settle counts the results of all of them. If tx is nil, the backend
 // uses its own transaction.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
 	apart := false
@@ -247,8 +247,8 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done stora
 	return nil
 }
 
-// beginSettled returns an open transaction in which the row is settled. Until the settlement
-// is written, Extend waits.
+// beginSettled settles the row in a new transaction, and returns this transaction without
+// committing it. Extend waits until the settlement has been written.
 func (s *Store) beginSettled(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (*sql.Tx, error) {
 	if settlements[0].Token != "" {
 		s.claims.RLock()

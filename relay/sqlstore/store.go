@@ -45,7 +45,7 @@ type Options struct {
 	// are delivered in order. Messages of a longer transaction are delivered up to ten minutes later. Defaults to one minute.
 	LongestTransaction time.Duration
 
-	// Operator means that the store is used only for the calls of a storage.Operator, and claims nothing. If it is set, Open doesn't
+	// Operator is set if the store is used only for the calls of a storage.Operator. Such a store claims nothing, so Open doesn't
 	// test whether the server supports SKIP LOCKED.
 	Operator bool
 
@@ -69,14 +69,14 @@ type Store struct {
 	backend      backend.Backend
 	capabilities backend.Capabilities
 
-	// For pages.
+	// Fields for reading pages.
 	frontier  frontier
 	sizer     pageSizer
 	endOfLane map[int]int64 // by lane, the id above which there was no row at the last read; nil if unknown
 	pool      poolWatch
 	readFrom  string // the server's epoch when it returned the last page
 
-	// For writes.
+	// Fields for writing.
 	writing  chan struct{} // full while a call writes, if only one call may write at a time
 	claims   sync.RWMutex  // read-locked by settlements of claimed rows, and write-locked by extensions of claims
 	handling handling
@@ -185,7 +185,7 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 // larger value, each read would scan more ids for late rows.
 const defaultLongestTransaction = time.Minute
 
-// checkVersion returns an error if the tables don't exist or have another version than this release needs.
+// checkVersion returns an error if the tables don't exist, or don't have the version that this release needs.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version string
 	query := s.dialect.SchemaVersion(s.table)
@@ -209,7 +209,7 @@ func (s *Store) checkVersion(ctx context.Context) error {
 
 // detect queries the server's version and settings, tests SKIP LOCKED, and then sets the
 // dialect's variant for this server, the findings and the backend. It calls beforeTrial
-// before the test. Its result is the Unordered of the server's [dialect.Fit].
+// before the test. It returns the field Unordered of the server's [dialect.Fit].
 func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) error) (unordered bool, err error) {
 	fitting, differs := s.dialect.(dialect.Fitting)
 	server := dialect.Server{Facts: map[string]string{}, Skips: true}
@@ -221,7 +221,7 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 		if err := backend.All(ctx, s.db, facts, func() { server.Facts[strings.ToLower(name)] = value }, &name, &value); err != nil {
 			return false, fmt.Errorf("identify the server: %w", err)
 		}
-		if _, err := fitting.Fit(server); err != nil { // with unsuitable settings, the trial may fail with a less clear error
+		if _, err := fitting.Fit(server); err != nil { // report unsuitable settings now, because the trial's error may be less clear
 			return false, err
 		}
 	}
@@ -254,13 +254,13 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 
 // Limits of the trial. A server that can't skip locked rows returns an error after about
 // a second, because [dialect.Trial] limits the wait for locks. A trial that takes longer
-// than trialPatience proves nothing: the server is slow.
+// than trialPatience shows only that the server is slow.
 const (
 	trialPatience = 5 * time.Second
 	trialTries    = 3
 )
 
-// errTooSlow is the error that skips returns if each attempt took longer than trialPatience.
+// errTooSlow is the error of [Store.skips] if each attempt took longer than trialPatience.
 var errTooSlow = fmt.Errorf("the test took longer than %v in each of %d attempts: try again when the server is less busy", trialPatience, trialTries)
 
 // skips reports whether the server skips locked rows. If a trial times out, skips makes
@@ -288,8 +288,8 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 }
 
 // tryToSkip makes one trial. One transaction locks a row; a second one selects this row and another row with SKIP
-// LOCKED. The server skips locked rows if the second transaction gets only the other row. It may also get no row, because
-// a relay may have locked the other row. A lock time-out or a syntax error means that the server doesn't skip. tryToSkip
+// LOCKED. The server skips locked rows if the second transaction gets only the other row, or no row at all, because a
+// relay may have locked the other row. A lock time-out or a syntax error means that the server doesn't skip. tryToSkip
 // also returns true if the trial can't be made because the tables are missing, the first row is already locked, or the
 // user may not lock rows. Such a user can't run a relay, but may read the status.
 func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
@@ -333,8 +333,8 @@ const (
 	busyPatience = time.Second           // after this time, no further attempt is made
 )
 
-// try calls the function work, which must change nothing when it fails. It repeats the call while the
-// database is busy. If the server is read-only, it repeats the call over a new connection. The errors of try
+// try calls the function work, which must change nothing when it fails. While the database is busy, try
+// repeats the call. If the server is read-only, it repeats the call over a new connection. The errors of try
 // begin with the name of the operation, which is the third argument.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
 	if err := s.notMade(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ControlKind is the kind of a [Control]: what is paused, or that a sink is rate limited.
+// ControlKind is the kind of a [Control]: a pause of a sink, topic, key or relay, or a sink's rate limit.
 type ControlKind string
 
 // The kinds of controls. All but LimitSink are pauses.
@@ -15,7 +15,7 @@ const (
 	PauseSink  ControlKind = "sink"  // no message is sent to the sink
 	PauseTopic ControlKind = "topic" // no message of the topic is sent, nor any later message of another topic with the same key
 	PauseKey   ControlKind = "key"   // no message of the key is sent, of any topic and to any sink; only when claiming by lanes
-	PauseRelay ControlKind = "relay" // the relay leaves its share to other relays, if any are alive
+	PauseRelay ControlKind = "relay" // the relay leaves its share of the messages to other relays, if any are alive
 	LimitSink  ControlKind = "limit" // all relays together send the sink at most Rate messages a second
 )
 
@@ -92,7 +92,7 @@ type Controller interface {
 	BeginAction(ctx context.Context, action Action) (id string, err error)
 	EndAction(ctx context.Context, id string, changed int64) error
 
-	// Actions returns up to limit actions of the log, the latest first.
+	// Actions returns at most limit actions of the log, the latest first.
 	Actions(ctx context.Context, limit int) ([]Action, error)
 }
 

@@ -29,8 +29,8 @@ type Replay struct {
 	Since time.Time `json:"since,omitzero"`
 	Until time.Time `json:"until,omitzero"`
 
-	// To is the sink that receives the copies. If it is empty, a copy goes to the sinks that its message
-	// names, or to all sinks of the topic if the message names none.
+	// To is the sink that receives the copies. If To is empty, a copy goes to the sinks that the
+	// original names, or to all sinks of the topic if the original names none.
 	To string `json:"to,omitempty"`
 
 	// Rate is the wanted number of copies a second. A store saves it and does not enforce it.
@@ -46,18 +46,18 @@ type Replay struct {
 
 // Replayer is the part of an Operator that sends delivered messages again.
 type Replayer interface {
-	// Replays returns the stored replays by name.
+	// Replays returns the stored replays, sorted by name.
 	Replays(ctx context.Context) ([]Replay, error)
 
-	// StoreReplay stores a new state of a replay. The caller also passes the previous state, or nil to start a replay. StoreReplay returns
-	// the stored state; that of a new replay has its UntilID. It returns ErrReplayChanged if the replay is no longer in the previous state.
+	// StoreReplay stores a new state of a replay. The caller also passes the previous state, or nil to start a replay. StoreReplay returns the
+	// stored state, which includes the UntilID of a new replay. It returns ErrReplayChanged if the replay is no longer in the previous state.
 	StoreReplay(ctx context.Context, was *Replay, is Replay) (Replay, error)
 
-	// Replay writes copies of the next messages, at most about limit. The copies are new messages in the
-	// order of the original ids. They have the originals' message ids and headers, and in addition the
-	// header named ReplayedHeader. Replay returns the updated replay and the rows of the copies. If no
-	// messages are left, the replay is marked Finished. It returns ErrReplayChanged if the stored replay
-	// differs from the given one.
+	// Replay copies the next messages, at most limit or slightly more. The copies are new messages in
+	// the order of the original ids. They have the originals' message ids and headers, and in addition
+	// the header named ReplayedHeader. Replay returns the updated replay and the rows of the copies. If
+	// no messages are left, the replay is marked Finished. It returns ErrReplayChanged if the stored
+	// replay differs from the given one.
 	Replay(ctx context.Context, was Replay, limit int) (is Replay, copies []RowID, err error)
 
 	// CountPending returns how many of these rows are still to be delivered. Rows that wait for another

@@ -26,7 +26,7 @@ var (
 	// ErrNoSchema means that the tables are missing or have another version.
 	ErrNoSchema = errors.New("the schema is missing or has another version")
 
-	// ErrNewerSchema is an ErrNoSchema: the tables have a newer version than this release supports.
+	// ErrNewerSchema wraps ErrNoSchema: the tables have a newer version than this release supports.
 	ErrNewerSchema = fmt.Errorf("%w: it is newer", ErrNoSchema)
 
 	// ErrFenced means that the row belongs to another relay now, so that this relay must not change it.
@@ -78,9 +78,9 @@ type Config struct {
 	Sinks  []string `json:"sinks,omitempty"`
 	Routes []string `json:"routes,omitempty"`
 
-	// Topics lists the topics that the relay is limited to, which it can be only if it claims by rows. The
-	// list is empty if the relay has no such limit, or if the text would be too long. Two relays that both
-	// list topics, but share none, ignore each other's messages.
+	// Topics lists the topics that the relay is limited to. Only a relay that claims by rows can be
+	// limited to topics. The list is empty if the relay has no such limit, or if the text would be too
+	// long. If two relays list topics and have none in common, they ignore each other's messages.
 	Topics []string `json:"topics,omitempty"`
 
 	Membership Membership `json:"membership,omitempty"`
@@ -98,7 +98,7 @@ const (
 	Active       Membership = ""              // it delivers messages
 	Begins       Membership = "begins"        // it will deliver, unless a relay with another configuration is active
 	Standby      Membership = "standby"       // it waits until the relays with another configuration have stopped
-	StandingDown Membership = "standing_down" // it leaves its share to other relays, if any are alive
+	StandingDown Membership = "standing_down" // it leaves its share of the messages to other relays, if any are alive
 )
 
 // MaxConfig is the maximum length of the text of a Config, in bytes.
@@ -137,7 +137,7 @@ type Members struct {
 //
 // All methods may be called concurrently, except Read, Scan, Due and FoundLate: only one goroutine
 // calls these, one call at a time. All times are on the database's clock. A method that fails has
-// changed nothing, or an unknown amount if the connection broke. Every call may be repeated.
+// changed nothing; if the connection broke, the outcome is unknown. Every call may be repeated.
 type Store interface {
 	// SetClaimMode stores the claim mode with the table. It returns ErrOtherClaim if the table has the
 	// other mode and a relay in that mode is alive.
@@ -163,12 +163,12 @@ type Store interface {
 	// Settle has returned.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
-	// Purge deletes up to limit done rows that finished longer ago than the retention, up to limit ids
-	// that producers wrote to reject duplicates, and relays that have been dead for a long time. It
+	// Purge deletes done rows that finished longer ago than the retention, ids that producers wrote to
+	// reject duplicates (at most limit of each), and relays that have been dead for a long time. It
 	// returns the number of deleted rows or the number of deleted ids, whichever is higher. An id is
 	// deleted if it was written longer ago than the retention and its message is gone or done. It may
-	// stay longer while old rows are pending. Rows that another transaction has locked, for example an
-	// abandoned purge, are left to a later call.
+	// stay longer while old rows are pending. A later call deletes the rows that another transaction
+	// has locked, for example that of an abandoned purge.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
 	// Remaining calls its callback for every row that is due: pending rows that no relay has claimed, and
@@ -280,36 +280,36 @@ type Settlement struct {
 	Token     string // used only when claiming by rows: the token of the row's claim
 	Deferred  bool   // whether the row was read from the held rows, as in Row
 
-	// AvailableAt is used with Deferred, and is the AvailableAt of the row that was read. If the time in
-	// the table is later by now, the row has been settled already or an operator has changed it, so the
-	// settlement leaves it unchanged. If AvailableAt is zero, the times are not compared.
+	// AvailableAt is copied from the row that was read, and is used only with Deferred. If the time in
+	// the table has become later, the row has been settled already or an operator has changed it, so the
+	// settlement leaves the row unchanged. If AvailableAt is zero, the times are not compared.
 	AvailableAt time.Time
 
-	// Sinks is the Sinks of the row that was read. The held rows of one message differ by their sinks, and
-	// the settlement changes only the one with these sinks. A message has only one pending row, so for a
+	// Sinks is copied from the row that was read. The held rows of one message differ by their sinks, and
+	// the settlement changes only the row with these sinks. A message has only one pending row, so for a
 	// pending row Sinks is compared only if Left is set.
 	Sinks string
 
 	// For and Left settle a message for some of its sinks (For) while the other sinks (Left) still need
 	// it. They are used only when claiming by lanes. The row stays in its state, with Left as its Sinks.
 	// Settle adds a second row, with For as its Sinks and the State of the settlement: a done row (if done
-	// rows are kept), a retry or a parked row. With StateDiscarded it adds no second row. If the row in
-	// the table has other sinks than Sinks, Settle changes and adds nothing, so a repeated settlement
+	// rows are kept), a retry or a parked row. With StateDiscarded it adds no second row. If the sinks of
+	// the row in the table differ from Sinks, Settle changes and adds nothing, so a repeated settlement
 	// counts as missing. If For and Left are empty, the settlement applies to the whole row.
 	//
-	// It is an error to set only one of them, to set Left to the row's present sinks, or to set them
-	// together with Token, because a relay that claims by rows sends a message to one sink only. It is
-	// also an error if the same call of Settle has another settlement of the row.
+	// It is an error to set only one of For and Left, to set Left to the row's present sinks, or to
+	// set both together with Token, because a relay that claims by rows sends a message to one sink
+	// only. It is also an error if the same call of Settle has another settlement of the row.
 	For, Left string
 
 	// State is the new state: StateDone, StateRetry, StateError, StateDiscarded, StateScheduled (the row
 	// keeps its time), or StatePending (only when claiming by rows; it releases the claim).
 	State State
 
-	// Holds is used with StateError, and only when claiming by lanes. The parked row blocks its key. The
-	// database's present time becomes the row's AvailableAt, which then shows when it began to hold the
-	// key. If an operator has already asked to skip or discard the row, it is left unchanged and counts as
-	// missing.
+	// Holds is used with StateError, and only when claiming by lanes. If it is true, the parked row blocks
+	// its key. The database's present time becomes the row's AvailableAt, which then shows when the row
+	// began to hold the key. If an operator has already asked to skip or discard the row, the settlement
+	// leaves it unchanged and counts as missing.
 	Holds bool
 
 	Attempts int
@@ -323,8 +323,8 @@ type Settlement struct {
 	DeadLetter *Copy
 }
 
-// Copy is a new pending message that is made from a row. It has the row's key, payload and priority,
-// and the columns given here. It also has the row's expires_at, unless that time has passed; then it
+// Copy is a new pending message that is made from a row. It has the row's key, payload and priority, and
+// the values of the fields below. It also has the row's expires_at, unless that time has passed; then it
 // has none. Its other columns have the defaults of a producer's INSERT, so the copy has its own id and
 // creation time, and no attempts. Copies that are written together have ids in the order of their rows.
 type Copy struct {
@@ -386,14 +386,13 @@ type Grant struct {
 type Suspect struct {
 	Sink    string `json:"sink"` // the sink to which the message was being sent
 	ID      int64  `json:"id"`
-	Check   uint32 `json:"check"`             // checksum of its message's id, as in SentBatch.Checks
+	Check   uint32 `json:"check"`             // checksum of the message's id, as in SentBatch.Checks
 	Crashes int    `json:"crashes,omitempty"` // number of earlier relays that died while this was the only message being sent
 	Alone   bool   `json:"alone,omitempty"`   // no other message was being sent
 }
 
-// SentBatch describes a batch for a deduplicating sink, with only those of its rows that are in one
-// lane. The sink recognizes the batch if it is sent again. A SentBatch is valid until its rows are
-// settled.
+// SentBatch describes the rows of one lane in a batch for a deduplicating sink. The sink recognizes
+// the batch if it is sent again. A SentBatch is valid until its rows are settled.
 type SentBatch struct {
 	Sink   string  `json:"sink"`
 	Batch  string  `json:"batch"`
@@ -401,7 +400,7 @@ type SentBatch struct {
 	IDs    []int64 `json:"ids"`    // the ids of the rows in this lane
 	Places []int   `json:"places"` // the index of each of these rows in the batch
 
-	// Checks has a checksum (CRC-32, IEEE) of each row's message id. If the row that has the id now has
+	// Checks has a checksum (CRC-32, IEEE) of each row's message id. If the row with this id later has
 	// another checksum, the id was issued again, to a message that is not part of the batch.
 	Checks []uint32 `json:"checks"`
 }
@@ -523,10 +522,10 @@ type Page struct {
 	// SafeID is the highest id at or below which no new row can appear.
 	SafeID int64
 
-	// LastID is the highest id that was issued, as far as the store knows. If it is lower than in an
-	// earlier page, or than the After of a position, the id sequence was reset. The store may know only
-	// the ids of the rows that it has read. But if More is false and the Until of a position is above
-	// these ids, the store has queried the last id.
+	// LastID is the highest id that was issued, as far as the store knows. If it is lower than the
+	// LastID of an earlier page or than a position's After, the id sequence was reset. The store may
+	// know only the ids of the rows that it has read. But if More is false and the Until of a position
+	// is above these ids, the store has queried the last id.
 	LastID int64
 
 	// Epoch identifies the state of the server. It changes when another server answers, or when the same
@@ -567,8 +566,8 @@ const MostFenceStep = 1 << 30
 
 // LaneStore is the part of a Store that claims by lanes.
 type LaneStore interface {
-	// Acquire leases up to count lanes that are free or whose lease has ended. It increases the fence of
-	// each by a random number of up to MostFenceStep.
+	// Acquire leases at most count lanes that are free or whose lease has ended. It increases the fence
+	// of each by a random number of at most MostFenceStep.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
 
 	// Renew extends leases, so that they end after ttl, stores the marks, and returns the leases that
@@ -579,8 +578,8 @@ type LaneStore interface {
 	// Release ends the leases immediately and stores the marks.
 	Release(ctx context.Context, relay string, renewals []Renewal) error
 
-	// BlockedKeys returns up to limit keys of these lanes that are blocked by a retry or by a row with a
-	// Hold other than NoHold.
+	// BlockedKeys returns at most limit keys of these lanes that are blocked by a retry or by a row with
+	// a Hold other than NoHold.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
 	// BlockedAmong returns those of the given keys that BlockedKeys would return without a limit. For each
@@ -595,19 +594,19 @@ type LaneStore interface {
 	// fills in the other fields of the page.
 	Read(ctx context.Context, request ReadRequest) (Page, error)
 
-	// Scan visits the pending rows at the given positions, up to [ScanTogether] of them. It returns the
-	// rows for which the function keep returns true, in the order of ids, and the positions that remain
-	// to be visited. It may leave out rows that name no sinks and whose topics are excepted, without
-	// passing them to this function. The positions must have no keys.
+	// Scan visits the pending rows at the given positions, at most [ScanTogether] of them. It returns
+	// the rows for which the function keep returns true, in the order of ids, and the positions that
+	// remain to be visited. It may leave out rows that name no sinks and whose topics are excepted,
+	// without passing them to this function. The positions must have no keys.
 	Scan(ctx context.Context, positions []Position, except []string, keep func(Candidate) bool) (rows []Row, left []Position, err error)
 
-	// FoundLate reports to the store that a row was found where a page had declared that none can appear.
+	// FoundLate reports to the store that a row was found where, according to a page, no row could appear.
 	// From then on, the store derives LateAfter and SafeID only from what it observes after the call. Only
 	// the goroutine that calls Read may call FoundLate.
 	FoundLate()
 
-	// Due returns up to limit held rows of the lanes (scheduled or retry) that are due now and follow the
-	// cursor, in the order of their times. If several rows have the same time and id, as rows of one
+	// Due returns at most limit held rows of the lanes (scheduled or retry) that are due now and follow
+	// the cursor, in the order of their times. If several rows have the same time and id, as rows of one
 	// message may, the limit may cut some of them off. Those are returned when Due starts from the zero
 	// cursor again.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
@@ -644,22 +643,22 @@ type ClaimRequest struct {
 	Unprompted bool
 }
 
-// RowStore is the part of a Store that claims by rows. If the table has been changed to claiming by
-// lanes, which can happen while the relay's process is suspended, these methods change nothing, and
-// return [ErrOtherClaim] if there was something to change. A settlement with a Token then counts as
-// fenced.
+// RowStore is the part of a Store that claims by rows. If the table was changed to claiming by
+// lanes, for example while the relay's process was suspended, these methods change nothing. They
+// return [ErrOtherClaim] if they would have changed something. A settlement with a Token then
+// counts as fenced.
 type RowStore interface {
-	// Claim marks up to Limit free rows with the token and returns them. It skips rows that another
-	// transaction has locked.
+	// Claim marks at most Limit free rows with the token and returns them. It skips rows that
+	// another transaction has locked.
 	Claim(ctx context.Context, request ClaimRequest) ([]Row, error)
 
 	// Extend renews the claims of these rows, so that they end after ttl, and returns the ids of the
 	// rows that were still claimed with the token.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
-	// Reclaim frees up to limit rows whose claim has expired, and counts a crash for each. It also moves
-	// up to limit due rows from the held rows to the pending ones. It returns the number of rows that can
-	// be claimed as a result.
+	// Reclaim frees at most limit rows whose claim has expired, and counts a crash for each. It also
+	// moves at most limit due rows from the held rows to the pending ones. It returns the number of rows
+	// that can be claimed as a result.
 	Reclaim(ctx context.Context, limit int) (int, error)
 }
 
@@ -725,7 +724,7 @@ type RelayInfo struct {
 
 // Status is a summary of a table.
 type Status struct {
-	Claim         Claim            `json:"claim"` // empty before the first relay
+	Claim         Claim            `json:"claim"` // empty until a relay has started
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 if none exists
 	OldestRetry   time.Duration    `json:"-"`     // time since the oldest message that waits for another attempt was written; 0 if none exists
@@ -736,9 +735,9 @@ type Status struct {
 	Controls      []Control        `json:"-"` // in force
 	Topics        map[string]int64 `json:"-"` // pending rows by topic, among the first 1,000 rows
 
-	// Estimated and AtLeast list, sorted, the states with too many rows to count. Counts has an estimate
-	// for the states in Estimated, and the number of rows that were counted, a lower bound, for those in
-	// AtLeast.
+	// Estimated and AtLeast list the states with too many rows to count, in sorted order. For the states
+	// in Estimated, Counts has an estimate. For those in AtLeast, it has the number of rows that were
+	// counted, which is a lower bound.
 	Estimated, AtLeast []State `json:"-"`
 
 	// Absent lists the gauges that could not be determined in time. Their fields are zero.
@@ -763,8 +762,8 @@ const (
 )
 
 // Operator is the interface by which people and tools inspect and change the messages of a table.
-// Package sqlstore implements it. Changes run in batches, each in its own transaction. They never
-// touch a row that a relay may be sending.
+// Package sqlstore implements it. Changes run in batches, each in its own transaction. A change
+// never touches a row that a relay may be sending.
 type Operator interface {
 	// Status counts the rows of each state up to a limit and estimates the rest, so that it takes no
 	// longer for a larger table. A gauge that takes too long nevertheless is listed as Absent.
@@ -775,15 +774,15 @@ type Operator interface {
 
 	// Find returns the messages that List returns for a filter with IDs, and how far it searched. Message
 	// ids are not indexed, so Find searches for them in short steps. It searches for about the given time,
-	// or without a time limit if this is 0. Each call finds something or advances. If it did not finish,
-	// more messages may exist above Found.Until: call Find again with the same filter and Found.Until as
-	// its AfterID.
+	// or without a time limit if the time is 0. Each call finds a message or advances. If the search did
+	// not finish, more messages may exist above Found.Until: call Find again with the same filter and
+	// Found.Until as its AfterID.
 	//
-	// Most ids of messages begin with a time: those that a Writer makes, UUIDs of version 7, and those
-	// that MySQL makes, UUIDs of version 1. Find first examines the rows that were written at that time,
-	// then the later ones, which include the copies of a replay. It examines rows that were written half
-	// an hour or more before that time only if it has no time limit and has found no other row. A Store
-	// may always examine all rows.
+	// Most ids of messages begin with a time: a Writer makes UUIDs of version 7, and MySQL makes UUIDs
+	// of version 1. Find first examines the rows that were written at that time, then the later ones,
+	// which include the copies of a replay. It examines rows that were written half an hour or more
+	// before that time only if it has no time limit and has found no other row. A Store may always
+	// examine all rows.
 	Find(ctx context.Context, filter Filter, patience time.Duration) (Found, error)
 
 	// Requeue makes parked messages due immediately, resets their attempts to 0, and returns how many it
@@ -801,9 +800,9 @@ type Operator interface {
 	// sinks.
 	//
 	// With StatePending in the filter, Redirect changes only waiting messages (pending, scheduled or
-	// retries) that name no sink but the filter's Sink. They are not moved ahead of messages that wait for
-	// the new sink. Retries become due immediately; the others keep their due time. The caller must make
-	// sure that no relay has the filter's Sink, so that no relay is sending these messages.
+	// retries) that name only the filter's Sink. They are not moved ahead of messages that wait for the
+	// new sink. Retries become due immediately; the others keep their due time. The caller must make sure
+	// that no relay has the filter's Sink, so that no relay is sending these messages.
 	Redirect(ctx context.Context, filter Filter, sink string) (int, error)
 
 	// Skip unblocks the keys that parked messages hold, and returns the number of these messages. These
@@ -817,10 +816,10 @@ type Operator interface {
 	// there they don't block keys.
 	Skip(ctx context.Context, filter Filter) (int, error)
 
-	// Discard deletes parked messages permanently and returns how many. A parked message that holds its
-	// key is deleted by a relay, as with Skip, which unblocks the key. Messages in other states are not
-	// changed. With StateRetry in the filter, Discard changes only messages that wait for their next
-	// attempt.
+	// Discard deletes parked messages permanently and returns how many. If a parked message holds its
+	// key, a relay deletes the message and so unblocks the key, as with Skip. Messages in other states
+	// are not changed. With StateRetry in the filter, Discard changes only messages that wait for their
+	// next attempt.
 	Discard(ctx context.Context, filter Filter) (int, error)
 
 	// Parked calls its callback for every parked message that the filter selects, lowest id first, or
@@ -829,8 +828,8 @@ type Operator interface {
 	// many.
 	//
 	// To fill in Overtaken, Parked reads the delivered messages whose ids exceed the lowest parked id by
-	// at most a number, which is the argument within. It reads each of them once, so this number limits
-	// the work. If it is 0, Parked reads no delivered messages.
+	// at most the argument within. It reads each of them once, so this argument limits the work. If the
+	// argument is 0, Parked reads no delivered messages.
 	Parked(ctx context.Context, filter Filter, within int64, each func(Parked)) error
 
 	Replayer

@@ -186,7 +186,7 @@ func (s onPurge) Purge(ctx context.Context, retention time.Duration, limit int) 
 	return s.purge(ctx, retention, limit)
 }
 
-// onPick changes what Pick returns. The journals are kept with the store.
+// onPick changes what Pick returns. Its other journal methods are the store's.
 type onPick struct {
 	Store
 	pick func([]storage.Row) []storage.Row

@@ -22,8 +22,8 @@ func heartbeatReturnsTheTime(t testing.TB, table Table) {
 	}
 }
 
-// Discarding deletes a pending or deferred row even if delivered rows are kept, alone or in a batch
-// with other settlements.
+// Discarding a pending or deferred row, alone or in a batch with other settlements, deletes it even
+// if delivered rows are kept.
 func discardedRowsAreDeleted(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(6)...)

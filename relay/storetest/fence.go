@@ -147,7 +147,8 @@ func settleDuringTakeover(t testing.TB, table Table) {
 	}
 }
 
-// takeOverPassing takes over all lanes. Whenever only the given lane is left, it calls allOthers.
+// takeOverPassing takes over all lanes. Whenever only the given lane is left, it calls the
+// function allOthers.
 func (w *worker) takeOverPassing(lane int, allOthers func()) {
 	w.Helper()
 	eventually(w, w.name+" takes over all lanes", func() bool {

@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Filters select by each field, and by all set fields together. Listings and changes select the
-// same rows.
+// The check tests each field of a filter, and a filter with several fields. Listings and changes
+// select the same rows.
 func filtersSelect(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	const none = "0197a3b4-ffff-7abc-8def-0123456789ab"

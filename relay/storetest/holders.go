@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A renewed lease lasts until the end that the renewal sets, and not only until its first end.
+// A renewed lease lasts until the end that the renewal sets, and not only until its original end.
 func renewExtends(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, short)

@@ -32,7 +32,7 @@ func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	}
 }
 
-// only returns the one of these rows that belongs to the message.
+// only picks the message's row from these rows.
 func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row {
 	t.Helper()
 	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Message.ID == message.ID })
@@ -80,7 +80,8 @@ func settleChangesOnlyItsMessage(t testing.TB, table Table) {
 	}
 }
 
-// keepsToTheMessage settles some rows, a third of them for other messages.
+// keepsToTheMessage settles the rows, giving a third of them a wrong message id. Those rows must
+// not change.
 func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 	w.Helper()
 	before := map[int64]storage.State{}

@@ -94,9 +94,9 @@ func after(id int64) []storage.Position {
 }
 
 // T2 begins; T1 begins, inserts a row of key A and stays open; T2 inserts and commits; the relay
-// reads; T1 commits; another row of key A is committed. A safe id that compares snapshots only by
-// xmax would be above T1's row here, and the key's order would be lost. The page with A's second row
-// must also report the first one as late.
+// reads; T1 commits; another row of key A is committed. If a store compared snapshots only by xmax,
+// its safe id would be above T1's row here, and the key's order would be lost. The page with A's
+// second row must also report the first one as late.
 func lateCommitWithinAKey(t testing.TB, table Table) {
 	for range 3 { // repeated, because other transactions on the server affect the result
 		for _, first := range []string{"T1", "T2", "a row of T2's own"} {
@@ -153,7 +153,8 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	if !(one < two && two < three) {
 		t.Fatalf("the ids are %d, %d, %d, want them in ascending order", one, two, three)
 	}
-	// Like the engine, continue to read after the position; the engine then scans for late rows.
+	// Like the engine, continue to read above the last row. The engine would then scan for late
+	// rows.
 	page := r.read(after(two), plenty, plentyBytes)
 	if !slices.Equal(ids(page.Rows), []int64{three}) || page.LateAfter < 0 || page.LateAfter >= one {
 		t.Errorf("%s first: read rows %v with LateAfter %d, but row %d has appeared", first, ids(page.Rows), page.LateAfter, one)

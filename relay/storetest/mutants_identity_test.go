@@ -89,7 +89,8 @@ func identityMutants() []mutant {
 	}
 }
 
-// takeTheRows replaces a settlement's message id by that of the message that has the row's id now.
+// takeTheRows replaces a settlement's message id by the id of the message that has the row's id
+// now.
 func takeTheRows(ctx context.Context, s Store, settlement *storage.Settlement) error {
 	rows, err := s.List(ctx, storage.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}})
 	if len(rows) > 0 {

@@ -276,7 +276,8 @@ func (f *facts) settleWithoutLock(s Store) func(context.Context, string, bool, [
 	}
 }
 
-// asOwner returns a store that settles each row by lanes in the name of the lane's owner.
+// asOwner returns a store that makes each settlement without a token in the name of
+// the lane's owner.
 func (f *facts) asOwner(s Store) Store {
 	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (total storage.Settled, err error) {
 		of := map[string][]storage.Settlement{}

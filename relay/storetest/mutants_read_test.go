@@ -49,7 +49,7 @@ func eachPosition(s Store, change func(*storage.Position)) Store {
 	})
 }
 
-// first stores the first rows that a reader returned, and adds them to later reads whose positions
+// first stores the rows of a mutant's first read, and adds them to later reads whose positions
 // include them.
 type first struct {
 	mu   sync.Mutex

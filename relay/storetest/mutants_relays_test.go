@@ -118,8 +118,8 @@ func statusMutants() []mutant {
 	}
 }
 
-// inOldWay runs the function work. If the store refuses it because the table is claimed by lanes,
-// inOldWay changes the claim mode to rows and runs it again.
+// inOldWay runs the function work. If the store returns ErrOtherClaim, inOldWay changes the claim
+// mode to rows, runs the function again, and changes the mode back to lanes.
 func inOldWay(ctx context.Context, s Store, work func() error) error {
 	if err := work(); !errors.Is(err, storage.ErrOtherClaim) {
 		return err

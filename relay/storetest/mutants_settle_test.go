@@ -22,7 +22,8 @@ func eachSettlement(s Store, change func(*storage.Settlement)) Store {
 	}}
 }
 
-// counted changes the counts that Settle returns, by the number of settlements.
+// counted changes the counts that Settle returns. The function change also gets the number of
+// settlements.
 func counted(s Store, change func(int, storage.Settled) storage.Settled) Store {
 	return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 		counts, err := s.Settle(ctx, name, keep, settlements)
@@ -30,7 +31,8 @@ func counted(s Store, change func(int, storage.Settled) storage.Settled) Store {
 	}}
 }
 
-// settleBetween settles the rows between two successive settlements of a lane, if the first one is done.
+// settleBetween settles as done the rows between two successive settlements of a lane, if the first
+// one is done.
 func settleBetween(ctx context.Context, s Store, name string, keep bool, settlements []storage.Settlement) error {
 	var between []storage.Settlement
 	for i := 1; i < len(settlements); i++ {

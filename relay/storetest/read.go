@@ -146,8 +146,8 @@ func readFirstPositionsFirst(t testing.TB, table Table) {
 	}
 }
 
-// busiest returns the two lanes with the most rows, the lower one first. It looks for them because
-// messages without a key may be in any lane.
+// busiest returns the two lanes with the most rows, the lower one first. A check can't know these
+// lanes in advance, because messages without a key may be in any lane.
 func busiest(rows []storage.Row) (low, high int) {
 	groups := byLane(rows)
 	lanes := slices.SortedFunc(maps.Keys(groups), func(a, b int) int { return cmp.Compare(len(groups[b]), len(groups[a])) })

@@ -102,7 +102,7 @@ func overtakenMessagesAreMarked(t testing.TB, table Table) {
 }
 
 // Redirect requeues messages to the given sink. It leaves out rows that hold their keys, and
-// messages of which another row is deferred.
+// messages that have another, deferred row.
 func redirectRequeues(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -147,8 +147,8 @@ func (w *worker) redirect(filter storage.Filter, sink string) (count int) {
 
 // Redirect changes the rows that wait for a missing sink, whether pending, retry or scheduled, in
 // the order of ids, and keeps their times. It leaves out rows for other sinks, parked rows, and
-// messages of which another row isn't delivered. If a row was read before the redirect, a
-// settlement of it changes nothing.
+// messages that have another undelivered row. If a row was read before the redirect, a settlement
+// of it changes nothing.
 func redirectOfWaitingRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row

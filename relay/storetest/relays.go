@@ -342,7 +342,7 @@ func (w *worker) bury(name string, claim storage.Claim) {
 }
 
 // FenceRelay ends the leases of a dead relay immediately, as if they had expired, and counts a crash.
-// Other relays keep their leases. If that relay is alive after all, it can't renew its leases.
+// Other relays keep their leases. If the fenced relay is alive after all, it can't renew its leases.
 func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.beat(storage.ByLanes, long)

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Remaining returns all rows that are due, pending or deferred, even if another row blocks their
-// key, and no other rows.
+// Remaining returns exactly the rows that are due, whether pending or deferred, even if another row
+// blocks their key.
 func remainingReturnsTheDueRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table) // the retry is due, the scheduled row isn't

@@ -110,7 +110,7 @@ func replayCopiesInOrder(t testing.TB, table Table) {
 	}
 }
 
-// A replay selects by each field, and by all set fields together.
+// The check tests each field by which a replay selects messages, and a replay with several of these fields.
 func replaySelects(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.deliver(table, outbox.Message{Topic: "old"})

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// journaler skips the test if the store keeps no journals, which are optional.
+// journaler returns the store's journal methods, or skips the test if the store has none.
 func (w *worker) journaler() storage.Journaler {
 	w.Helper()
 	journaler, able := w.store.(storage.Journaler)
@@ -29,7 +29,7 @@ func (w *worker) journals() (journals []storage.Journal) {
 }
 
 // All relays can read the sent batches in the journals of all lanes. The next holder of a lane
-// receives those of the lane. A release removes them.
+// receives the lane's sent batches. A release removes them.
 func sentBatchesAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	journaler := a.journaler()

@@ -46,7 +46,7 @@ func (w *worker) wantParts(what string, id int64, want ...string) {
 	}
 }
 
-// waiting returns the row with these sinks, pending or due.
+// waiting returns the row with these sinks, which is pending, or deferred and due.
 func (w *worker) waiting(id int64, sinks string) storage.Row {
 	w.Helper()
 	rows := append(w.pending(), w.due()...)
@@ -201,7 +201,7 @@ func partsAreSettledSeparately(t testing.TB, table Table) {
 }
 
 // A batch may settle some rows for some of their sinks and other rows as a whole. It may not settle
-// the same row once for some sinks and a second time.
+// a row twice if one of the settlements is for some of its sinks.
 func settlePartsAndWholeRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {

@@ -19,8 +19,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// In a program that writes and handles its messages in one process, on a database, each handler's context
-// has the span of its message, and the Writer stores the span in whose context Write was called.
+// The program writes and handles its messages in one process, on a database. Each handler's context has
+// the span of its message, and the Writer stores the span of the context with which Write was called.
 func TestHandlersContinueTheTraceOfTheWriter(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()

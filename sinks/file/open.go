@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 )
 
-// handle is an open file. Tests replace it by a handle that fails in the same way as
+// handle is an open file. Tests replace it with a handle that fails in the same way as
 // a full disk.
 type handle interface {
 	Write(text []byte) (int, error)

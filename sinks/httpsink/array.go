@@ -63,8 +63,8 @@ func (a *arrays) prepare() (left []int) {
 	return left
 }
 
-// group puts messages that can share an array into groups. A call puts messages of a key
-// into one group only; the other messages of the key are left for the next call.
+// group puts messages that can share an array into groups. Each call puts messages of a
+// key into at most one group, and returns the other messages of the key for the next call.
 func (a *arrays) group(messages []int) (groups [][]int, left []int) {
 	at, of, waits := map[string]int{}, map[string]string{}, map[string]bool{}
 	for _, i := range messages {

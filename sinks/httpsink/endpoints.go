@@ -14,9 +14,9 @@ import (
 )
 
 // endpoints is the set of endpoints that messages have chosen. Each endpoint has its own limit of concurrent requests, its own
-// rate and its own circuit breaker. A request (method call) first waits for a turn at its endpoint (methods enter and try).
-// Afterwards its outcome opens or closes the endpoint (methods leave and learn). A message that can't be sent soon is
-// postponed, so that the messages of other endpoints continue. The methods may be called concurrently.
+// rate and its own circuit breaker. Each request waits for a turn at its endpoint (see enter and try). The outcome of the
+// request may then open or close the endpoint (see leave and learn). A message that can't be sent soon is postponed, so that
+// the messages of other endpoints continue. The methods may be called concurrently.
 type endpoints struct {
 	share   int           // maximum number of concurrent requests to one endpoint
 	apart   time.Duration // minimum time between the starts of two requests to one endpoint; 0: no limit
@@ -119,7 +119,7 @@ func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message s
 
 // slot waits until the limit of concurrent requests allows another request. A request that takes longer than a second
 // (patience) gives up its slot, and a request to a slow endpoint needs no slot, so that hanging endpoints can't hold all
-// slots. The method try limits the requests without a slot: an endpoint gets only one request at a time until it has
+// slots. [endpoints.try] limits the requests without a slot: an endpoint gets only one request at a time until it has
 // accepted a message, and only one Send at a time makes requests to slow endpoints.
 func (all *endpoints) slot(ctx context.Context, t *turn) (giveBack func(), ok bool) {
 	if t.slow {
@@ -203,8 +203,8 @@ func (all *endpoints) maySlowly(r *round, now time.Time) bool {
 	return !r.mixed && (all.slow == nil || all.slow == r) && now.Sub(r.began) <= patience
 }
 
-// pause ends when a turn at the endpoint is given back, or after the duration in
-// the field most.
+// pause is a wait before the next call of try. It ends when another request gives back
+// its turn at the endpoint, and at the latest after pause.most.
 type pause struct {
 	left <-chan struct{}
 	most time.Duration
@@ -315,8 +315,8 @@ func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	return sinks.Postpone(e.why.Reason, e.why.Detail, e.inTurn(now, max(wait, firstPause), backlogRate, time.Second)), true
 }
 
-// busy postpones a message that can't get a turn yet. Such messages return in groups: the argument together is the
-// size of a group, and the argument lasts is the time between two groups.
+// busy postpones a message that can't get a turn yet. Postponed messages return in groups. The last two parameters set
+// the size of a group and the time between two groups.
 func (e *endpoint) busy(now time.Time, together int, lasts time.Duration) sinks.Outcome {
 	return sinks.Postpone(sinks.ReasonBusy, "the endpoint is at its limit of requests or answers slowly: the message is sent later",
 		e.inTurn(now, patience, together, lasts))

@@ -13,8 +13,8 @@ import (
 
 // inside lists the networks whose addresses are not public on the Internet, or belong
 // to services of the machine or of its cloud provider (IANA's special-purpose
-// registries, RFC 6890). Some IPv6 addresses embed an IPv4 address to which their
-// packets go; the guard then judges that IPv4 address.
+// registries, RFC 6890). Packets to some IPv6 addresses go to an IPv4 address that is
+// embedded in them; then the guard judges that IPv4 address.
 var inside = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this host
 	netip.MustParsePrefix("10.0.0.0/8"),       // private

@@ -136,7 +136,7 @@ func checkValue(value string) error {
 	case strings.ContainsFunc(value, control):
 		return errors.New("has a line break or another control character, which HTTP can't carry")
 	case strings.Trim(value, " \t") != value:
-		return errors.New("has a space at an end, which HTTP can't carry")
+		return errors.New("begins or ends with a space, which HTTP can't carry")
 	}
 	return nil
 }

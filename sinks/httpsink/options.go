@@ -227,7 +227,7 @@ func checkRejectStatuses(texts []string) error { return validRejectStatuses(stat
 func validRejectStatuses(statuses []int) error {
 	for _, status := range statuses {
 		if !slices.Contains(accusing, status) {
-			return errors.New("must be among 401, 403 and 404: the outcome of other statuses is fixed")
+			return errors.New("must be among 401, 403 and 404: no setting changes the outcome of other statuses")
 		}
 	}
 	return nil
@@ -301,7 +301,7 @@ func fromURL(u *url.URL) (map[string]any, error) {
 	endpoint := *u
 	endpoint.User = nil
 	settings["url"] = endpoint.String()
-	if strings.Contains(u.RawPath, "{") { // the method String would escape the braces of placeholders
+	if strings.Contains(u.RawPath, "{") { // URL.String would escape the braces of placeholders
 		settings["url"] = strings.Replace(endpoint.String(), u.EscapedPath(), u.RawPath, 1)
 	}
 	return settings, nil

@@ -40,7 +40,7 @@ func TestMessageThatCannotFillATemplateIsRejected(t *testing.T) {
 		"the url can't contain the message's key, which is empty":                                  func(m *sinks.Message) { m.Key = "" },
 		`the header "X-From" needs the message's header from, which is missing`:                    func(m *sinks.Message) { m.Headers = nil },
 		`the header "X-Key" has a line break or another control character, which HTTP can't carry`: func(m *sinks.Message) { m.Key = "a\r\nb: c" },
-		`the header "X-Key" has a space at an end`:                                                 func(m *sinks.Message) { m.Key = "a " },
+		`the header "X-Key" begins or ends with a space`:                                           func(m *sinks.Message) { m.Key = "a " },
 		`the header "x-from" is set by the sink's configuration`:                                   func(m *sinks.Message) { m.Headers["x-from"] = "mine" },
 		"the url has a segment of one or two dots in its path":                                     func(m *sinks.Message) { m.Key = ".." },
 	} {

@@ -49,7 +49,7 @@ type tokens struct {
 	until   time.Time
 }
 
-// earlier is the time from the replacement of a token to the token's expiry.
+// earlier is how long before its expiry a token is replaced.
 // lasting is the assumed lifetime of a token if the answer that contains the token
 // has no expires_in.
 const (

@@ -87,7 +87,7 @@ func outcomeOf(ctx context.Context, err error) sinks.Outcome {
 	return outcome
 }
 
-// panicked is the error to which the function recovered converts a panic.
+// panicked is a panic that was converted to an error.
 type panicked struct {
 	text string
 	with error // the panic's value, if it is an error

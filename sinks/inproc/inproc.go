@@ -22,7 +22,7 @@
 //
 // Handlers must return soon after their context ends: nothing can stop a handler from outside, and
 // the relay waits for it. A message may be handled twice, with the same id; the relay's
-// documentation lists the reasons. [Tx] avoids that if the effect is a write to the same database.
+// documentation lists the reasons. With [Tx], writes to the messages' database take effect only once.
 package inproc
 
 import (

@@ -57,7 +57,7 @@ type topic struct {
 
 	partitions []int // all partition numbers, for partitionOfKey
 
-	turns *atomic.Uint32 // the cluster's counter, with which the method next rotates through the partitions
+	turns *atomic.Uint32 // the cluster's counter, with which topic.next rotates through the partitions
 }
 
 // next returns a partition for messages without a key. It rotates through the
@@ -321,7 +321,7 @@ func (c *cluster) name() string {
 }
 
 // pause waits before another try and reports whether that try can begin before the
-// time until. The more tries were made, the longer it waits: not at all after 0
+// deadline (until). The more tries were made, the longer it waits: not at all after 0
 // tries, and at most 250 ms.
 func pause(ctx context.Context, until time.Time, tries int) bool {
 	const longest = 250 * time.Millisecond
@@ -332,9 +332,9 @@ func pause(ctx context.Context, until time.Time, tries int) bool {
 	return sleep(ctx, until, wait)
 }
 
-// sleep waits for the given duration and returns true. If the duration would end after
-// the time until, it returns false immediately. If the context ends first, it returns
-// false as well.
+// sleep waits for the given duration and returns true. If the wait would end after the
+// deadline (until), sleep returns false immediately. If the context ends first, it
+// returns false as well.
 func sleep(ctx context.Context, until time.Time, wait time.Duration) bool {
 	if time.Until(until) < wait {
 		return false

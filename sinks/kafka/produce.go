@@ -17,7 +17,7 @@ type verdict struct {
 	outcome  sinks.Outcome         // of all records, unless again is set
 	offset   int64                 // of the first record, if the batch was delivered
 	rejected map[int]sinks.Outcome // the outcomes of refused records, by their position in the batch
-	again    bool                  // the broker wrote no record; the records that are not in the map rejected must be sent again
+	again    bool                  // the broker wrote no record; all records must be sent again, except those in the map rejected
 	smaller  bool                  // the records must be sent again in smaller batches
 	local    bool                  // only the partition failed, and no record was written
 	ofTopic  bool                  // only the topic failed, and no record was written

@@ -24,7 +24,7 @@ const (
 )
 
 // record converts a message to a record, and stores the headers at the beginning of the
-// slice room. It returns an error if the name of a header is not UTF-8 or is reserved.
+// given slice. It returns an error if the name of a header is not UTF-8 or is reserved.
 func (s *Sink) record(m *sinks.Message, topic string, now time.Time, room []header) (record, error) {
 	at := now
 	if s.options.CreatedTime && !m.CreatedAt.IsZero() {

@@ -12,16 +12,16 @@ import (
 
 // run is one Send. It gets a batch of messages and returns an outcome for each.
 //
-//   - The method address makes a record of each message and puts it into the queue of its
+//   - [run.address] makes a record of each message and puts the message into the queue of its
 //     partition.
-//   - The method work sends record batches with the method carry. Each queue has one record batch
-//     in flight at a time; several queues send concurrently.
-//   - The method take settles messages according to the broker's answer, or puts them back into
-//     their queue.
+//   - [run.work] sends record batches with [run.carry]. Each queue has one record batch in flight
+//     at a time; several queues send concurrently.
+//   - [run.take] settles messages according to the broker's answer, or puts them back into their
+//     queue.
 //
 // Invariant: a record is sent only if the previous message of its key has been delivered, or is in
 // the same record batch. Only the goroutine that called Send changes the state of messages; the
-// other goroutines run the method carry, which just sends.
+// other goroutines run [run.carry], which only sends.
 type run struct {
 	sink     *Sink
 	batch    []sinks.Message
@@ -29,7 +29,7 @@ type run struct {
 	settled  []bool
 	before   []int // by message: the previous message of its key, or -1
 	records  []record
-	chunks   int   // the number of record batches that the method next has made
+	chunks   int   // the number of record batches that run.next has made
 	inChunk  []int // by message: the number of the last record batch that had it
 	queues   map[topicPartition]*partitionQueue
 	order    []*partitionQueue
@@ -161,7 +161,7 @@ func (r *run) work(ctx context.Context) {
 			if !slices.ContainsFunc(r.order, func(l *partitionQueue) bool { return len(l.waiting) > 0 }) {
 				return
 			}
-			continue // the method ready may have settled a message for which messages in earlier queues waited
+			continue // run.ready may have settled a message for which messages in earlier queues waited
 		}
 		if under == 0 && len(ready) == 1 { // the common case needs no goroutine
 			r.take(r.carry(ctx, ready[0], r.slowest))
@@ -220,7 +220,7 @@ func (r *run) next(l *partitionQueue) []int {
 }
 
 // mustWait reports whether the previous message of the same key is neither settled
-// nor in the record batch that the method next is making.
+// nor in the record batch that [run.next] is making.
 func (r *run) mustWait(i int) bool {
 	at := r.before[i]
 	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
@@ -312,8 +312,8 @@ func (r *run) settle(i int, o sinks.Outcome) {
 	r.outcomes[i], r.settled[i] = o, true
 }
 
-// trouble settles a message with the failure of its partition. The method apart decides the final
-// outcome later.
+// trouble settles a message with the failure of its partition. Later, [run.apart] decides the final
+// outcome.
 func (r *run) trouble(i int, at topicPartition, why sinks.Outcome) {
 	r.settle(i, why)
 	if r.outcomes[i].Result == sinks.Unavailable {

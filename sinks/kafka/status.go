@@ -15,7 +15,7 @@ import (
 )
 
 // memory is how long the sink relies on brokers to remember a producer that has
-// stopped writing. Their producer.id.expiration.ms is one day by default. A broker
+// stopped writing. Brokers' producer.id.expiration.ms is one day by default. A broker
 // that has forgotten a producer would write its batch a second time.
 const memory = time.Hour
 

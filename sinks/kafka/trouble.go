@@ -40,7 +40,7 @@ func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
 
-// fails records that a Send that started at the time began could not write to a
+// fails records that the Send that began at the given time could not write to a
 // partition.
 func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	c.mu.Lock()
@@ -83,8 +83,8 @@ func (c *cluster) others(t trouble) bool {
 }
 
 // suspend starts a pause for each topic that can't be written to, so that not every Send fetches
-// the topic again. It returns all the topics. For a topic in a pause, its field named again has
-// the pause's end.
+// the topic again. It returns all the topics. For a topic in a pause, [topic.again] is the end of
+// the pause.
 func (c *cluster) suspend(topics map[string]*topic) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()

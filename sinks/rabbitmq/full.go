@@ -11,8 +11,8 @@ import (
 
 // A nack means that one of the queues of a message has rejected it, because the queue is full or failed.
 // Other queues may have accepted the message, and get it again with each repetition. So after two
-// consecutive nacks, the sink publishes nothing with this exchange and routing key for a while, and then
-// one message at a time until the broker confirms one. After a single nack, the message is just retried.
+// consecutive nacks, the sink publishes nothing with the message's exchange and routing key for a while,
+// then one message at a time until the broker confirms one. A single nack only causes a retry.
 
 // destination is an exchange and a routing key.
 type destination struct{ exchange, routingKey string }
@@ -62,8 +62,8 @@ func (f *full) mayPublish(to destination) bool {
 	return true
 }
 
-// nacked records a nack in a Send that started at the time began. It ignores nacks of messages that were
-// published before the last pause started, because they contain no new information.
+// nacked records a nack in the Send that began at the given time. It ignores nacks of messages that were
+// published before the last pause started, because these nacks contain no new information.
 func (f *full) nacked(to destination, began time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,8 +99,8 @@ func (f *full) works() {
 	f.delivered = time.Now()
 }
 
-// look returns the state c of a destination, and whether messages for other destinations were confirmed
-// after the time c.since.
+// look returns the state of a destination, and whether messages for other destinations were confirmed
+// after [closure.since].
 func (f *full) look(to destination) (c closure, others bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -273,7 +273,7 @@ func (p *batchPart) judge(f inFlight) {
 }
 
 // isFull settles a message that was nacked, or held back because its destination nacks
-// messages. The method apart decides the final outcome later.
+// messages. Later, [Sink.apart] decides the final outcome.
 func (p *batchPart) isFull(i int, to destination) {
 	p.full[i] = &to
 	p.settle(i, sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, fullDetail))

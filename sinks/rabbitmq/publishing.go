@@ -28,9 +28,9 @@ type publishing struct {
 	header               int // upper bound of the size of the frame with the properties, in bytes
 }
 
-// prepare converts a message to a publishing. It returns an error for every problem that
-// the client library would detect only while writing, because then the connection would
-// have to be closed, and for headers that would make the broker close the channel.
+// prepare converts a message to a publishing. It returns an error for headers that would
+// make the broker close the channel, and for every problem that the client library would
+// detect only while writing: then the connection would have to be closed.
 func (s *Sink) prepare(m sinks.Message) (publishing, error) {
 	event, err := s.events.Message(m)
 	if err != nil {

@@ -34,9 +34,9 @@ func (s *Sink) dial(ctx context.Context, first int) (*session, int, error) {
 	return nil, first, trouble
 }
 
-// dialOne connects to one host. If the context has a deadline, the remaining time is
-// divided equally among this host and the hosts that have not been tried yet; the
-// argument left is their number.
+// dialOne connects to one host. The argument left counts this host and the hosts that
+// have not been tried yet. If the context has a deadline, the remaining time is divided
+// equally among them.
 func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session, error) {
 	limit := s.options.ConnectTimeout
 	if deadline, bounded := ctx.Deadline(); bounded {
@@ -269,7 +269,7 @@ func (c *channel) end() *amqp.Error {
 	return c.ended
 }
 
-// why returns the result of the method end as an error, which is never nil.
+// why returns the result of [channel.end] as an error, which is never nil.
 func (c *channel) why() error {
 	if reason := c.end(); reason != nil {
 		return reason

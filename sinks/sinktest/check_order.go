@@ -87,8 +87,8 @@ func rejectHoldsItsKey(s *subject) {
 	s.inOrder(got, batch[1:])
 }
 
-// concurrentSends checks that concurrent Sends, as many as the sink allows but at most
-// 8, don't disturb each other, and that each key stays in order.
+// concurrentSends checks that concurrent Sends don't disturb each other, and that each
+// key stays in order. It makes 8 Sends at a time, or fewer if the sink allows fewer.
 func concurrentSends(s *subject) {
 	ctx := s.opened()
 	var sent []sinks.Message
@@ -115,8 +115,8 @@ func concurrentSends(s *subject) {
 	}
 }
 
-// mixed returns a batch in which the first message's key is repeated, if the sink
-// promises an order.
+// mixed returns a batch of messages with several keys. If the sink promises an order,
+// the batch has several messages of the first key.
 func (s *subject) mixed() []sinks.Message {
 	if s.order() == sinks.OrderNone {
 		return s.batch("a", "b", "", "c")

@@ -139,7 +139,7 @@ func (s *subject) arrivals(ids []string) []outbox.Message {
 	missing := func(id string) bool {
 		return !slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID == id })
 	}
-	s.eventually("messages that the sink called delivered arrive", func() bool {
+	s.eventually("messages that the sink reported as delivered arrive", func() bool {
 		got = s.Received()
 		return !slices.ContainsFunc(ids, missing)
 	})

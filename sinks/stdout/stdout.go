@@ -54,9 +54,9 @@ func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send writes the batch with a single Write. It rejects a message that can't be written
 // as JSON. If the writer fails, messages whose whole line it accepted are delivered, and
-// the sink is unavailable for the others. The outcome is unknown, which is a retry, for a
-// message whose line lacks only its newline, and for all messages of a Write that has
-// not returned when the context ends.
+// the sink is unavailable for the others. A message whose line lacks only its newline is
+// a retry, because its outcome is unknown. So are all messages of a Write that has not
+// returned when the context ends.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	var lines bytes.Buffer
 	outcomes, ends := sinks.WriteLines(&lines, batch)

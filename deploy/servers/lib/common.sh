@@ -61,8 +61,8 @@ install_packages() {
 		apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' - "$@" || because "apt-get install $* failed"
 }
 
-# cache prints the directory for downloads. Servers run as other users, who have to read the directory, so root's
-# isn't in root's home.
+# cache prints the directory for downloads. Root's directory isn't in root's home, because the servers run as other
+# users, who have to read it.
 cache() {
 	local fallback=${XDG_CACHE_HOME:-$HOME/.cache}/rowrelay
 	if is_root; then fallback=/var/cache/rowrelay; fi

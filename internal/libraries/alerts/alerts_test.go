@@ -275,7 +275,7 @@ func TestRowrelayGoneFiresForEachSource(t *testing.T) {
 	}
 }
 
-// An alert fires for a source that was never polled. It must not look like a source without work.
+// An alert fires for a source that was never polled. Otherwise the source would seem to have no work.
 func TestSourceThatWasNeverPolledIsReported(t *testing.T) {
 	t.Parallel()
 	for name, never := range map[string]func(*scene) (stop func()){

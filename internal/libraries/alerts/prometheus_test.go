@@ -84,7 +84,7 @@ func (s *seriesSet) At() storage.Series                { return s.all[s.at] }
 func (s *seriesSet) Err() error                        { return nil }
 func (s *seriesSet) Warnings() annotations.Annotations { return nil }
 
-// firing returns when an alert fired first and last; zero times if it never did.
+// firing returns the times at which an alert fired first and last, or zero values if it never fired.
 func (h history) firing(t *testing.T, rule rulefmt.Rule, from, to time.Time) (first, last time.Time) {
 	t.Helper()
 	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 10_000_000, Timeout: time.Minute, EnableAtModifier: true})

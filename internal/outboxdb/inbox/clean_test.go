@@ -113,7 +113,7 @@ func TestCleanInParts(t *testing.T) {
 	})
 }
 
-// cleanAll calls Clean again while the database is busy.
+// cleanAll calls Clean, and repeats the call while the database is busy.
 func cleanAll(t *testing.T, in *inbox.Inbox, db database) (total int64) {
 	for range 100 {
 		deleted, err := in.Clean(t.Context(), db.DB)

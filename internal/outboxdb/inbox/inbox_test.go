@@ -115,7 +115,7 @@ func TestOnlyTheFirstDeliveryIsFirst(t *testing.T) {
 			{strings.Repeat("n", 100), strings.Repeat("i", 255), false},
 		} {
 			if _, err := tx.ExecContext(t.Context(), "INSERT INTO effects (message) VALUES ('x')"); err != nil {
-				t.Fatal(err) // a statement before that, with an effect on another row
+				t.Fatal(err) // the transaction changes another row before it calls Once
 			}
 			if first, err := newInbox(t, db.dialect, step.consumer, inbox.Options{}).Once(t.Context(), tx, step.id); err != nil || first != step.first {
 				t.Errorf("%.20s receives %.20s: %t, %v; want %t", step.consumer, step.id, first, err, step.first)
@@ -184,7 +184,7 @@ func TestASecondTransactionWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// onceOn calls Once in a new transaction. On SQLite the begin of the transaction may already wait.
+// onceOn calls Once in a new transaction. On SQLite, even beginning the transaction may wait.
 func onceOn(t *testing.T, in *inbox.Inbox, db database, conn *sql.Conn, id string) (bool, error) {
 	t.Helper()
 	tx, err := conn.BeginTx(t.Context(), nil)

@@ -132,7 +132,7 @@ function trouble(error) {
   show($('gone'), Boolean(error));
 }
 
-// tell returns a function that runs the work and shows its error.
+// tell returns a function that calls the given one and shows its error.
 const tell = work => async (...args) => {
   try { await work(...args); trouble(null); } catch (error) { trouble(error); }
 };
@@ -179,7 +179,7 @@ async function refresh() {
   showSinks(overview.sinks);
 }
 
-// announce sends a text to screen readers if what has changed. Changes of numbers in the text alone are not announced.
+// announce sends a text to screen readers if its second argument, which has no counts, differs from that of the previous call.
 let announced = null;
 function announce(text, what) {
   if (announced !== null && announced !== what) $('announce').textContent = text;
@@ -513,7 +513,7 @@ async function begin(request) {
   return job;
 }
 
-// dialog shows a question with fields, and calls work when the user confirms it.
+// dialog shows a question with fields, and calls the function work when the user confirms it.
 function dialog(title, text, fields, button, danger, work) {
   $('confirm-title').textContent = title;
   $('confirm-text').replaceChildren(...text);
@@ -732,7 +732,7 @@ async function start() {
   await Promise.all([tell(refresh)(), tell(refreshCharts)(), tell(refreshLogs)(), tell(refreshJobs)(), find()]);
 }
 
-// every repeats work while the page is visible. It waits until one run has ended before it schedules the next.
+// every calls the function work repeatedly while the page is visible. Each call ends before the next one is scheduled.
 function every(milliseconds, work) {
   setTimeout(async () => {
     if (!document.hidden && session.role !== 'nobody') {

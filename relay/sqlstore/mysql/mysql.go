@@ -289,9 +289,9 @@ func (m *MySQL) Read(ctx context.Context, page backend.Read, take func(storage.R
 	return line, err
 }
 
-// page returns the query of a read, which uses the index on ids. Only reads of keys, which are rare, use another index.
-// Every row repeats the first line. Without positions, the query selects only the first line. It doesn't use MaxBytes,
-// because the store sets a Limit that fits.
+// page returns the query of a read. The query uses the index on ids. Only reads of keys, which are rare, use another
+// index. Every row repeats the first line. Without positions, the query selects only the first line. It doesn't use
+// MaxBytes, because the store sets a Limit that fits.
 func (m *MySQL) page(page backend.Read) backend.Query {
 	if len(page.Positions) == 0 {
 		return m.sql.Query("first line")

@@ -186,8 +186,8 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- Reading. mysql.go builds the reads of pages.
 
 -- The highest assigned id. Its row may be hot, held, done or deleted, so the statement also reads the AUTO_INCREMENT
--- counter, of which MySQL may show a value that is a few hours old. The held table has an index on (state, id), and no
--- index on the id alone.
+-- counter. The value that MySQL shows of this counter may be a few hours old. The held table has an index on (state,
+-- id), and no index on the id alone.
 -- name: last id
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
     COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),

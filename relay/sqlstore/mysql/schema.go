@@ -42,7 +42,7 @@ func schemaOf(table dialect.Table) string {
 // ends.
 type lock struct{ table dialect.Table }
 
-// name returns an SQL expression for the lock's name, which may have 64 characters.
+// name returns an SQL expression for the lock's name, which may have at most 64 characters.
 func (l lock) name() string {
 	return "left(concat('rowrelay ', sha2(concat(" + schemaOf(l.table) + ", '.', '" + l.table.Name + "'), 256)), 64)"
 }

@@ -15,7 +15,7 @@ import (
 
 // Settle implements [backend.Backend]. For rows of leased lanes, it locks the lanes against a
 // takeover, and continues with the settlements whose leases are still valid. For claimed rows, it
-// locks all rows, counts the rows that have another token, and changes the other rows.
+// locks all rows, counts the rows that have another token, and changes the rest.
 //
 // For each group of rows that move, one statement locks the rows and copies them to their new
 // table, and another one deletes them from the old table. An empty group has no statements. A
@@ -240,9 +240,9 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 // doesn't always use the index that it names: if the server expects a small table, it reads and
 // locks the whole table.
 //
-// On MySQL, the hint INDEX makes a DELETE with a condition use its index. A join visits the rows
-// twice, which costs a third more. Versions before 8.0.20 don't know the hint. With
-// sql_safe_updates these versions use ranges of some index, or reject the statement.
+// On MySQL, remove uses a condition if it can, because a join visits the rows twice, which costs a
+// third more. The hint INDEX makes the DELETE use its index. Versions before 8.0.20 don't know the
+// hint. There, sql_safe_updates makes the server use ranges of some index, or reject the statement.
 func (m moving) remove(from string, where text, settlements []storage.Settlement) backend.Write {
 	keys := givens(m.server, settlements, m.identified(from)...)
 	if m.server == mysql8 && len(keys.columns) == 0 {
@@ -308,8 +308,8 @@ var givenColumns = []column{
 	{"rest", "varchar(400)", func(s *storage.Settlement) any { return s.Left }},
 }
 
-// givens returns the values of the settlements. Its columns are only the used ones,
-// because MariaDB removes unused columns from a list and then reports them as missing.
+// givens returns the values of the settlements. It has only the columns that are used, because
+// MariaDB removes unused columns from a list and then reports them as missing.
 func givens(server string, settlements []storage.Settlement, used ...string) *given {
 	g := &given{server: server, settlements: settlements, messages: true, sinks: slices.Contains(used, "sinks")}
 	for _, c := range givenColumns {
@@ -459,8 +459,8 @@ func (g *given) first(c column) text {
 }
 
 // on returns the join condition that finds the row t for each row of g. One literal has all message
-// ids, and the nth of them must be that of the row t. This is as exact as a list of message ids, and
-// costs the server a third as much.
+// ids: for the nth row of g, the row t must have the nth of these ids. This is as exact as a list of
+// message ids, and costs the server a third as much.
 func (g *given) on() text {
 	const place = "36 * g.n - 35, 36" // because a MessageID has 36 characters
 	return join(" ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr("+messages(g.settlements, "")+", "+place+")", g.sameSinks())
@@ -481,7 +481,7 @@ func (g *given) sameSinks() text {
 
 // messages returns an SQL literal of all message ids, each followed by the separator.
 func messages(settlements []storage.Settlement, separator string) string {
-	const charset = "_ascii'" // in a set with longer characters, substr would have to read the text from its start
+	const charset = "_ascii'" // in a multi-byte character set, substr would have to read the text from its start
 	text := make([]byte, 0, len(charset)+37*len(settlements)+1)
 	text = append(text, charset...)
 	for i := range settlements {
@@ -492,8 +492,8 @@ func messages(settlements []storage.Settlement, separator string) string {
 
 // rowsOf returns a condition that finds rows t by their keys, in ranges of the index. It
 // searches for the message id of a row in one literal, which has the message ids of up to 32
-// settlements. This is exact, because a message keeps its row: no other row of these settlements
-// can have the message's id. A short literal costs half as much as a list.
+// settlements. This is exact, because a message keeps the id of its row: a row with the id of one
+// settlement can't have the message of another. A short literal costs half as much as a list.
 func rowsOf(settlements []storage.Settlement) string {
 	const most = 32
 	var among backend.Alternatives

@@ -63,7 +63,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		change = "DELETE FROM " + d.table.Held + " t"
 	}
 	state := string(what.State())
-	parkedID := "CASE WHEN t.state = '" + state + "' THEN t.id END" // for parked rows, an index has this expression
+	parkedID := "CASE WHEN t.state = '" + state + "' THEN t.id END" // must match the index on parked rows
 	var a args
 	parked := a.query(
 		"SELECT id, ROWIDTOCHAR(ROWID) FROM "+d.table.Held+" WHERE state = '"+state+"' AND ROWID IN (SELECT place FROM (",

@@ -210,8 +210,8 @@ func ordered(rows, order, where string) string {
 }
 
 // ranges returns a SELECT that finds the pending rows, for one position after the other.
-// It selects the position's index as the column place, and the row's ROWID. ROWNUM ends each range
-// of the database's index when a position has its share of rows, and the whole SELECT at its limit.
+// It selects the position's number in the list as the column place, and the row's ROWID. ROWNUM ends the scan
+// of a position's range when the position has its share of rows, and ends the whole SELECT at its limit.
 func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
 	if len(positions) == 0 {
 		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Pending + " h WHERE 1 = 0"
@@ -278,7 +278,7 @@ func (d *Oracle) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) 
 // holding is the text with which each expression in the index of rows that block their keys begins.
 const holding = "CASE WHEN t.state = 'retry' OR t.holds > 0"
 
-// BlockedKeys implements [backend.Backend]. It finds the rows by an expression of the index.
+// BlockedKeys implements [backend.Backend]. It finds the rows by the expression of an index.
 func (d *Oracle) BlockedKeys(lanes []int, limit int) backend.Query {
 	var a args
 	return a.query(

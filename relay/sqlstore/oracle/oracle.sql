@@ -358,7 +358,7 @@ SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 -- ---------------------------------------------------------------------------------
 -- Open transactions, identified by the SCN at which each began. This SCN precedes the transaction's first id, because the
 -- trigger of the hot table begins the transaction. gv$transaction has the transactions of all instances of a cluster. A
--- start_scn of 0 means that the database doesn't know the SCN. Until this transaction ends, no id becomes final.
+-- start_scn of 0 means that the database doesn't know the SCN. Until such a transaction ends, no id becomes final.
 -- name: open transactions
 SELECT 'number', TO_CHAR(current_scn) FROM v$database
 UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0

@@ -30,8 +30,8 @@ func (d *Oracle) LastDelivered(ctx context.Context, filter backend.Filter) ([]st
 }
 
 // ChangeReplay implements [backend.Backend]. Like a dead letter, each copy has a separate INSERT.
-// ChangeReplay finds the copies by their message ids, among the rows above the id that was the last
-// one before the INSERTs.
+// ChangeReplay finds the copies by their message ids, among the rows with ids above the last id
+// that existed before the INSERTs.
 func (d *Oracle) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	return backend.WriteReplay(ctx, d.inTx, d.sql, change, func(tx *sql.Tx) (copies []storage.RowID, written int, err error) {
 		var before int64

@@ -15,10 +15,10 @@ import (
 // which leases are still valid or how many rows have another token, and then moves the rows. Each
 // statement that moves rows checks the leases or the tokens again.
 //
-// For rows of leased lanes, it takes one of the eight locks of each lane. Which one depends on the
-// session. A takeover needs all eight. If a settle has to wait for a takeover, it then finds the new
-// fence, because the statement that reads fences begins after the wait. Renewals lock other rows and
-// don't wait. For claimed rows, it locks the rows, so that their tokens don't change.
+// For rows of leased lanes, it takes one of the eight locks of each lane. The session determines
+// which one. A takeover needs all eight. If a settle has to wait for a takeover, it then finds the
+// new fence, because the statement that reads fences begins after the wait. Renewals lock other rows
+// and don't wait. For claimed rows, it locks the rows, so that their tokens don't change.
 func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
@@ -149,8 +149,8 @@ type moving struct {
 // row is the condition that t is the row of the settlement g.
 const row = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
 
-// sameSinks is the condition that t and g have the same sinks. It is used for rows that are identified
-// by their sinks, too. Oracle stores an empty text as NULL.
+// sameSinks is the condition that t and g have the same sinks. It is needed for rows that are
+// identified by their sinks in addition to [row]. Oracle stores an empty text as NULL.
 const sameSinks = "NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY')"
 
 const (

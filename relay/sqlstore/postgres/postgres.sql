@@ -21,9 +21,10 @@ COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass)
 
 -- A part of ($1::boolean OR {never}), a condition whose parameter is true. The condition makes the server plan the
 -- statement at each execution (a custom plan): a custom plan knows the parameter and leaves out this part, which is an
--- expensive count. A generic plan would include it. A generic plan that was made while the table was empty would still
--- read the whole table when the table is full. The condition needs no setting, so it works behind a pooler. Reads of
--- pages have it only for a while after a slow read; see tookLong in postgres.go.
+-- expensive count. A generic plan would include it, and so looks more expensive. Otherwise the server might keep a
+-- generic plan that it made while the table was empty, and read the whole table when it is full. The condition needs
+-- no setting, so it works behind a pooler. Reads of pages have it only for a while after a slow read; see tookLong in
+-- postgres.go.
 -- name: never
 (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
@@ -209,8 +210,8 @@ UPDATE {lanes} SET until = now() - interval '1 second', fence = fence + 1 WHERE 
 -- name: end claims
 UPDATE {hot} SET claimed_until = now() - interval '1 second' WHERE claimed_until >= now() AND claimed_by = $1::text
 
--- A lease whose until is NULL ends at leased_until of the relay's row. The statement deletes this row, so it writes
--- leased_until to the until of such leases: the relay may still be sending messages of these lanes.
+-- A lease whose until is NULL ends at leased_until of the relay's row. The statement deletes this row, so it copies
+-- leased_until to the column until of such leases: the relay may still be sending messages of these lanes.
 -- name: deregister
 WITH gone AS (DELETE FROM {relays} WHERE name = $1::text RETURNING leased_until)
 UPDATE {lanes} SET until = COALESCE(gone.leased_until, now()) FROM gone WHERE owner = $1::text AND until IS NULL

@@ -92,8 +92,8 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 }
 
 // SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one statement.
-// This has the CTEs named held and given, which [Postgres.Settle] has too, and the following ones. The rows
-// of these CTEs name the settled sinks, while the updated rows in the tables keep the other sinks:
+// That statement has the CTEs named held and given, as in [Postgres.Settle], and the following ones. The
+// rows of these CTEs name the settled sinks, while the updated rows in the tables keep the other sinks:
 //
 //	hot     rows of the hot table, updated to name only the other sinks
 //	back    rows of the held table, updated to name only the other sinks

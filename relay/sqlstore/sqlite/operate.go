@@ -101,8 +101,8 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		" ORDER BY t.id LIMIT ?) RETURNING id", args...))
 }
 
-// redirectPending moves hot rows to the held table. The last argument is a query that selects the rows' ids, and the one
-// before is the rows' new sink.
+// redirectPending moves hot rows to the held table. The argument pending is a query that selects the rows' ids; the
+// argument before it is the rows' new sink.
 func (s *SQLite) redirectPending(ctx context.Context, to string, pending backend.Query) (ids []int64, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		var id int64
@@ -200,7 +200,7 @@ func atLeast(least int, wrong, hint string) func([]string) (string, string) {
 
 // Explain implements [backend.Explainer]. It ignores scans of a table with the alias h. Statements read such a table only up
 // to a limit. SQLite scans the whole table only if the statistics show that this costs less than using an index, and then
-// they are right.
+// the statistics are right.
 func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
 	plan, err := backend.Lines(ctx, s.db, backend.Query{SQL: "EXPLAIN QUERY PLAN " + query.SQL, Args: query.Args})
 	if err != nil {

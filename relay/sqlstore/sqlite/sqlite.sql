@@ -318,8 +318,8 @@ UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM {done} LIMIT ?)
 -- name: count claimed
 SELECT count(*) FROM {hot} WHERE claimed_until > {now}
 
--- Counts all ids between the lowest and the highest one, including gaps. A subquery for each of the two makes SQLite use
--- an index.
+-- Counts all ids between the lowest and the highest one, including gaps. A separate subquery for each of these two ids
+-- makes SQLite use an index.
 -- name: estimates
 SELECT 'hot', coalesce((SELECT max(id) FROM {hot}) - (SELECT min(id) FROM {hot}) + 1, 0)
 UNION ALL SELECT 'done', coalesce((SELECT max(id) FROM {done}) - (SELECT min(id) FROM {done}) + 1, 0)

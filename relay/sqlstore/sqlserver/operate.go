@@ -19,8 +19,8 @@ func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]storage.
 		"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"), filter.MaxBytes)
 }
 
-// conditions returns the conditions on a row t for the filter's fields that aren't empty. It omits others, so
-// that the server can use an index. It uses the filter's State only if the argument states is true.
+// conditions returns the conditions on a row t for the filter's fields that aren't empty. It omits conditions for
+// empty fields, so that the server can use an index. It uses the filter's State only if the argument states is true.
 func conditions(a *args, filter backend.Filter, states bool) string {
 	where := "t.id > " + a.add(filter.AfterID)
 	if filter.ByID {

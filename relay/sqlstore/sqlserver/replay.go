@@ -28,8 +28,8 @@ func (d *SQLServer) LastDelivered(ctx context.Context, filter backend.Filter) ([
 }
 
 // ChangeReplay implements [backend.Backend]. ORDER BY makes the server assign ids in the order of
-// the rows. ChangeReplay finds the copies by their message ids, among the rows above the id that was
-// the last one before the INSERT.
+// the rows. ChangeReplay finds the copies by their message ids, among the rows with ids above the
+// last id that existed before the INSERT.
 func (d *SQLServer) ChangeReplay(ctx context.Context, change backend.ReplayChange) ([]storage.RowID, error) {
 	items := backend.Column(change.Copies, func(s *storage.Settlement) []any {
 		return []any{s.ID, s.MessageID, s.Sinks, s.DeadLetter.MessageID, s.DeadLetter.Topic, bind.Nullable(s.DeadLetter.Headers), s.DeadLetter.Sinks}
