@@ -127,9 +127,9 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 }
 
 // complete sets the program and its environment, which has go-plugin's variables and
-// the variables of the options. The socket is placed directly in the home. In the folder
-// that go-plugin would make there, the socket's path would be 21 bytes longer, which is
-// too long with the temporary directories of many systems.
+// the variables of the options. The socket is placed directly in the process's [home].
+// By default, go-plugin makes a folder there for the socket. Then the socket's path would
+// be 21 bytes longer, too long with the temporary directories of many systems.
 func (p *process) complete(command *exec.Cmd, program string, self *identity) {
 	command.Path, command.Args = program, append([]string{p.options.Path}, p.options.Args...)
 	command.Env = slices.DeleteFunc(command.Env, func(variable string) bool {

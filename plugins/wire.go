@@ -20,8 +20,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// cookie is an environment variable that shows a plug-in that a relay started it. Its
-// value is no secret.
+// cookie is the environment variable by which a plug-in recognises that a relay started
+// it. Its value is no secret.
 var cookie = goplugin.HandshakeConfig{
 	MagicCookieKey:   "ROWRELAY_PLUGIN",
 	MagicCookieValue: "rowrelay-sink",

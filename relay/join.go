@@ -99,7 +99,7 @@ type participation struct {
 	self       storage.Identity
 	takes      bool      // the relay is active, or stands down; otherwise it stands by
 	heard      time.Time // the time of the last heartbeat, on the database's clock
-	waitsUntil time.Time // a relay that stands by continues to do so at least until this time, because its heartbeats failed for a while and other relays may return
+	waitsUntil time.Time // a relay that stands by doesn't become active before this time: after a gap in its heartbeats, this gives other relays time to return
 }
 
 // beat sends a heartbeat. It returns the active relays, including this one, and the reason why this relay stands by, which is

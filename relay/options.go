@@ -140,8 +140,8 @@ type SinkOptions struct {
 	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than
 	// it accepts. At the limit the breaker trips: it pauses the sink for all relays until an operator resumes it, and logs an
 	// error. Each relay counts only its own messages. If two or more relays have the sink, each of them may park half of the
-	// limit. Invalid messages, which no sink could accept, don't count. Defaults to 50; negative means no limit. A relay without
-	// the privilege to write controls pauses the sink only for itself.
+	// limit. Invalid messages, which no sink could accept, don't count. Defaults to 50; negative means no limit. If a relay
+	// lacks the privilege to write controls, it pauses the sink only for itself.
 	ParkRateLimit int
 
 	// OnPark says what happens to a key when one of its messages is parked: the next message is sent ([ContinueKey], the

@@ -11,9 +11,9 @@ import (
 // delivers messages of different keys concurrently, and messages of the same key one
 // at a time and in order. Its outcomes satisfy [OrderPrefix]:
 //
-//   - After a message that was not delivered, the later messages of its key are
-//     [Unsent].
-//   - After a message whose outcome is [Unavailable], Fan starts no other message of
+//   - If a message is not delivered, Fan doesn't send the later messages with its
+//     key. Their outcome is [Unsent].
+//   - Once the outcome of a message is [Unavailable], Fan starts no other message of
 //     the batch.
 //   - Fan starts no message after the context has ended, or when too little time is
 //     left: for SendEach, less than the time limit of one message; for Send, less than

@@ -169,7 +169,8 @@ func keyOf(where string) string {
 	return "id"
 }
 
-// fill replaces the placeholders of a statement with a condition, its index and a list of ids.
+// fill replaces the placeholders {where}, {key} and {ids} of a statement with a condition, the name
+// of the index for this condition, and a list of ids.
 func fill(text, where string, ids []int64) string {
 	list := make([]byte, 0, 12*len(ids))
 	for i, id := range ids {

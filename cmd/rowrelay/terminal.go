@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// screen is a terminal that isn't a file, such as a frame of redraw or a terminal in tests.
+// screen is a terminal that isn't an [os.File]: a frame, or a terminal in a test.
 type screen interface{ Size() (columns, rows int) }
 
 // size returns the size of a terminal, and 0, 0 for any other stream.

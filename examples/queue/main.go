@@ -1,5 +1,5 @@
 // Queue is a pool of workers that request messages from a work queue. Any number of
-// these processes may share the table. Messages are not ordered.
+// instances of this program may share the table. Messages are not ordered.
 package main
 
 import (

@@ -230,8 +230,8 @@ func (c ParkedChange) Set(now, never string) string {
 }
 
 // IDsKept returns how long message ids are kept if done rows are kept for the retention. The result is at least a
-// minute. After a purge has found an old id, another purge may delete it, and it may be written again. The first
-// purge ends within a minute, so it doesn't delete the new id, which is too young.
+// minute, because two purges may find the same old id. If one of them deletes it, a producer may write it again before
+// the other purge deletes what it found. That purge ends within a minute, so the new id is too young to be deleted.
 func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
 // Queries are the statements that a backend provides together with their arguments.

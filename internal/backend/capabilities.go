@@ -19,7 +19,7 @@ type Capabilities struct {
 	// make MySQL and MariaDB slower, because a claim skips the locked rows of another claim one by one.
 	Claims int
 
-	// Frontier is the method by which the store learns where rows may still appear. It has no default.
+	// Frontier says how the store finds out up to which id no new row can appear. It has no default.
 	Frontier Frontier
 
 	// Walk is the order in which Read and Candidates visit positions without a key.
@@ -59,7 +59,7 @@ type Capabilities struct {
 	Queries Queries
 }
 
-// Frontier is the method by which the store learns where rows may still appear. The zero Frontier is
+// Frontier says how the store finds out up to which id no new row can appear. The zero Frontier is
 // invalid, and a store rejects a backend that has it.
 type Frontier int
 

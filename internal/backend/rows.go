@@ -462,9 +462,9 @@ func ReadRemaining(ctx context.Context, q Querier, query Query, each func(*stora
 }
 
 // ReadParked calls the function each for every parked row t that meets an SQL condition, in the order that the filter
-// requests. The parameters where and args have the condition and its arguments; shortError is the SQL expression for a
+// requests. The parameters `where` and `args` contain the condition and its arguments; `shortError` is the SQL expression for a
 // row's error. To find parked rows that were overtaken, ReadParked reads done rows whose ids exceed the lowest parked id
-// by at most the argument within. If this argument is 0, it reads no done rows.
+// by at most `within`. If `within` is 0, it reads no done rows.
 func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
@@ -610,7 +610,7 @@ func (t *text) Scan(value any) error {
 
 // The functions below read the results of statements into the engine's types.
 
-// Grants reads new leases. The columns of a line are lane, fence, marks, crashes, journal, and the transaction's number.
+// Grants reads new leases. Each result row has the columns lane, fence, marks, crashes, journal and transaction number.
 func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant, xid uint64, err error) {
 	var grant storage.Grant
 	var marks, written text
@@ -623,7 +623,7 @@ func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant
 	return grants, xid, err
 }
 
-// Leases reads the leases that are still valid. The columns of a line are lane, fence, and the transaction's number.
+// Leases reads the leases that are still valid. Each result row has the columns lane, fence and transaction number.
 func Leases(ctx context.Context, q Querier, query Query) (held []storage.Lease, xid uint64, err error) {
 	var lease storage.Lease
 	err = All(ctx, q, query, func() { held = append(held, lease) }, &lease.Lane, &lease.Fence, &xid)

@@ -55,7 +55,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 		deferred bool
 		fence    int64
 	}
-	seen := map[row]string{} // the sinks that a settlement of the row leaves; empty if it is for the whole row
+	seen := map[row]string{} // the sinks that are outstanding after a settlement of the row; empty if the settlement covers the whole row
 	for _, settlement := range settlements {
 		if settlement.Lane < 0 || settlement.Lane >= storage.Lanes {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)

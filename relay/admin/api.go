@@ -107,7 +107,7 @@ func (a *api) routes(mux *http.ServeMux) {
 	}))
 }
 
-// ofTable returns a handler that calls the handler next with the source that a request names or, if it names none, with the first source.
+// ofTable returns a handler that calls `next` with the source that is named in the request, or with the first source if none is named.
 func (a *api) ofTable(next func(http.ResponseWriter, *http.Request, *table)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		name := request.URL.Query().Get("source")
@@ -296,7 +296,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	}
 	answer := struct {
 		Messages []operate.Message `json:"messages"`
-		Next     int64             `json:"next,omitempty"` // the value of after for the next page
+		Next     int64             `json:"next,omitempty"` // the value of the parameter `after` for the next page
 
 		// LookedThrough is set if the search examined only about this number of messages in each table, so that more may match.
 		// ?all=yes searches the whole table.

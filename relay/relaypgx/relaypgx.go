@@ -163,8 +163,9 @@ func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), 
 	}, nil
 }
 
-// notify sends a notification over a new connection, and returns the table's number. It doesn't use the listening connection:
-// a connection receives its own notifications with the server's answer, even behind a pooler that blocks all other ones.
+// notify sends a notification over a new connection, and returns the table's number. It doesn't use the listening connection.
+// A server sends a connection's own notifications along with its reply. They would arrive even through a pooler that drops
+// the notifications of other connections, so they would prove nothing.
 func (l *Listener) notify(ctx context.Context, payload string) (number string, err error) {
 	conn, hangUp, err := l.connect(ctx)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// Many writers commit or roll back concurrently, each after the reader has read other rows. The safe
-// id and LateAfter of each page must be correct, and the last page must have all committed rows.
+// Several writers write rows in concurrent transactions, and commit or roll back. After each row, a
+// writer waits until the reader has read up to two more pages. The safe id and LateAfter of each page
+// must be correct, and the last page must have all committed rows.
 func manyWriters(t testing.TB, table Table) {
 	const writers, each = 6, 12
 	r := newReader(t, table, "reader")

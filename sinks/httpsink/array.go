@@ -19,7 +19,7 @@ import (
 )
 
 // arrays is one running Send that groups messages into arrays. As with [sinks.Fan],
-// no message of a key is sent after a message of that key that was not delivered.
+// once a message was not delivered, no later message with its key is sent.
 type arrays struct {
 	sink     *Sink
 	round    *round
@@ -131,8 +131,8 @@ func (a *arrays) stops(key string) bool {
 	return a.down || key != "" && a.stopped[key]
 }
 
-// settle stores an outcome. After a message that was not delivered, later messages
-// of its key are blocked.
+// settle stores a message's outcome. If an earlier message with the same key was not
+// delivered, settle stores [sinks.Blocked] instead.
 func (a *arrays) settle(i int, o sinks.Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

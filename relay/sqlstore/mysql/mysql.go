@@ -316,10 +316,10 @@ func (m *MySQL) withTimeLimit(statement string, limit time.Duration) string {
 	return strings.Replace(statement, "SELECT ", "SELECT /*+ MAX_EXECUTION_TIME("+number(limit.Milliseconds())+") */ ", 1)
 }
 
-// walk returns a query for columns of the rows t at the positions. Without keys the query uses the index on ids. With keys
-// it uses the primary key, in one SELECT for each run of positions whose lanes ascend. It names the index, because with
-// wrong or missing statistics a server would read and sort the whole table. It compares excepted topics as bytes, because
-// the collation ignores spaces at the end.
+// walk returns a query for columns of the rows t at the positions. Without keys, the query uses the index on ids. With keys,
+// it uses the primary key: a SELECT reads successive positions as long as each has a higher lane than the one before it, and
+// the next position begins another SELECT. The query names the index, because with wrong or missing statistics a server would
+// read and sort the whole table. It compares excepted topics as bytes, because the collation ignores spaces at the end.
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {
@@ -332,7 +332,7 @@ func (m *MySQL) walk(columns string, positions []storage.Position, except []stri
 	}
 	var parts []string
 	var args []any
-	for len(positions) > 0 { // add one part for each run of ascending lanes
+	for len(positions) > 0 { // add a SELECT for the positions up to the first whose lane isn't higher
 		n := 1
 		for n < len(positions) && positions[n].Lane > positions[n-1].Lane {
 			n++

@@ -14,10 +14,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend]. Its query has a SELECT for each table that may have matching messages,
-// in the order of an index and with the limit. It doesn't use the view, because a server would first
-// materialize the whole view. If the filter limits the rows to examine, List first selects the id of the
-// last of these rows, and writes it into the condition as a number. Then every server stops there.
+// List implements [backend.Backend]. Its query has one or more SELECTs for each table that may
+// have matching messages. Each SELECT follows the order of an index and has the limit. The query doesn't
+// use the view, because a server would first materialize the whole view. If the filter limits the rows to
+// examine, List first selects the id of the last of these rows, and writes it into the condition as a
+// number. Then every server stops there.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var list []any
 	var err error

@@ -18,7 +18,7 @@ import (
 // locks all rows, counts the rows that have another token, and changes the rest.
 //
 // For each group of rows that move, one statement locks the rows and copies them to their new
-// table, and another one deletes them from the old table. An empty group has no statements. A
+// table, and another one deletes them from the old table. No statement runs for an empty group. A
 // concurrent settle of the same rows waits, and then no longer finds the rows.
 func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
@@ -164,7 +164,7 @@ type moving struct {
 	*MySQL
 	relay   string
 	keep    bool
-	claimed text // a condition of hot rows: for claimed rows, the claim's token; otherwise the settlements' sinks, if any
+	claimed text // a condition on hot rows: claimed rows must have the claim's token; other rows must name the settlements' sinks, if there are any
 }
 
 // deadLetters returns the statements that write dead letters. They run before the rows are moved, and

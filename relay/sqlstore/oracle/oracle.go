@@ -209,9 +209,9 @@ func ordered(rows, order, where string) string {
 	return "FROM (SELECT r.*, ROWNUM AS n FROM (\n" + rows + "\nORDER BY " + order + ") r" + where + ") t"
 }
 
-// ranges returns a SELECT that finds the pending rows, for one position after the other.
-// It selects the position's number in the list as the column place, and the row's ROWID. ROWNUM ends the scan
-// of a position's range when the position has its share of rows, and ends the whole SELECT at its limit.
+// ranges returns a SELECT that finds the pending rows at each position in turn. Its columns are
+// `place`, the position's index in the list, and `rid`, the row's ROWID. By conditions on ROWNUM, the scan of a
+// position's range ends after `share` rows, and the whole SELECT ends after `limit` rows.
 func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
 	if len(positions) == 0 {
 		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Pending + " h WHERE 1 = 0"

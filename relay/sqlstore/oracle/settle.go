@@ -143,7 +143,7 @@ type moving struct {
 	keep    bool
 	claim   string // the definition of the column of g with the settlement's fence or token
 	byLanes bool
-	token   string // a further condition of hot rows: on the token of claimed rows, or on the sinks of other rows, if any
+	token   string // a further condition on hot rows: claimed rows must have the claim's token; other rows must name the settlements' sinks, if there are any
 }
 
 // row is the condition that t is the row of the settlement g.

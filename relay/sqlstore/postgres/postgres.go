@@ -151,7 +151,7 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 	if !known {
 		p.reader = nil
 	}
-	if now := time.Now(); now.Sub(began) > tookLong { // the server may have kept a bad plan
+	if now := time.Now(); now.Sub(began) > tookLong { // the server may have cached a bad plan
 		p.distrust.Store(now.Add(distrustFor).UnixNano())
 	}
 	return line, err
@@ -209,10 +209,10 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns string,
 		"\n    ORDER BY h.lane, h.id LIMIT " + a.add(int64(limit), "bigint") + ") AS t"
 }
 
-// PostgreSQL may keep the plan of a page, because planning takes longer than reading a few rows. A kept plan uses the
-// primary key, unless the server made the plan while the table had no disk block. This can happen only if the table was
-// vacuumed before its first row, because its file never shrinks. Such a plan scans the table once for each lane. So after
-// a page that took longer than tookLong, the server plans every page until distrustFor has passed.
+// PostgreSQL may cache the plan of the query that reads a page, because planning takes longer than reading a few rows. A
+// cached plan uses the primary key, unless the server made the plan while the table had no disk block. This can happen only
+// if the table was vacuumed before its first row, because its file never shrinks. Such a plan scans the table once for each
+// lane. So if a page took longer than tookLong, the server plans the query of every page until distrustFor has passed.
 const (
 	tookLong    = 100 * time.Millisecond
 	distrustFor = time.Minute

@@ -13,8 +13,8 @@ import (
 
 // Settle implements [backend.Backend]. It first takes the database's write lock. The fences
 // that it then reads can't change until the commit, so the statements that write don't
-// check them again. Settle groups the settlements by the change that their rows need. An
-// empty group has no statements.
+// check them again. Settle groups the settlements by the change that their rows need. No
+// statement runs for an empty group.
 func (s *SQLite) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = backend.InTx(ctx, s.db, nil, nil, func(tx *sql.Tx) error {
@@ -99,7 +99,7 @@ type moving struct {
 	*SQLite
 	relay   string
 	keep    bool
-	claimed string // a condition of hot rows: for claimed rows, the claim's token; otherwise the settlements' sinks, if any
+	claimed string // a condition on hot rows: claimed rows must have the claim's token; other rows must name the settlements' sinks, if there are any
 	args    []any  // the arguments of claimed
 }
 

@@ -110,7 +110,7 @@ type moves struct {
 	*SQLServer
 	args   args
 	groups backend.Groups
-	token  string // a further condition of hot rows, on the claim's token or on the sinks
+	token  string // a further condition on hot rows: claimed rows must have the claim's token; other rows must name the settlements' sinks, if there are any
 	lines  []string
 
 	deadHot, deadHeld []storage.Settlement // the settlements that write a dead letter
