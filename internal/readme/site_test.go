@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 var (
@@ -13,6 +15,10 @@ var (
 
 func TestSiteNavigationListsEveryPage(t *testing.T) {
 	t.Parallel()
+	var site map[string]any
+	if err := yaml.Unmarshal([]byte(read(t, "mkdocs.yml").text), &site); err != nil {
+		t.Errorf("mkdocs.yml: %v", err)
+	}
 	listed := map[string]int{}
 	for _, m := range navEntry.FindAllStringSubmatch(read(t, "mkdocs.yml").text, -1) {
 		listed[m[1]]++
