@@ -187,10 +187,10 @@ func (r *Relay) notMade() error {
 	return nil
 }
 
-// StandbyReasonBeside returns why this relay would stand by if it started now while the given relays are alive: which of them
+// StandbyReasonAmong returns why this relay would stand by if it started now while the given relays are alive: which of them
 // have other sinks or routes, and what differs. The reason is empty if the relay would be active, as it always is with Join.
-// StandbyReasonBeside does not access the database.
-func (r *Relay) StandbyReasonBeside(living []storage.Member) string {
+// StandbyReasonAmong does not access the database.
+func (r *Relay) StandbyReasonAmong(living []storage.Member) string {
 	if r.notMade() != nil || r.options.Join {
 		return ""
 	}

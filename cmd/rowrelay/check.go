@@ -156,7 +156,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 // checkOthers checks whether a relay of this configuration would wait, because live relays of its table have other
 // sinks or routes.
 func (c *checkReport) checkOthers(name string, configured config.Config, source config.Source, store *sqlstore.Store, living []storage.Member) {
-	waits, err := app.StandbyReasonBeside(configured, source, c.kinds, store, living)
+	waits, err := app.StandbyReasonAmong(configured, source, c.kinds, store, living)
 	if err != nil {
 		c.tried(name+"relays", "", err)
 		return

@@ -350,9 +350,9 @@ func (a *App) newRelay(s *source) (*relay.Relay, error) {
 	return relay.New(s.table.Store, options)
 }
 
-// StandbyReasonBeside returns the reason why a source's relay would stand by if it started now, while the given relays
-// (living) are alive; see [relay.Relay.StandbyReasonBeside]. store is the source's table. Nothing is opened or started.
-func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
+// StandbyReasonAmong returns the reason why a source's relay would stand by if it started now, while the given relays
+// (living) are alive; see [relay.Relay.StandbyReasonAmong]. store is the source's table. Nothing is opened or started.
+func StandbyReasonAmong(c config.Config, from config.Source, kinds *sinks.Registry, store Store, living []storage.Member) (string, error) {
 	c.Admin = config.Admin{}
 	a := &App{config: c, options: Options{Sinks: kinds}, logger: slog.New(slog.DiscardHandler)}
 	a.secrets = newSecrets(c, a.logger)
@@ -361,11 +361,11 @@ func StandbyReasonBeside(c config.Config, from config.Source, kinds *sinks.Regis
 		return "", err
 	}
 	s.table.Store = store
-	beside, err := a.newRelay(s)
+	candidate, err := a.newRelay(s)
 	if err != nil {
 		return "", err
 	}
-	return beside.StandbyReasonBeside(living), nil
+	return candidate.StandbyReasonAmong(living), nil
 }
 
 // runRelays starts every relay. For the admin server it also starts to count every table's messages. Stop ends both.

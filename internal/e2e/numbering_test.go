@@ -26,12 +26,12 @@ const anewCustomers = 20
 // written after the reset. A drain that claims by lanes delivers them in order.
 func TestIDSequenceResetBeforeADrain(t *testing.T) {
 	t.Parallel()
-	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
+	eachReset(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
 		s.writeOrders(1500, 1)
 		if err := s.drain(e, "--claim", string(claim)); err != nil {
 			t.Fatalf("the first drain: %v", err)
 		}
-		s.beginAnew(statement)
+		s.resetSequence(statement)
 		s.writeOrders(1000, 10_000)
 		err := s.drain(e, "--claim", string(claim))
 		if left := s.left(); err == nil && left > 0 {
@@ -43,8 +43,8 @@ func TestIDSequenceResetBeforeADrain(t *testing.T) {
 	})
 }
 
-// eachAnew calls the function play for several ways to reset the id sequence, each with both claim modes.
-func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string)) {
+// eachReset calls the function play for several ways to reset the id sequence, each with both claim modes.
+func eachReset(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string)) {
 	for _, way := range drawn(anew...) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			t.Run(fmt.Sprintf("%s/%s/%s", way.target, way.name, claim), func(t *testing.T) {
@@ -61,11 +61,11 @@ func eachAnew(t *testing.T, play func(t *testing.T, s *scene, e *endpoint, claim
 // id of all rows, even delivered ones, as the last assigned id, and only a sweep finds the new rows.
 func TestIDSequenceResetUnderARelay(t *testing.T) {
 	t.Parallel()
-	eachAnew(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
+	eachReset(t, func(t *testing.T, s *scene, e *endpoint, claim storage.Claim, statement string) {
 		p := s.relay("relay", e.URL+"/relay", "--claim", string(claim))
 		s.writeOrders(500, 1)
 		s.settled()
-		s.beginAnew(statement)
+		s.resetSequence(statement)
 		told := func() bool { return strings.Contains(p.log.String(), "id sequence was reset") }
 		inOrder := claim == storage.ByLanes && s.Kind != testdb.MySQL && s.Kind != testdb.MariaDB
 		if inOrder && !comesTrue(patience(), told) {
@@ -92,8 +92,8 @@ func (s *scene) writeOrders(count, number int) {
 	}
 }
 
-// beginAnew runs a statement that resets the id sequence, and checks that the sequence was reset.
-func (s *scene) beginAnew(statement string) {
+// resetSequence runs a statement that resets the id sequence, and checks that the sequence was reset.
+func (s *scene) resetSequence(statement string) {
 	s.t.Helper()
 	_, err := s.DB.ExecContext(s.t.Context(), statement)
 	check(s.t, err)
