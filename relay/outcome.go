@@ -202,6 +202,7 @@ func (e *engine) mayStay(it *item) bool {
 }
 
 // written removes items from memory after their outcomes were written, and lets the keys that waited for these outcomes continue.
+// It forgets keys whose outcomes the joiner had kept. finish can't do that: done calls it before it returns items to their keys.
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
 	for _, it := range items {
