@@ -35,7 +35,7 @@ SUITES = $(addprefix on-servers-,race store-race store scenes histories relay co
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site release-rehearsal demo servers-up servers-down
+.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-versions proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site release-rehearsal demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -123,7 +123,7 @@ on-servers-browser:
 # server loses its last second, and the rows of 1 MiB that a relay meets.
 PROOF = -backlog 12000000 -sweep 10m -rounds 5 -large-rows 1500
 
-proof: proof-plans proof-pairs proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
+proof: proof-plans proof-pairs proof-versions proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
 
 proof-plans: # what PostgreSQL plans for a million rows
 	deploy/servers/servers run postgres15 postgres18 -- go test -v -run 'TestPlans$$' ./relay/sqlstore -planned-rows 700000
@@ -135,6 +135,20 @@ proof-pairs: # stores, on each server with each of its drivers
 proof-scenes: # failovers, servers that lose their last second, the backlog
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
 		-run 'Failover|SinkThatIsDown|CrashRecovery|Server.*Changes|Suspended|Backlog|Standby|Sequence|LargeRows|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
+
+# The versions that the tests of every change don't run on.
+VERSIONS = postgres13 postgres14 postgres16 postgres17 mysql80 mariadb114 mariadb118
+
+proof-versions: $(VERSIONS:%=proof-version-%) # stores, writers, migrations, the command and its scenes, on each further version of a server
+
+# In tests that name a server, the version takes its place: PostgreSQL 15's, MySQL's or MariaDB 10.11's.
+variable-of = ROWRELAY_TEST_$(shell echo $(1) | tr a-z A-Z)
+place-of    = $(call variable-of,$(if $(findstring postgres,$(1)),postgres15,$(if $(findstring mariadb,$(1)),mariadb1011,mysql)))
+
+proof-version-%:
+	deploy/servers/servers run $* -- sh -c 'go test -timeout 1h -run "TestStore$$" ./relay/sqlstore -update && \
+		$(call place-of,$*)="$$$(call variable-of,$*)" go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
+	go test ./internal/readme -run Fresh -update
 
 proof-many: # ten million messages, as an operator sees them
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'ManyRows' ./internal/e2e -long -rows 10000000

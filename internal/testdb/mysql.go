@@ -29,7 +29,7 @@ func onMySQL() []Target {
 	if slices.Contains(sql.Drivers(), "gomysql-utc") {
 		targets = append(targets, mysql("mariadb1011", "gomysql", MariaDB))
 	}
-	return targets
+	return slices.Concat(targets, given(mysql("mysql80", "gosql", MySQL)), given(mysql("mariadb114", "gosql", MariaDB)), given(mysql("mariadb118", "gosql", MariaDB)))
 }
 
 // mysql returns a target for a server of MySQL's family. The argument name selects a driver and

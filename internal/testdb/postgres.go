@@ -19,12 +19,16 @@ import (
 const Postgres = "postgres"
 
 func onPostgres() []Target {
-	return []Target{
+	targets := []Target{
 		postgres("postgres15", "pgx", "pgx"),
 		repeated(postgres("postgres15", "pq", "postgres")),
 		repeated(postgres("postgres18", "pgx", "pgx")),
 		postgres("postgres18", "pq", "postgres"),
 	}
+	for _, server := range []string{"postgres13", "postgres14", "postgres16", "postgres17"} {
+		targets = append(targets, given(postgres(server, "pgx", "pgx"))...)
+	}
+	return targets
 }
 
 func postgres(server, driverName, driver string) Target {
@@ -63,11 +67,25 @@ func withoutJIT(dsn string) string {
 func createDatabase(t testing.TB, driver, server, template string) string {
 	t.Helper()
 	name := "rowrelay_test_" + strings.ToLower(rand.Text())
-	// By default the server copies each page through the WAL, which takes twice as long if its data
-	// are in memory.
-	execute(t, driver, server, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY file_copy")
+	execute(t, driver, server, "CREATE DATABASE "+name+" TEMPLATE "+template+strategy(t, driver, server))
 	t.Cleanup(func() { execute(t, driver, server, "DROP DATABASE "+name+" WITH (FORCE)") })
 	return beside(t, server, name)
+}
+
+// strategy returns the option with which a server copies a database's files. By default, servers from version 15 on copy each
+// page through the WAL, which takes twice as long if their data are in memory. Older servers always copy files.
+func strategy(t testing.TB, driver, server string) string {
+	t.Helper()
+	pool, release := admin(t, driver, server)
+	defer release()
+	var version int
+	if err := pool.QueryRowContext(t.Context(), "SELECT current_setting('server_version_num')::int").Scan(&version); err != nil {
+		t.Fatalf("ask the test server for its version: %v", err)
+	}
+	if version < 150000 {
+		return ""
+	}
+	return " STRATEGY file_copy"
 }
 
 // beside returns the URL of another database of the server.

@@ -75,11 +75,13 @@ init_mariadb() {
 	as_nobody mkdir "$dir/data" && mariadb_tables | as_nobody "${program[@]}" $(common_options) --bootstrap
 }
 
+# Debian and Maven Central have the SQL files in different folders, and from version 11 on, the names begin with mariadb.
 mariadb_tables() {
-	local tables=$files/usr/share/mysql/mysql
+	local tables
+	for tables in "$files"/usr/share{/mysql,/mariadb,}/{mysql,mariadb}; do [[ ! -f ${tables}_system_tables.sql ]] || break; done
 	printf "%s;\n" "CREATE DATABASE mysql" "USE mysql" "SET @auth_root_socket = NULL, @skip_auth_anonymous = 1"
 	cat "$tables"_{system_tables,performance_tables}.sql
 	sed '/@current_hostname/d' "$tables"_system_tables_data.sql
-	cat "${tables%/mysql}/maria_add_gis_sp_bootstrap.sql"
+	cat "${tables%/*}/maria_add_gis_sp_bootstrap.sql"
 	if [[ -f ${tables}_sys_schema.sql ]]; then cat "${tables}_sys_schema.sql"; fi
 }

@@ -1,5 +1,5 @@
 # Starts any PostgreSQL. A server's file sets $bin, the folder of its programs, and optionally
-# $more_options.
+# $more_options, and $collation, initdb's options for the default collation.
 
 stop_signal=QUIT # immediately, because the data are deleted
 in_memory=4096   # the tests need a gigabyte: some write a million rows
@@ -17,7 +17,7 @@ start() {
 init_postgres() {
 	(umask 077 && echo "$password" >"$dir/password" && if is_root; then chown "$user" "$dir/password"; fi)
 	quietly as_nobody "$bin/initdb" --pgdata="$dir/data" --username=rowrelay --pwfile="$dir/password" --auth=scram-sha-256 \
-		--encoding=UTF8 --locale=C.UTF-8 --locale-provider=icu --icu-locale=en --no-sync
+		--encoding=UTF8 --locale=C.UTF-8 ${collation---locale-provider=icu --icu-locale=en} --no-sync
 }
 
 start_postgres() {

@@ -547,15 +547,15 @@ STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h
 FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 0
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 0
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 0
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 0
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
@@ -566,8 +566,8 @@ ORDER BY id LIMIT 10;
 
 -- list by filter
 (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
-FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND (t.id IN (1) OR t.message_id IN (?)) AND CAST(t.topic AS BINARY) = ? AND CAST(t.message_key AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 AND t.created_at >= ? AND locate(CAST(? AS BINARY), CAST(t.last_error AS BINARY)) > 0 AND CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END = CONVERT(? USING utf8mb4) COLLATE utf8mb4_bin
 ORDER BY t.id LIMIT 10)
 ORDER BY id LIMIT 10;
 --   1: 0197a3b4-0000-7abc-8def-0123456789ab
@@ -589,15 +589,15 @@ SELECT t.id FROM `app`.`Events_done` AS t FORCE INDEX (PRIMARY) WHERE TRUE AND t
 FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 3 AND CAST(t.topic AS BINARY) = ? AND t.id <= 2
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, NULL, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
@@ -617,15 +617,15 @@ ORDER BY id LIMIT 10;
 FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 0 AND t.id <= 9 AND (t.id IN (NULL) OR t.message_id IN (?))
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 0 AND t.id <= 9 AND (t.id IN (NULL) OR t.message_id IN (?))
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 0 AND t.id <= 9 AND (t.id IN (NULL) OR t.message_id IN (?))
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
-    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state, coalesce(t.last_error, ''), '' AS receipt, '' AS claimed_by, NULL AS finished_at
 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.id > 0 AND t.id <= 9 AND (t.id IN (NULL) OR t.message_id IN (?))
 ORDER BY t.id LIMIT 10)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(t.payload, CAST(t.payload_text AS BINARY)), coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR),
@@ -872,8 +872,8 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), utc_timestamp
 SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), utc_timestamp(6)) DIV 1000, 0) FROM `app`.`Events_held` FORCE INDEX (held_retry) WHERE blocks IS NOT NULL AND state = 'error' AND holds = 1;
 SELECT 'hot', state, count(*) FROM (SELECT CASE WHEN t.claimed_until > utc_timestamp(6) THEN 'claimed' WHEN t.available_at > utc_timestamp(6) THEN 'scheduled' ELSE 'pending' END AS state FROM `app`.`Events` AS t LIMIT 50000) AS h GROUP BY state
 UNION ALL SELECT 'held', state, count(*) FROM (
-    (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END AS state FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' LIMIT 50000)
-    UNION ALL (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE t.state END FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' LIMIT 50000)) AS s GROUP BY state
+    (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END AS state FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' LIMIT 50000)
+    UNION ALL (SELECT CASE WHEN t.state = 'scheduled' AND t.due_at <= utc_timestamp(6) THEN 'pending' ELSE CAST(t.state AS CHAR) END FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' LIMIT 50000)) AS s GROUP BY state
 UNION ALL SELECT 'error', 'error', count(*) FROM (SELECT 1 FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' LIMIT 50000) AS e
 UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT 1 FROM `app`.`Events_done` LIMIT 50000) AS d;
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), utc_timestamp(6)) DIV 1000, 0)) FROM `app`.`Events_held` WHERE state = 'retry';
