@@ -146,7 +146,7 @@ variable-of = ROWRELAY_TEST_$(shell echo $(1) | tr a-z A-Z)
 place-of    = $(call variable-of,$(if $(findstring postgres,$(1)),postgres15,$(if $(findstring mariadb,$(1)),mariadb1011,mysql)))
 
 proof-version-%:
-	deploy/servers/servers run $* -- sh -c 'go test -timeout 1h -run "TestStore$$" ./relay/sqlstore -update && \
+	deploy/servers/servers run $* -- sh -c 'go test -timeout 1h ./relay/sqlstore -update && \
 		$(call place-of,$*)="$$$(call variable-of,$*)" go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
 	go test ./internal/readme -run Fresh -update
 
