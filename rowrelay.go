@@ -185,7 +185,7 @@ func (a *App) Migrate(ctx context.Context) error {
 		return err
 	}
 	_, err := a.tables.Up(ctx)
-	return nameKind(err)
+	return advise(err)
 }
 
 // Write inserts the messages in the transaction tx, as [outbox.Writer.Write] does.
@@ -299,14 +299,17 @@ func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	case errors.Is(err, storage.ErrNoSchema):
 		return nil, fmt.Errorf("%w, or call App.Migrate first", err)
 	case err != nil:
-		return nil, nameKind(err)
+		return nil, advise(err)
 	}
 	return relay.New(store, options)
 }
 
-// nameKind handles the error that the database isn't of the kind given to New: it adds the name of the
-// right constant. It returns other errors unchanged.
-func nameKind(err error) error {
+// advise adds to an error which argument of New has to change: the kind of the database, or the table's name. It returns
+// other errors unchanged.
+func advise(err error) error {
+	if errors.As(err, new(*storage.ForeignTable)) {
+		return fmt.Errorf("rowrelay: %w: set Options.Table to another name", err)
+	}
 	wrong, is := errors.AsType[*dialect.WrongKind](err)
 	if !is {
 		return err

@@ -315,3 +315,21 @@ func TestAnotherKindOfDatabase(t *testing.T) {
 		})
 	}
 }
+
+func TestAnotherProgramsTableIsRecognised(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	if _, err := db.ExecContext(t.Context(), "CREATE TABLE outbox (id text, aggregatetype text, aggregateid text)"); err != nil {
+		t.Fatal(err)
+	}
+	app, err := rowrelay.New(db, rowrelay.SQLite, rowrelay.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app.Handle("orders", func(context.Context, sinks.Message) error { return nil })
+	for name, err := range map[string]error{"Migrate": app.Migrate(t.Context()), "Run": app.Run(t.Context())} {
+		if err == nil || !strings.Contains(err.Error(), "its columns look like Debezium's: set Options.Table to another name") {
+			t.Errorf("%s = %v", name, err)
+		}
+	}
+}

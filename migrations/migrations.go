@@ -253,6 +253,11 @@ func (m *Migrations) status(ctx context.Context) ([]Migration, error) {
 		applied, printed, err = m.applied(ctx)
 		return err
 	})
+	if len(applied) == 0 {
+		if err := m.foreign(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the schema version of table %s: %w", m.table, dialect.Explain(ctx, m.db, m.dialect, m.explain(err)))
 	}
@@ -322,6 +327,18 @@ func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time,
 		applied[version] = time.Time{}
 	}
 	return applied, nil
+}
+
+// foreign returns an error if another program created a table that has one of the names.
+func (m *Migrations) foreign(ctx context.Context) error {
+	find := backend.ForeignOutbox
+	if m.set == inboxSet {
+		find = backend.ForeignInbox
+	}
+	if found := find(ctx, m.db, m.table); found != nil {
+		return fmt.Errorf("migrate table %s: %w", m.table, found)
+	}
+	return nil
 }
 
 // timeOf converts a time from the types that drivers use. It returns the zero time

@@ -47,7 +47,11 @@ func (m *migrate) command(use, short, long string, run func(context.Context, con
 				return err
 			}
 			for _, source := range sources {
-				if err := run(command.Context(), source); err != nil {
+				err := run(command.Context(), source)
+				if m.inbox && errors.As(err, new(*storage.ForeignTable)) {
+					return hinted(err, "give rowrelay's inbox another name with --table")
+				}
+				if err != nil {
 					return explain(source, err)
 				}
 			}

@@ -42,8 +42,11 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 			return append(findings, hidden)
 		}
 		schema := Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"}
-		if errors.Is(err, storage.ErrNewerSchema) {
+		switch {
+		case errors.Is(err, storage.ErrNewerSchema):
 			schema.Hint = "use the release that created the schema, or a newer one; rowrelay version prints this release"
+		case errors.As(err, new(*storage.ForeignTable)):
+			schema.Hint = "choose another name for rowrelay's tables"
 		}
 		if !d.Denied(err) {
 			return append(findings, schema)
@@ -173,16 +176,13 @@ var columns = []struct{ table, names string }{
 func (s *Store) checkColumns(ctx context.Context) Finding {
 	finding := Finding{Name: "columns", OK: true}
 	var missing []string
-	tables := s.table
-	if ticked := tables.Backquoted(); ticked.Pending == s.capabilities.Pending { // quote the names as this database's statements do
-		tables = ticked
-	}
+	tables := s.quotedTable()
 	for _, table := range columns {
 		name := tables.Pending
 		if table.table != "" {
 			name = tables.Index(table.table)
 		}
-		rows, err := s.db.QueryContext(ctx, "SELECT * FROM "+name+" WHERE 1 = 0")
+		there, err := backend.TableColumns(ctx, s.db, name)
 		switch {
 		case err != nil && s.dialect.Denied(err):
 			continue // the finding "rights" reports this
@@ -192,12 +192,8 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 		case err != nil:
 			return Finding{Name: finding.Name, Detail: fmt.Sprintf("read the columns of %s: %v", name, err)}
 		}
-		there, err := rows.Columns()
-		if err = errors.Join(err, rows.Close()); err != nil {
-			return Finding{Name: finding.Name, Detail: fmt.Sprintf("read the columns of %s: %v", name, err)}
-		}
 		for column := range strings.FieldsSeq(table.names) {
-			if !slices.ContainsFunc(there, func(has string) bool { return strings.EqualFold(has, column) }) {
+			if !slices.Contains(there, column) {
 				missing = append(missing, name+"."+column)
 			}
 		}

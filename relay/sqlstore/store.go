@@ -185,11 +185,25 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 // larger value, each read would scan more ids for late rows.
 const defaultLongestTransaction = time.Minute
 
-// checkVersion returns an error if the tables don't exist, or don't have the version that this release needs.
+// quotedTable returns the table with its names quoted as this database's statements quote them.
+func (s *Store) quotedTable() dialect.Table {
+	if ticked := s.table.Backquoted(); ticked.Pending == s.capabilities.Pending {
+		return ticked
+	}
+	return s.table
+}
+
+// checkVersion returns an error if the tables don't exist, belong to another program, or don't have the version that
+// this release needs.
 func (s *Store) checkVersion(ctx context.Context) error {
 	var version string
 	query := s.dialect.SchemaVersion(s.table)
 	err := s.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version)
+	if err != nil {
+		if foreign := backend.ForeignOutbox(ctx, s.db, s.quotedTable()); foreign != nil {
+			return fmt.Errorf("open table %s: %w", s.table, foreign)
+		}
+	}
 	switch {
 	case errors.Is(err, sql.ErrNoRows), err != nil && s.dialect.Missing(err):
 		return fmt.Errorf("open table %s: %w: the table does not exist; run rowrelay migrate up", s.table, storage.ErrNoSchema)

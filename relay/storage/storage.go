@@ -48,6 +48,26 @@ var (
 	ErrTimeout = errors.New("a time limit of the database ended the call")
 )
 
+// ForeignTable is the error if a table or a view has the name of one of rowrelay's, but another program created it.
+type ForeignTable struct {
+	Table   string
+	Columns []string // in lower case
+}
+
+// Error names the table and, if it is Debezium's, says so; otherwise it lists at most a dozen columns.
+func (f *ForeignTable) Error() string {
+	text := "the table " + f.Table + " exists, but rowrelay didn't create it: its columns "
+	if slices.Contains(f.Columns, "aggregatetype") && slices.Contains(f.Columns, "aggregateid") {
+		return text + "look like Debezium's"
+	}
+	shown := f.Columns[:min(len(f.Columns), 12)]
+	text += "are " + strings.Join(shown, ", ")
+	if len(shown) < len(f.Columns) {
+		text += ", …"
+	}
+	return text
+}
+
 // Claim is a mode of claiming messages.
 type Claim string
 
