@@ -6,11 +6,27 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/rowrelay/rowrelay/relay/metrics"
 )
 
-// An application that runs a relay sets the relay's Options.Observer to the
-// Source, and serves the Handler.
+// A program registers the metrics in its own registry, or in the default one.
+func Example_registry() {
+	registry := prometheus.NewRegistry()
+	counted := metrics.New(metrics.Build{Version: "v1.2.3"})
+	registry.MustRegister(counted)
+	observer := counted.Source("shop") // set it as Options.Observer of a relay
+
+	observer.Delivered("billing", "orders.paid", 20*time.Millisecond) // as the relay does
+
+	fmt.Println(testutil.GatherAndCount(registry, "rowrelay_delivered_total"))
+	// Output:
+	// 1 <nil>
+}
+
+// A program without a registry serves the Handler.
 func Example() {
 	counted := metrics.New(metrics.Build{Version: "v1.2.3"})
 	observer := counted.Source("shop", "billing")

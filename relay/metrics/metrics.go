@@ -18,9 +18,11 @@ type Build struct {
 	Revision string
 }
 
-// Metrics holds the metrics of one process, in its own registry. Its methods may be called concurrently.
+// Metrics holds the metrics of one process. It is a prometheus.Collector: register it in the program's registry. A program
+// without a registry serves the Handler. Each relay counts in a [Source] of its own. The methods of Metrics may be called
+// concurrently.
 type Metrics struct {
-	registry *prometheus.Registry
+	registry *prometheus.Registry // has only the metrics of rowrelay
 
 	// Updated by relays.
 	delivered, outcomes, retried, parked  *prometheus.CounterVec
@@ -37,6 +39,8 @@ type Metrics struct {
 	messages, oldest, oldestRetry, held, oldestHeld, controls, relays *prometheus.GaugeVec
 }
 
+var _ prometheus.Collector = (*Metrics)(nil)
+
 // LoginRefused counts a request with a wrong token.
 func (m *Metrics) LoginRefused() { m.refusedLogins.Inc() }
 
@@ -46,7 +50,7 @@ var lagBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.
 // sendBuckets range from the fastest send to the longest sensible time-out.
 var sendBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
-// New returns metrics in a new registry.
+// New returns metrics without a source.
 func New(build Build) *Metrics {
 	registry := prometheus.NewRegistry()
 	register := promauto.With(registry)
@@ -93,7 +97,7 @@ func New(build Build) *Metrics {
 		controls:    gauge("active_controls", "Controls in force: pauses of sinks, topics, keys and relays, and rate limits of sinks.", "source", "kind"),
 		relays:      gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
 	}
-	registry.MustRegister(m.unrouted, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(m.unrouted)
 	gauge("build_info", "Version of the program; always 1.", "version", "revision", "goversion").
 		WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
 	return m
@@ -110,14 +114,18 @@ func (m *Metrics) Restart() {
 	m.unrouted.forget()
 }
 
-// Registry returns the registry of all metrics, to which an application may add its
-// own metrics.
-func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) { m.registry.Describe(descriptions) }
 
-// Handler serves the metrics in Prometheus' text format, or OpenMetrics.
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(values chan<- prometheus.Metric) { m.registry.Collect(values) }
+
+// Handler serves these metrics, and those of Go and of the process, in Prometheus' text format or OpenMetrics.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		Registry:            m.registry,
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		Registry:            registry,
 		MaxRequestsInFlight: 4,
 		EnableOpenMetrics:   true,
 	})

@@ -18,6 +18,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/rowrelay/rowrelay/relay"
@@ -171,10 +173,42 @@ rowrelay_unrouted_topics{source="shop"} 2
 	}
 }
 
+// The default registry of Prometheus' client has the collectors of Go and of the process, too.
+func TestMetricsJoinAnExistingRegistry(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := used()
+	if err := registry.Register(m); err != nil {
+		t.Fatal(err)
+	}
+	m.Source("warehouse", "web") // after the registration
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, others := 0, 0
+	for _, family := range families {
+		if strings.HasPrefix(family.GetName(), "rowrelay_") {
+			own++
+		} else {
+			others++
+		}
+	}
+	if own < 25 || others < 30 {
+		t.Errorf("%d metrics of rowrelay and %d others were gathered", own, others)
+	}
+	if !registry.Unregister(m) {
+		t.Error("the metrics can't be unregistered")
+	}
+}
+
 func TestEveryMetricOfASourceStartsAtZero(t *testing.T) {
 	t.Parallel()
 	m := New(Build{})
-	m.Source("shop", "web", "queue").SinkDown("queue", sinks.ReasonAuth, "")
+	s := m.Source("shop", "web", "queue")
+	s.SinkDown("queue", sinks.ReasonAuth, "")
+	s.SinkUp("handlers") // an App makes this sink later
 	scraped := scrape(t, m)
 	for _, line := range []string{
 		`rowrelay_delivered_total{sink="web",source="shop"} 0`,
@@ -182,6 +216,8 @@ func TestEveryMetricOfASourceStartsAtZero(t *testing.T) {
 		`rowrelay_unrouted_topics{source="shop"} 0`,
 		`rowrelay_sink_up{sink="web",source="shop"} 1`,
 		`rowrelay_sink_up{sink="queue",source="shop"} 0`,
+		`rowrelay_sink_up{sink="handlers",source="shop"} 1`,
+		`rowrelay_parked_total{reason="refused",sink="handlers",source="shop"} 0`,
 		`rowrelay_lag_seconds_count{sink="web",source="shop"} 0`,
 		`go_goroutines `,
 	} {

@@ -21,24 +21,14 @@ type Source struct {
 
 var _ relay.Observer = (*Source)(nil)
 
-// Source returns the observer of the source with this name. All counters of the given sinks begin at 0, so that the first
-// failure shows as an increase. A sink counts as up until it is found unavailable. The time of the last poll is set to now,
-// so that an alert notices a relay that never polls.
+// Source returns the observer of the source with this name, which becomes the label source of its metrics. Set it as
+// Options.Observer of the source's relay. All counters begin at 0, so that the first failure shows as an increase. Those of
+// a sink begin when the relay has tried to open the sink, or immediately if sinkNames has its name; then it counts as up
+// until it is found unavailable. The time of the last poll is set to now, so that an alert notices a relay that never polls.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
+	s := &Source{name: name, metrics: m}
 	for _, sink := range sinkNames {
-		m.delivered.WithLabelValues(name, sink)
-		m.outcomes.WithLabelValues(name, sink, sinks.Delivered.String(), "")
-		m.expired.WithLabelValues(name, sink, string(relay.ParkExpired))
-		m.expired.WithLabelValues(name, sink, string(relay.DiscardExpired))
-		m.deadLetters.WithLabelValues(name, sink)
-		m.lag.WithLabelValues(name, sink)
-		m.send.WithLabelValues(name, sink)
-		m.sinkUp.WithLabelValues(name, sink).Set(1)
-		m.inFlight.WithLabelValues(name, sink)
-		m.buffered.WithLabelValues(name, sink)
-		for _, reason := range slices.Concat(rejectReasons, []sinks.Reason{expired}) {
-			m.parked.WithLabelValues(name, sink, string(reason))
-		}
+		s.SinkUp(sink)
 	}
 	for _, stage := range stages {
 		m.failures.WithLabelValues(name, stage)
@@ -51,12 +41,29 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	m.waits.WithLabelValues(name)
 	m.lastPoll.WithLabelValues(name).SetToCurrentTime()
 	m.unrouted.source(name)
-	return &Source{name: name, metrics: m}
+	return s
 }
 
 // Following returns the observer of a source whose relay replaces a relay with another configuration. It leaves the gauges as they are. When
 // the other relay has ended, call [Metrics.Restart] and, for each source, [Metrics.Source].
 func (m *Metrics) Following(name string) *Source { return &Source{name: name, metrics: m} }
+
+// begin makes the metrics of a sink, if they don't exist yet.
+func (s *Source) begin(sink string) {
+	m := s.metrics
+	m.delivered.WithLabelValues(s.name, sink)
+	m.outcomes.WithLabelValues(s.name, sink, sinks.Delivered.String(), "")
+	m.expired.WithLabelValues(s.name, sink, string(relay.ParkExpired))
+	m.expired.WithLabelValues(s.name, sink, string(relay.DiscardExpired))
+	m.deadLetters.WithLabelValues(s.name, sink)
+	m.lag.WithLabelValues(s.name, sink)
+	m.send.WithLabelValues(s.name, sink)
+	m.inFlight.WithLabelValues(s.name, sink)
+	m.buffered.WithLabelValues(s.name, sink)
+	for _, reason := range slices.Concat(rejectReasons, []sinks.Reason{expired}) {
+		m.parked.WithLabelValues(s.name, sink, string(reason))
+	}
+}
 
 // stages are the stages at which a relay can fail. Their counters begin at 0.
 var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found_late", "journal", "settle", "settle_refused", "purge", "listen", "drain", "stuck", "status"}
@@ -159,11 +166,13 @@ func (s *Source) LanesHeld(held, lost int) {
 
 // SinkDown shows that a sink is unavailable.
 func (s *Source) SinkDown(sink string, _ sinks.Reason, _ string) {
+	s.begin(sink)
 	s.metrics.sinkUp.WithLabelValues(s.name, sink).Set(0)
 }
 
 // SinkUp shows that a sink accepts messages.
 func (s *Source) SinkUp(sink string) {
+	s.begin(sink)
 	s.metrics.sinkUp.WithLabelValues(s.name, sink).Set(1)
 }
 

@@ -68,10 +68,10 @@ func (s *scene) goOn(long time.Duration) {
 			time.Sleep(time.Second)
 		}
 		if !s.gone {
-			s.history.scrape(s.t, s.metrics.Registry())
+			s.history.scrape(s.t, s.metrics)
 		}
 		if s.other != nil {
-			s.history.scrape(s.t, s.other.Registry())
+			s.history.scrape(s.t, s.other)
 		}
 	}
 }

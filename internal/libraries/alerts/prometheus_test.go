@@ -25,9 +25,11 @@ const interval = 15 * time.Second
 // history has the scraped series in Prometheus' form.
 type history map[string]*promql.Series
 
-func (h history) scrape(t *testing.T, gatherer prometheus.Gatherer) {
+func (h history) scrape(t *testing.T, metrics prometheus.Collector) {
 	t.Helper()
-	families, err := gatherer.Gather()
+	registry := prometheus.NewRegistry()
+	check(t, registry.Register(metrics))
+	families, err := registry.Gather()
 	check(t, err)
 	now := time.Now().UnixMilli()
 	for _, family := range families {
