@@ -28,8 +28,9 @@
 //     separate module without dependencies.
 //   - migrations creates and updates the tables.
 //   - relay delivers messages, and reads the table through relay/sqlstore.
-//     relay/relaypgx reduces the CPU per message on PostgreSQL. relay/metrics and
-//     relay/admin serve metrics and the operator's page.
+//     relay/relaypgx reduces the CPU per message on PostgreSQL. relay/metrics has
+//     metrics for the program's Prometheus registry, relay/admin the operator's page
+//     (the example of [App.Store] uses both), and relay/tracing OpenTelemetry spans.
 //   - sinks defines the interface of a destination. The packages below it are the sinks for
 //     Kafka, RabbitMQ, HTTP, files and others. sinks/inproc has middleware, transactions and
 //     errors for handlers.
@@ -111,11 +112,12 @@ type Options struct {
 	Middleware []inproc.Middleware
 
 	// Handlers configures the timeout, attempts, back-off and limits of messages
-	// that have a handler. Leave the field Sink empty.
+	// that have a handler. Leave the field Sink empty. In logs, metrics and controls the
+	// functions given to Handle are the sink "handlers", and those given to HandleTx the
+	// sink "handlers-tx".
 	Handlers relay.SinkOptions
 }
 
-// The names of the handlers' sinks in logs and metrics.
 const (
 	handlersSink   = "handlers"
 	txHandlersSink = "handlers-tx"
@@ -130,6 +132,9 @@ type App struct {
 	writer  *outbox.Writer
 	tables  *migrations.Migrations
 	relay   atomic.Pointer[relay.Relay] // nil before Run
+
+	opening chan struct{}   // full while a call reads or sets the field store
+	store   *sqlstore.Store // for Store and Run; nil until one of them has opened it
 
 	mu         sync.Mutex
 	ran        bool
@@ -165,7 +170,7 @@ func New(db *sql.DB, kind Database, options Options) (*App, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rowrelay: %w", err)
 	}
-	return &App{db: db, dialect: d, options: options, writer: writer, tables: tables,
+	return &App{db: db, dialect: d, options: options, writer: writer, tables: tables, opening: make(chan struct{}, 1),
 		handlers: map[string]inproc.Handler{}, txHandlers: map[string]inproc.TxHandler{}}, nil
 }
 
@@ -261,7 +266,7 @@ func handle[H any](a *App, handlers map[string]H, topic string, handler H, missi
 // database or a sink fails later, Run retries until it is available again. Run may be
 // called only once.
 func (a *App) Run(ctx context.Context) error {
-	r, err := a.newRelay(ctx, false)
+	r, err := a.newRelay(ctx, false, a.openStore)
 	if r == nil {
 		return err
 	}
@@ -275,16 +280,56 @@ func (a *App) Run(ctx context.Context) error {
 // route. If Options.Relay.Sinks is empty, Drain may be called repeatedly. Otherwise it may
 // be called only once, because it closes these sinks.
 func (a *App) Drain(ctx context.Context) error {
-	r, err := a.newRelay(ctx, true)
+	r, err := a.newRelay(ctx, true, a.newStore) // several calls may run concurrently, and each relay needs its own store
 	if r == nil {
 		return err
 	}
 	return r.Run(ctx)
 }
 
-// newRelay opens the table and returns a new relay. If the context has ended, it returns no
-// relay and no error.
-func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
+// Store returns the store of the App's table, to count, list and change messages, for example for metrics or for the
+// operator's page. The first call of Store or Run opens it, and Run relays with the same store. Store may be called before,
+// during and after Run. It returns an error if the table can't be opened, for example because it is missing.
+func (a *App) Store(ctx context.Context) (storage.Operator, error) {
+	if err := a.notMade(); err != nil {
+		return nil, err
+	}
+	store, err := a.openStore(ctx)
+	if err != nil {
+		return nil, err // not the nil store, because an interface that holds it isn't nil
+	}
+	return store, nil
+}
+
+// openStore opens the store that Store and Run share, unless an earlier call has opened it.
+func (a *App) openStore(ctx context.Context) (*sqlstore.Store, error) {
+	select {
+	case a.opening <- struct{}{}:
+		defer func() { <-a.opening }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("rowrelay: open the table: %w", ctx.Err())
+	}
+	if a.store != nil {
+		return a.store, nil
+	}
+	store, err := a.newStore(ctx)
+	if err == nil {
+		a.store = store
+	}
+	return store, err
+}
+
+func (a *App) newStore(ctx context.Context) (*sqlstore.Store, error) {
+	store, err := sqlstore.Open(ctx, a.db, a.dialect, a.options.Store)
+	if errors.Is(err, storage.ErrNoSchema) {
+		return nil, fmt.Errorf("%w, or call App.Migrate first", err)
+	}
+	return store, advise(err)
+}
+
+// newRelay opens the table with the function open and returns a new relay. If the context has ended, it returns no relay
+// and no error.
+func (a *App) newRelay(ctx context.Context, drain bool, open func(context.Context) (*sqlstore.Store, error)) (*relay.Relay, error) {
 	if err := a.notMade(); err != nil {
 		return nil, err
 	}
@@ -292,14 +337,12 @@ func (a *App) newRelay(ctx context.Context, drain bool) (*relay.Relay, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rowrelay: %w", err)
 	}
-	store, err := sqlstore.Open(ctx, a.db, a.dialect, a.options.Store)
+	store, err := open(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return nil, nil
-	case errors.Is(err, storage.ErrNoSchema):
-		return nil, fmt.Errorf("%w, or call App.Migrate first", err)
 	case err != nil:
-		return nil, advise(err)
+		return nil, err
 	}
 	return relay.New(store, options)
 }
@@ -412,7 +455,8 @@ func (a *App) Wake() {
 }
 
 // Healthy returns nil if the relay runs, its database answers and no handler or sink
-// is stuck. Otherwise it returns an error with the reason.
+// is stuck. Otherwise it returns an error with the reason. It accesses no database, so
+// probes of health and readiness may call it at any rate.
 func (a *App) Healthy() error {
 	if a.notMade() != nil || a.relay.Load() == nil {
 		return errors.New("the relay isn't running")

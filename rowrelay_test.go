@@ -18,6 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
+	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
@@ -196,6 +197,63 @@ func TestWakeAndHealthy(t *testing.T) {
 	}
 	if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "called before") {
 		t.Errorf("the second Run: %v", err)
+	}
+}
+
+// Store and Run share one store, so that counting and changing messages opens nothing else.
+func TestStoreWorksBeforeAndDuringRun(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	app, err := rowrelay.New(db, rowrelay.SQLite, rowrelay.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := app.Store(t.Context()); !errors.Is(err, storage.ErrNoSchema) || !strings.Contains(err.Error(), "App.Migrate") {
+		t.Errorf("Store without tables: %v", err)
+	}
+	if err := app.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	store, err := app.Store(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int32
+	called := make(chan struct{}, 2)
+	app.Handle("a", func(context.Context, sinks.Message) error {
+		called <- struct{}{}
+		if calls.Add(1) == 1 {
+			return inproc.Permanent(errors.New("not yet"))
+		}
+		return nil
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() { ran <- app.Run(ctx) }()
+	write(t, db, app, "a")
+	<-called
+	for requeued := 0; requeued == 0; {
+		if requeued, err = store.Requeue(t.Context(), storage.Filter{Topic: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-called
+	if again, err := app.Store(t.Context()); err != nil || again != store {
+		t.Errorf("Store during Run returned another store, or the error %v", err)
+	}
+	stop()
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	if status, err := store.Status(t.Context()); err != nil || status.Counts[storage.StateDone] != 1 {
+		t.Errorf("Status after Run: %+v, %v", status, err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, app := range []*rowrelay.App{nil, {}} {
+		if store, err := app.Store(ended); err == nil || store != nil {
+			t.Errorf("Store of an App that New didn't make: %v, %v", store, err)
+		}
 	}
 }
 
