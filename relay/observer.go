@@ -71,9 +71,10 @@ type Tracer interface {
 	// that call began.
 	Claimed(began time.Time, messages []sinks.Message)
 
-	// Send is called before a batch is sent. It may replace the Headers of messages in the batch by other maps. The sink is
-	// called with the context that Send returns. The returned function is called with the outcomes, in the order of the batch.
-	Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
+	// Send is called before a batch is sent to the sink `to`, whose name is `sink`. It may replace the Headers of messages in the
+	// batch by other maps. The sink is called with the context that Send returns. The returned function is called with the outcomes,
+	// in the order of the batch.
+	Send(ctx context.Context, sink string, to sinks.Sink, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 
 	// Settled is called after a call to the database that wrote the outcomes of these messages, or failed to do so. The parameter
 	// `began` is the time when that call began, and err is its error.

@@ -123,7 +123,7 @@ const beginFor = 5 * time.Second
 // a retryable failure of all messages, since it is unknown which of them were delivered.
 func send(ctx context.Context, q *sinkQueue, messages []sinks.Message) (outcomes []sinks.Outcome) {
 	if tracer := q.base.options.Tracer; tracer != nil {
-		traced, end := tracer.Send(ctx, q.name, messages)
+		traced, end := tracer.Send(ctx, q.name, q.options.Sink, messages)
 		ctx = traced
 		defer func() { end(outcomes) }() // runs after the deferred recovery below
 	}
@@ -150,7 +150,7 @@ var errNotDelivered = errors.New("the handler did not deliver")
 func (b *base) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sinks.Outcome, settled bool) {
 	messages := []sinks.Message{it.message()}
 	if tracer := b.options.Tracer; tracer != nil {
-		traced, end := tracer.Send(ctx, q.name, messages)
+		traced, end := tracer.Send(ctx, q.name, q.options.Sink, messages)
 		ctx = traced
 		defer func() { end([]sinks.Outcome{outcome}) }()
 	}

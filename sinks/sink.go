@@ -108,6 +108,20 @@ type Destined interface {
 	Destination() string
 }
 
+// Addressing is implemented by a Sink that sends to a message broker. Spans show the result.
+type Addressing interface {
+	// Address returns where Send sends messages of a topic. It accesses no broker.
+	Address(topic string) Address
+}
+
+// Address is a destination of a message broker in OpenTelemetry's terms. If it depends on more than the message's topic, it
+// contains placeholders such as {key} instead of values, because spans must not contain keys.
+type Address struct {
+	System     string // the messaging system, such as "kafka"
+	Name       string // a topic or queue, or an exchange and routing key
+	RoutingKey string // RabbitMQ's routing key; empty for other systems
+}
+
 // Limits are the limits that a sink sets for the relay. Zero means that the sink sets
 // no limit. The relay's own limits apply in any case.
 type Limits struct {

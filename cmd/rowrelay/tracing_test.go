@@ -80,7 +80,7 @@ func TestTracesFromTheEnvironment(t *testing.T) {
 			} else if len(spans) > 0 {
 				t.Errorf("exported %v, want nothing", spans)
 			}
-			if c.traced && !slices.Equal(spans, []string{"claim", "send orders", "send sink", "settle"}) {
+			if c.traced && !slices.Equal(spans, []string{"claim orders", "send orders", "send orders", "settle orders"}) {
 				t.Errorf("exported %v", spans)
 			}
 			if parent := <-got; parent != want {

@@ -202,6 +202,14 @@ func (r *renewing) Destination() string {
 	return fmt.Sprintf("%T", r.current())
 }
 
+// Address implements [sinks.Addressing]. If the wrapped sink isn't Addressing, it returns no address.
+func (r *renewing) Address(topic string) sinks.Address {
+	if sink, ok := r.current().(sinks.Addressing); ok {
+		return sink.Address(topic)
+	}
+	return sinks.Address{}
+}
+
 // Plan implements [sinks.Deduplicating].
 func (r renewingDeduplicating) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	return r.current().(sinks.Deduplicating).Plan(ctx, batch)

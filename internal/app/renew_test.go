@@ -33,6 +33,10 @@ type key struct {
 func (k key) Open(context.Context) error  { return nil }
 func (k key) Close(context.Context) error { k.closed++; return nil }
 
+func (k key) Address(topic string) sinks.Address {
+	return sinks.Address{System: "lock", Name: topic}
+}
+
 func (k key) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	if k.password == k.lock.password {
 		return sinks.All(len(batch), sinks.Ok(""))
@@ -88,6 +92,9 @@ func TestRenewedPasswordChargesNoMessage(t *testing.T) {
 				sink := a.sources[0].sinks["all"].Sink
 				if _, is := sink.(sinks.Deduplicating); is != deduplicating {
 					t.Fatalf("it is deduplicating: %v", is)
+				}
+				if got := sink.(sinks.Addressing).Address("t"); got != (sinks.Address{System: "lock", Name: "t"}) {
+					t.Errorf("the address is %+v", got)
 				}
 				batch := []sinks.Message{{Message: outbox.Message{Topic: "t"}, Attempt: 1}}
 				send := func(want sinks.Outcome) {

@@ -55,7 +55,7 @@ func TestHandlersContinueTheTraceOfTheWriter(t *testing.T) {
 	for _, c := range []struct {
 		handled trace.SpanContext
 		span    string
-	}{{plain, "send plain"}, {inTx, "send transaction"}, {headers, "send transaction"}} {
+	}{{plain, "producer: send plain"}, {inTx, "producer: send transaction"}, {headers, "producer: send transaction"}} {
 		sent := spans[c.span]
 		if sent.Parent.SpanID() != order.SpanContext().SpanID() || c.handled.SpanID() != sent.SpanContext.SpanID() {
 			t.Errorf("handled in %v, was sent in %v below %v; written in %v", c.handled, sent.SpanContext, sent.Parent, order.SpanContext())

@@ -12,18 +12,43 @@
 // The relay then sends each message in a span that is a child of the writer's span, and passes the
 // span's context on in the message's headers. The batch that contains the message, the read that
 // brought it into memory and the settlement of its outcome have spans in separate traces, with links to
-// the writers' spans. Spans contain topics and ids of messages, and no keys, payloads or answers. This
-// is the only package that imports OpenTelemetry; it doesn't need the SDK.
+// the writers' spans.
+//
+// # Spans
+//
+// The names, kinds and attributes follow OpenTelemetry's semantic conventions for messaging. A name
+// ends with the destination if all messages of the span have the same one.
+//
+//   - "claim orders", of the type receive, is a call that read or claimed messages of the topic orders.
+//   - "send orders", of the type send, is either a batch, with the kind CLIENT and the number of
+//     messages, or one message, with the kind PRODUCER, its id, and for Kafka the partition and offset.
+//   - "settle orders", of the type settle, is a call that wrote outcomes.
+//
+// The messaging.system of a send is the broker's ("kafka" or "rabbitmq"). For other sinks, for claims and
+// for settlements it is "rowrelay", and the destination is the topic. The error.type of a send is the
+// reason of the outcome, one of the constants of package sinks that begin with Reason. The error.type of a
+// settlement is the Go type of its error. Other attributes are rowrelay.sink (the sink's name),
+// rowrelay.attempt, rowrelay.result (of a message) and rowrelay.delivered (how many messages of a batch).
+// Spans contain topics and ids of messages, and no keys, headers, payloads or answers: if the destination
+// depends on a key or header, the span has the messaging.destination.template instead of its name.
+//
+// This is the only package that imports OpenTelemetry; it doesn't need the SDK.
 package tracing
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rowrelay/rowrelay/relay"
@@ -57,27 +82,37 @@ var _ relay.Tracer = (*Tracer)(nil)
 
 // New returns a tracer that makes its spans with the provider.
 func New(provider trace.TracerProvider) *Tracer {
-	return &Tracer{tracer: provider.Tracer("github.com/rowrelay/rowrelay/relay/tracing")}
+	return &Tracer{tracer: provider.Tracer("github.com/rowrelay/rowrelay/relay/tracing", trace.WithSchemaURL(semconv.SchemaURL))}
 }
 
 // Claimed makes the span of a read or a claim that has returned these messages.
 func (t *Tracer) Claimed(began time.Time, messages []sinks.Message) {
-	t.past("claim", began, messages, nil)
+	t.past("claim", semconv.MessagingOperationTypeReceive, began, messages, nil)
 }
 
 // Settled makes the span of a settlement.
 func (t *Tracer) Settled(began time.Time, messages []sinks.Message, err error) {
-	t.past("settle", began, messages, err)
+	t.past("settle", semconv.MessagingOperationTypeSettle, began, messages, err)
 }
 
-// past records a span for an operation that has ended.
-func (t *Tracer) past(operation string, began time.Time, messages []sinks.Message, err error) {
-	_, span := t.tracer.Start(context.Background(), operation, trace.WithNewRoot(), trace.WithTimestamp(began),
-		trace.WithLinks(links(messages)...), trace.WithAttributes(about(operation, len(messages))...))
+// past records a span for an operation on the table that has ended.
+func (t *Tracer) past(operation string, kind attribute.KeyValue, began time.Time, messages []sinks.Message, err error) {
+	to := common(addresses(nil, messages))
+	_, span := t.tracer.Start(context.Background(), named(operation, to), trace.WithNewRoot(), trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithLinks(links(messages)...), trace.WithAttributes(about(operation, kind, to)...), trace.WithAttributes(semconv.MessagingBatchMessageCount(len(messages))))
 	if err != nil {
+		span.SetAttributes(semconv.ErrorTypeKey.String(typeOf(err)))
 		span.SetStatus(codes.Error, operation+" failed")
 	}
 	span.End()
+}
+
+// typeOf returns the Go type of the innermost error, because the outer ones only add text.
+func typeOf(err error) string {
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		err = inner
+	}
+	return fmt.Sprintf("%T", err)
 }
 
 // Send starts a span for the batch and, in the writers' traces, a span for each message whose headers
@@ -85,16 +120,20 @@ func (t *Tracer) past(operation string, began time.Time, messages []sinks.Messag
 // batch's span to the headers of the other messages. The sink gets the context of the batch's span, or
 // of the message's span if the batch has one message. Send doesn't change the headers of a message with
 // a BatchRef, because the destination may have received the batch already, and must recognize it.
-func (t *Tracer) Send(ctx context.Context, sink string, batch []sinks.Message) (context.Context, func([]sinks.Outcome)) {
-	ctx, whole := t.tracer.Start(ctx, "send "+sink, trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithLinks(links(batch)...), trace.WithAttributes(append(about("send", len(batch)), attribute.String("rowrelay.sink", sink))...))
+func (t *Tracer) Send(ctx context.Context, sink string, to sinks.Sink, batch []sinks.Message) (context.Context, func([]sinks.Outcome)) {
+	const operation = "send"
+	kind, ofSink := semconv.MessagingOperationTypeSend, attribute.String("rowrelay.sink", sink)
+	targets := addresses(to, batch)
+	all := common(targets)
+	ctx, whole := t.tracer.Start(ctx, named(operation, all), trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient), trace.WithLinks(links(batch)...),
+		trace.WithAttributes(about(operation, kind, all)...), trace.WithAttributes(ofSink, semconv.MessagingBatchMessageCount(len(batch))))
 	spans := make([]trace.Span, len(batch))
 	for i := range batch {
 		m, out := &batch[i], ctx
 		if writer := SpanContext(*m); writer.IsValid() {
-			out, spans[i] = t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, writer), "send "+m.Topic, trace.WithSpanKind(trace.SpanKindProducer),
-				trace.WithLinks(trace.Link{SpanContext: whole.SpanContext()}), trace.WithAttributes(append(about("send", 1), attribute.String("rowrelay.sink", sink),
-					attribute.String("messaging.destination.name", m.Topic), attribute.String("messaging.message.id", m.ID), attribute.Int("rowrelay.attempt", m.Attempt))...))
+			out, spans[i] = t.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, writer), named(operation, targets[i]), trace.WithSpanKind(trace.SpanKindProducer),
+				trace.WithLinks(trace.Link{SpanContext: whole.SpanContext()}), trace.WithAttributes(about(operation, kind, targets[i])...),
+				trace.WithAttributes(ofSink, semconv.MessagingMessageID(m.ID), semconv.MessagingMessageBodySize(len(m.Payload)), attribute.Int("rowrelay.attempt", m.Attempt)))
 		}
 		if m.BatchRef == (sinks.BatchRef{}) {
 			headers := propagation.MapCarrier(maps.Clone(m.Headers))
@@ -109,41 +148,108 @@ func (t *Tracer) Send(ctx context.Context, sink string, batch []sinks.Message) (
 		}
 	}
 	return ctx, func(outcomes []sinks.Outcome) {
-		delivered := 0
+		delivered, failure := 0, sinks.Outcome{Result: sinks.Delivered}
 		for i, outcome := range outcomes {
-			if outcome.Result == sinks.Delivered {
+			switch {
+			case outcome.Result == sinks.Delivered:
 				delivered++
+			case failure.Result == sinks.Delivered || failure.Result == sinks.Unsent: // an unsent message only follows a failed one
+				failure = outcome
 			}
 			if spans[i] != nil {
-				end(spans[i], outcome)
+				end(spans[i], targets[i], outcome)
 			}
 		}
 		whole.SetAttributes(attribute.Int("rowrelay.delivered", delivered))
-		if len(outcomes) > 0 && delivered < len(outcomes) {
+		if failure.Result != sinks.Delivered {
+			whole.SetAttributes(errorType(failure))
 			whole.SetStatus(codes.Error, "not all was delivered")
 		}
 		whole.End()
 	}
 }
 
-// end records the outcome of a message in its span, and ends the span. An unsent message doesn't count
-// as failed.
-func end(span trace.Span, outcome sinks.Outcome) {
+// end records the outcome of a message in its span, and ends the span. An unsent message has no error.
+func end(span trace.Span, to sinks.Address, outcome sinks.Outcome) {
 	span.SetAttributes(attribute.String("rowrelay.result", outcome.Result.String()))
-	if outcome.Reason != sinks.ReasonNone {
-		span.SetAttributes(attribute.String("rowrelay.reason", string(outcome.Reason)))
-	}
-	if outcome.Result != sinks.Delivered && outcome.Result != sinks.Unsent {
+	switch outcome.Result {
+	case sinks.Delivered:
+		if to.System == "kafka" {
+			span.SetAttributes(place(outcome.Receipt)...)
+		}
+	case sinks.Unsent:
+	default:
+		span.SetAttributes(errorType(outcome))
 		span.SetStatus(codes.Error, string(outcome.Reason))
 	}
 	span.End()
 }
 
-func about(operation string, messages int) []attribute.KeyValue {
-	return []attribute.KeyValue{
-		attribute.String("messaging.system", "rowrelay"), attribute.String("messaging.operation.name", operation),
-		attribute.Int("messaging.batch.message_count", messages),
+func errorType(failure sinks.Outcome) attribute.KeyValue {
+	return semconv.ErrorTypeKey.String(cmp.Or(string(failure.Reason), semconv.ErrorTypeOther.Value.AsString()))
+}
+
+// place returns the partition and the offset in a receipt of the Kafka sink. If the record was written by
+// an earlier send, its offset is unknown.
+func place(receipt string) (known []attribute.KeyValue) {
+	partition, offset, found := strings.Cut(receipt, "/")
+	if !found {
+		return nil
 	}
+	known = append(known, semconv.MessagingDestinationPartitionID(partition))
+	if n, err := strconv.Atoi(offset); err == nil {
+		known = append(known, semconv.MessagingKafkaOffset(n))
+	}
+	return known
+}
+
+// addresses returns the address of each message. A sink that isn't a broker, and the table, have the topic
+// as their destination.
+func addresses(sink sinks.Sink, messages []sinks.Message) []sinks.Address {
+	all := make([]sinks.Address, len(messages))
+	broker, is := sink.(sinks.Addressing)
+	for i := range messages {
+		if is {
+			all[i] = broker.Address(messages[i].Topic)
+		}
+		if all[i].System == "" {
+			all[i] = sinks.Address{System: "rowrelay", Name: messages[i].Topic}
+		}
+	}
+	return all
+}
+
+// common returns the address that all messages share. If they have different addresses, it returns only the
+// system of the first.
+func common(all []sinks.Address) sinks.Address {
+	for _, each := range all {
+		if each != all[0] {
+			return sinks.Address{System: all[0].System}
+		}
+	}
+	if len(all) == 0 {
+		return sinks.Address{System: "rowrelay"}
+	}
+	return all[0]
+}
+
+// named returns the name of a span: the operation, and the destination if it is known.
+func named(operation string, to sinks.Address) string {
+	return strings.TrimSuffix(operation+" "+to.Name, " ")
+}
+
+func about(operation string, kind attribute.KeyValue, to sinks.Address) []attribute.KeyValue {
+	known := []attribute.KeyValue{semconv.MessagingSystemKey.String(to.System), semconv.MessagingOperationName(operation), kind}
+	template := strings.Contains(to.Name, "{")
+	if template {
+		known = append(known, semconv.MessagingDestinationTemplate(to.Name))
+	} else if to.Name != "" {
+		known = append(known, semconv.MessagingDestinationName(to.Name))
+	}
+	if to.RoutingKey != "" && !template {
+		known = append(known, semconv.MessagingRabbitMQDestinationRoutingKey(to.RoutingKey))
+	}
+	return known
 }
 
 // links returns links to the spans of the messages' writers, without duplicates.

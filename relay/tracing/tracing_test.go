@@ -3,9 +3,11 @@ package tracing_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,7 +36,8 @@ import (
 // destination is where a sink sends a message. Its function receive returns the headers of the message that a
 // consumer receives.
 type destination struct {
-	sink    string // its URL
+	sink    string        // its URL
+	address sinks.Address // what its spans show
 	receive func(t *testing.T) propagation.TextMapCarrier
 }
 
@@ -64,12 +67,16 @@ func TestConsumerJoinsTheTraceOfTheProducer(t *testing.T) {
 				spans := byName(exporter)
 				parent := spans["order"].SpanContext
 				if traced {
-					sent := spans["send orders"]
-					if sent.Parent.SpanID() != parent.SpanID() || sent.SpanKind != trace.SpanKindProducer {
+					batch := "send " + to.address.Name
+					sent := spans["producer: "+batch]
+					if sent.Parent.SpanID() != parent.SpanID() {
 						t.Errorf("the send isn't the producer's: %+v", sent)
 					}
+					checkAddress(t, sent, to.address)
+					checkAddress(t, spans[batch], to.address)
+					checkAddress(t, spans["claim orders"], sinks.Address{System: "rowrelay", Name: "orders"})
 					parent = sent.SpanContext
-					for _, name := range []string{"claim", "send main", "settle"} {
+					for _, name := range []string{"claim orders", batch, "settle orders"} {
 						if span, ok := spans[name]; !ok || len(span.Links) != 1 || span.Links[0].SpanContext.SpanID() != producer.SpanContext().SpanID() {
 							t.Errorf("the span %q isn't linked to the producer's: %+v", name, span)
 						}
@@ -85,11 +92,27 @@ func TestConsumerJoinsTheTraceOfTheProducer(t *testing.T) {
 	}
 }
 
+// checkAddress checks the attributes of a span that show the message's destination. The first record of a Kafka
+// topic with one partition has the offset 0.
+func checkAddress(t *testing.T, span tracetest.SpanStub, want sinks.Address) {
+	t.Helper()
+	got := attributes(span)
+	expected := map[string]string{"messaging.system": want.System, "messaging.destination.name": want.Name, "messaging.rabbitmq.destination.routing_key": want.RoutingKey}
+	if want.System == "kafka" && span.SpanKind == trace.SpanKindProducer {
+		expected["messaging.destination.partition.id"], expected["messaging.kafka.offset"] = "0", "0"
+	}
+	for key, value := range expected {
+		if got[key] != value {
+			t.Errorf("the span %q has %s = %q, want %q", span.Name, key, got[key], value)
+		}
+	}
+}
+
 func overHTTP(t *testing.T) destination {
 	got := make(chan http.Header, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header }))
 	t.Cleanup(server.Close)
-	return destination{server.URL, func(*testing.T) propagation.TextMapCarrier { return propagation.HeaderCarrier(<-got) }}
+	return destination{server.URL, sinks.Address{System: "rowrelay", Name: "orders"}, func(*testing.T) propagation.TextMapCarrier { return propagation.HeaderCarrier(<-got) }}
 }
 
 func overFakeKafka(t *testing.T) destination {
@@ -110,7 +133,7 @@ func overKafka(t *testing.T) destination {
 }
 
 func fromKafka(broker, topic string) destination {
-	return destination{"kafka://" + broker + "/" + topic, func(t *testing.T) propagation.TextMapCarrier {
+	return destination{"kafka://" + broker + "/" + topic, sinks.Address{System: "kafka", Name: topic}, func(t *testing.T) propagation.TextMapCarrier {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		reader := kafkago.NewReader(kafkago.ReaderConfig{Brokers: []string{broker}, Topic: topic, MaxWait: 100 * time.Millisecond})
@@ -140,7 +163,7 @@ func overRabbitMQ(t *testing.T) destination {
 	if strings.Contains(address, "?") {
 		separator = "&"
 	}
-	return destination{address + separator + "routing_key=" + queue.Name, func(*testing.T) propagation.TextMapCarrier {
+	return destination{address + separator + "routing_key=" + queue.Name, sinks.Address{System: "rabbitmq", Name: queue.Name, RoutingKey: queue.Name}, func(*testing.T) propagation.TextMapCarrier {
 		headers := propagation.MapCarrier{}
 		for name, value := range (<-letters).Headers {
 			headers[name] = fmt.Sprint(value)
@@ -177,17 +200,96 @@ func TestEachMessageOfABatchHasItsOwnTrace(t *testing.T) {
 	run(t, db, relay.Options{Drain: true, Tracer: tracing.New(provider), Sinks: map[string]relay.SinkOptions{"main": {Sink: inproc.Batch(handler, inproc.BatchOptions{}), JudgeAloneAfter: relay.JudgeAtOnce}}})
 	spans := byName(exporter)
 	for topic, writer := range written {
-		sent, came := spans["send "+topic], tracing.SpanContext(got[topic])
+		sent, came := spans["producer: send "+topic], tracing.SpanContext(got[topic])
 		if sent.SpanContext.TraceID() != writer.TraceID() || came.SpanID() != sent.SpanContext.SpanID() || came.TraceState().String() != "shop=1" {
 			t.Errorf("%s: came with %v, was sent in %v, written in %v", topic, came, sent.SpanContext, writer)
 		}
 	}
-	if whole := spans["send main"]; tracing.SpanContext(got["alone"]).SpanID() != whole.SpanContext.SpanID() || len(whole.Links) != 2 {
+	if whole := spans["send"]; tracing.SpanContext(got["alone"]).SpanID() != whole.SpanContext.SpanID() || len(whole.Links) != 2 {
 		t.Errorf("what was written without a trace came with %v; the batch is %+v", tracing.SpanContext(got["alone"]), whole)
 	}
-	if good, bad := spans["send good"].Status.Code, spans["send bad"].Status; good != codes.Unset || bad.Code != codes.Error || bad.Description != "refused" {
+	if good, bad := spans["producer: send good"].Status.Code, spans["producer: send bad"].Status; good != codes.Unset || bad.Code != codes.Error || bad.Description != "refused" {
 		t.Errorf("the spans' states are %v and %v", good, bad)
 	}
+}
+
+// The spans have the names, kinds and attributes of OpenTelemetry's conventions for messaging.
+func TestSpansFollowTheConventions(t *testing.T) {
+	t.Parallel()
+	exporter := tracetest.NewInMemoryExporter()
+	provider := sdk.NewTracerProvider(sdk.WithSyncer(exporter))
+	ctx, _ := provider.Tracer("shop").Start(t.Context(), "write")
+	message := func(topic, id string) sinks.Message {
+		return sinks.Message{Message: outbox.Message{ID: id, Topic: topic, Key: "private", Payload: []byte("{}"), Headers: tracing.Headers(ctx)}, Attempt: 2}
+	}
+	orders := []sinks.Message{message("orders", "1"), message("orders", "2"), message("orders", "3")}
+	tracer := tracing.New(provider)
+	tracer.Claimed(time.Now(), orders)
+	tracer.Settled(time.Now(), []sinks.Message{message("orders", "1"), message("paid", "4")}, fmt.Errorf("settle: %w", context.DeadlineExceeded))
+	_, end := tracer.Send(t.Context(), "main", broker{sinks.Address{System: "kafka", Name: "shop.orders"}}, orders)
+	end([]sinks.Outcome{sinks.Ok("3/17"), {Result: sinks.Unsent}, sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "no answer")})
+	_, end = tracer.Send(t.Context(), "keyed", broker{sinks.Address{System: "rabbitmq", Name: "shop:{key}", RoutingKey: "{key}"}}, orders[:1])
+	end([]sinks.Outcome{{}}) // a Retry without a reason
+	_, end = tracer.Send(t.Context(), "again", broker{sinks.Address{System: "kafka", Name: "again"}}, orders[:1])
+	end([]sinks.Outcome{sinks.Ok("3/?")})
+
+	batch := map[string]string{"rowrelay.sink": "main", "messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send",
+		"messaging.destination.name": "shop.orders", "messaging.batch.message_count": "3", "rowrelay.delivered": "1", "error.type": "timeout"}
+	one := func(id string, more ...string) map[string]string {
+		all := map[string]string{"rowrelay.sink": "main", "messaging.system": "kafka", "messaging.operation.name": "send", "messaging.operation.type": "send",
+			"messaging.destination.name": "shop.orders", "messaging.message.id": id, "messaging.message.body.size": "2", "rowrelay.attempt": "2"}
+		for i := 0; i < len(more); i += 2 {
+			all[more[i]] = more[i+1]
+			if more[i+1] == "" {
+				delete(all, more[i])
+			}
+		}
+		return all
+	}
+	for _, want := range []struct {
+		name       string
+		kind       trace.SpanKind
+		attributes map[string]string
+	}{
+		{"claim orders", trace.SpanKindClient, map[string]string{"messaging.system": "rowrelay", "messaging.operation.name": "claim", "messaging.operation.type": "receive",
+			"messaging.destination.name": "orders", "messaging.batch.message_count": "3"}},
+		{"settle", trace.SpanKindClient, map[string]string{"messaging.system": "rowrelay", "messaging.operation.name": "settle", "messaging.operation.type": "settle",
+			"messaging.batch.message_count": "2", "error.type": "context.deadlineExceededError"}},
+		{"send shop.orders", trace.SpanKindClient, batch},
+		{"send shop.orders", trace.SpanKindProducer, one("1", "rowrelay.result", "delivered", "messaging.destination.partition.id", "3", "messaging.kafka.offset", "17")},
+		{"send shop.orders", trace.SpanKindProducer, one("2", "rowrelay.result", "unsent")},
+		{"send shop.orders", trace.SpanKindProducer, one("3", "rowrelay.result", "retry", "error.type", "timeout")},
+		{"send shop:{key}", trace.SpanKindProducer, one("1", "rowrelay.result", "retry", "error.type", "_OTHER", "rowrelay.sink", "keyed", "messaging.system", "rabbitmq",
+			"messaging.destination.name", "", "messaging.destination.template", "shop:{key}")},
+		{"send again", trace.SpanKindProducer, one("1", "rowrelay.result", "delivered", "rowrelay.sink", "again", "messaging.destination.name", "again", "messaging.destination.partition.id", "3")},
+	} {
+		if !slices.ContainsFunc(exporter.GetSpans(), func(span tracetest.SpanStub) bool {
+			return span.Name == want.name && span.SpanKind == want.kind && maps.Equal(attributes(span), want.attributes)
+		}) {
+			t.Errorf("no span is a %v %q with %v", want.kind, want.name, want.attributes)
+		}
+	}
+	if t.Failed() {
+		for _, span := range exporter.GetSpans() {
+			t.Logf("%v %q: %v", span.SpanKind, span.Name, attributes(span))
+		}
+	}
+}
+
+// broker is a sink with an address.
+type broker struct{ address sinks.Address }
+
+func (b broker) Address(string) sinks.Address                        { return b.address }
+func (broker) Open(context.Context) error                            { return nil }
+func (broker) Send(context.Context, []sinks.Message) []sinks.Outcome { return nil }
+func (broker) Close(context.Context) error                           { return nil }
+
+func attributes(span tracetest.SpanStub) map[string]string {
+	all := map[string]string{}
+	for _, each := range span.Attributes {
+		all[string(each.Key)] = each.Value.Emit()
+	}
+	return all
 }
 
 // The headers of a planned batch don't change, because a deduplicating sink must recognize the batch if it is sent again.
@@ -197,7 +299,7 @@ func TestAPlannedBatchKeepsItsHeaders(t *testing.T) {
 	ctx, _ := provider.Tracer("shop").Start(t.Context(), "write")
 	headers := tracing.Headers(ctx)
 	batch := []sinks.Message{{Message: outbox.Message{Headers: headers}, BatchRef: sinks.BatchRef{Batch: "b", Size: 1}}}
-	_, end := tracing.New(provider).Send(t.Context(), "main", batch)
+	_, end := tracing.New(provider).Send(t.Context(), "main", nil, batch)
 	end(sinks.All(1, sinks.Ok("")))
 	if batch[0].Headers["traceparent"] != headers["traceparent"] {
 		t.Errorf("the headers are %v, want %v", batch[0].Headers, headers)
@@ -211,7 +313,7 @@ func TestHeadersAreNotChanged(t *testing.T) {
 	ctx, _ := provider.Tracer("shop").Start(t.Context(), "write")
 	headers := tracing.Headers(ctx)
 	before := headers["traceparent"]
-	_, end := tracing.New(provider).Send(t.Context(), "main", []sinks.Message{{Message: outbox.Message{Headers: headers}}})
+	_, end := tracing.New(provider).Send(t.Context(), "main", nil, []sinks.Message{{Message: outbox.Message{Headers: headers}}})
 	end(sinks.All(1, sinks.Ok("")))
 	if headers["traceparent"] != before || len(tracing.Headers(t.Context())) != 0 {
 		t.Errorf("the headers are %v, were %s", headers, before)
@@ -241,10 +343,16 @@ func sinkOf(t *testing.T, url string) sinks.Sink {
 	return sink
 }
 
+// byName returns the spans by name. The names of producers' sends begin with "producer: ", because batches have the
+// same names.
 func byName(exporter *tracetest.InMemoryExporter) map[string]tracetest.SpanStub {
 	spans := map[string]tracetest.SpanStub{}
 	for _, span := range exporter.GetSpans() {
-		spans[span.Name] = span
+		name := span.Name
+		if span.SpanKind == trace.SpanKindProducer {
+			name = "producer: " + name
+		}
+		spans[name] = span
 	}
 	return spans
 }

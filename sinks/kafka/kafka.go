@@ -76,6 +76,11 @@ func (s *Sink) Destination() string {
 	return "kafka " + strings.Join(s.options.Brokers, ",") + ", topic " + s.options.Topic
 }
 
+// Address returns Kafka's topic.
+func (s *Sink) Address(topic string) sinks.Address {
+	return sinks.Address{System: "kafka", Name: s.topic.WithTopic(topic)}
+}
+
 // Open requests the topic's metadata from a broker. If the topic depends on the message,
 // the request contains no topic. So the sink finds an unreachable cluster, a wrong login
 // or a missing topic before it sends anything.

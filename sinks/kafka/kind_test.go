@@ -55,6 +55,9 @@ func TestFromURL(t *testing.T) {
 		if id := headerOf(got[len(got)-1], "rowrelay-message-id"); want == "orders" && id == "" {
 			t.Errorf("%s: the topic %s has no such message", rawURL, want)
 		}
+		if got := sink.(sinks.Addressing).Address("orders"); got != (sinks.Address{System: "kafka", Name: want}) {
+			t.Errorf("%s: the address is %+v", rawURL, got)
+		}
 		if err := sink.Close(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -48,6 +48,27 @@ func TestURLs(t *testing.T) {
 	}
 }
 
+func TestAddress(t *testing.T) {
+	t.Parallel()
+	for rawURL, want := range map[string]sinks.Address{
+		"amqp://host": {System: "rabbitmq", Name: "orders", RoutingKey: "orders"},
+		"amqp://host?exchange=shop&routing_key=new.{topic}": {System: "rabbitmq", Name: "shop:new.orders", RoutingKey: "new.orders"},
+		"amqp://host?exchange={topic}&routing_key={key}":    {System: "rabbitmq", Name: "orders:{key}", RoutingKey: "{key}"},
+	} {
+		sink, err := registry(t).FromURL(rawURL)
+		if err != nil {
+			t.Errorf("%s: %v", rawURL, err)
+			continue
+		}
+		if got := sink.(sinks.Addressing).Address("orders"); got != want {
+			t.Errorf("%s: %+v, want %+v", rawURL, got, want)
+		}
+		if err := sink.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for rawURL, want := range map[string]string{

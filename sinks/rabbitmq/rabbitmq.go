@@ -161,6 +161,17 @@ func (s *Sink) Destination() string {
 	return fmt.Sprintf("rabbitmq %s, virtual host %s, exchange %q, routing key %s", strings.Join(o.Hosts, ","), o.VirtualHost, o.Exchange, o.RoutingKey)
 }
 
+// Address returns the exchange and the routing key. OpenTelemetry defines the name: both, separated by a colon, or only the
+// routing key for the default exchange.
+func (s *Sink) Address(topic string) sinks.Address {
+	routingKey := s.routingKey.WithTopic(topic) // isn't empty
+	name := routingKey
+	if exchange := s.exchange.WithTopic(topic); exchange != "" {
+		name = exchange + ":" + routingKey
+	}
+	return sinks.Address{System: "rabbitmq", Name: name, RoutingKey: routingKey}
+}
+
 // Order returns [sinks.OrderPrefix]: within each key, the delivered messages are
 // a prefix of the batch.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }

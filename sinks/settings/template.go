@@ -81,6 +81,20 @@ func (t Template) Fill(m *outbox.Message, escape func(place int, value string) (
 	return text, nil
 }
 
+// WithTopic returns the text with a topic in place of {topic}. It keeps the other placeholders, whose values are private or
+// differ from message to message.
+func (t Template) WithTopic(topic string) string {
+	text := t.texts[0]
+	for i, name := range t.names {
+		value := "{" + name + "}"
+		if name == "topic" {
+			value = topic
+		}
+		text += value + t.texts[i+1]
+	}
+	return text
+}
+
 // NotEmpty is an escape function for [Template.Fill]. It returns the value
 // unchanged, or an error if the value is empty.
 func NotEmpty(_ int, value string) (string, error) {

@@ -63,3 +63,13 @@ func TestInvalidTemplates(t *testing.T) {
 		t.Errorf("an empty value: %v", err)
 	}
 }
+
+func TestWithTopicKeepsTheOtherPlaceholders(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "a": "a", "a.{topic}": "a.orders", "{topic}{key}.{header:a b}!": "orders{key}.{header:a b}!", "{{topic}}": "{topic}"} {
+		template, err := settings.ParseTemplate(text)
+		if got := template.WithTopic("orders"); got != want || err != nil {
+			t.Errorf("%q: %q, want %q; %v", text, got, want, err)
+		}
+	}
+}
