@@ -247,3 +247,23 @@ func TestCheckDeclaresNothing(t *testing.T) {
 	options.Declare = nil
 	unavailable(t, unopened(t, options).Check(t.Context()), sinks.ReasonConfig, options.Exchange)
 }
+
+// A probe message would appear in a firehose trace and in alternate exchanges.
+func TestCheckPublishesNothing(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	p := newProxy(t, b.hosts[0])
+	published := p.watch()
+	if err := unopened(t, b.options(p.address())).Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-published:
+		t.Error("Check has published a message")
+	default:
+	}
+	if err := unopened(t, b.options(p.address())).Open(t.Context()); err != nil {
+		t.Error(err)
+	}
+	<-published // by Open
+}

@@ -176,6 +176,14 @@ func (p *proxy) setDown(down bool) {
 	}
 }
 
+// watch returns a channel that is closed when a message is sent to the broker.
+func (p *proxy) watch() (reached <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reached = make(chan struct{})
+	return p.reached
+}
+
 // stall holds back data from the broker until release. Reached is closed when a
 // message is sent to the broker.
 func (p *proxy) stall() (reached <-chan struct{}, release func()) {

@@ -188,17 +188,22 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// Check does what Open does, but with a single connection, and creates nothing. It accepts that an
-// exchange is missing if Open would create it.
+// Check connects once and checks that the exchange exists, or would be created by Open. It creates and publishes nothing, so
+// unlike Open it doesn't notice that the broker is out of memory or disk.
 func (s *Sink) Check(ctx context.Context) error {
 	looking := *s
 	if t := s.options.Declare; t != nil && t.ExchangeType != "" {
 		looking.exchange, _ = settings.ParseTemplate("") // the default exchange always exists
 	}
 	looking.options.Declare = nil
-	l := newConnection(&looking, 0)
-	defer l.close(ctx)
-	if err := l.open(ctx); err != nil {
+	n, _, err := looking.dial(ctx, 0)
+	if err == nil {
+		stop := context.AfterFunc(ctx, n.wire.cut)
+		err = n.checkTopology()
+		stop()
+		n.close(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("check the rabbitmq sink: %w", s.unavailable(err))
 	}
 	return nil
