@@ -142,14 +142,17 @@ func TestCheckReportsThatARelayWouldWait(t *testing.T) {
 			{lines + "routes: [{topic: b, sink: lines}]\n", "This relay has: route topic b to lines", name + " has: route topic * to lines"},
 		} {
 			other := configure(t, db, test.more)
-			got := call(t.Context(), "", "check", "--config", other)
-			for _, want := range []string{"FAIL  source shop: relays: a relay of this configuration would wait", "the active relays of this table: " + name, test.has, test.others, "\n      stop the other relays first", "join: true"} {
+			got := checked(t, "--config", other)
+			for _, want := range []string{"note  source shop: relays: a relay of this configuration would wait", "the active relays of this table: " + name, test.has, test.others, "\n      stop the other relays first", "join: true"} {
 				if !strings.Contains(got.stdout, want) {
 					t.Errorf("%q isn't in\n%s", want, got.stdout)
 				}
 			}
-			if got.code != exitFailed {
-				t.Errorf("exit code %d", got.code)
+			if strict := call(t.Context(), "", "check", "--config", other, "--strict"); !strings.Contains(strict.stdout, "FAIL  source shop: relays: ") || strict.code != exitFailed {
+				t.Errorf("with --strict: exit code %d\n%s", strict.code, strict.stdout)
+			}
+			if asJSON := checked(t, "--config", other, "--json"); !strings.Contains(asJSON.stdout, `"note": true`) {
+				t.Errorf("as JSON:\n%s", asJSON.stdout)
 			}
 			content, err := os.ReadFile(other)
 			if err == nil {
@@ -161,7 +164,7 @@ func TestCheckReportsThatARelayWouldWait(t *testing.T) {
 			checked(t, "--config", other)
 		}
 		got := call(t.Context(), "", "check", "--database", db.URL, "--sink", "file:"+filepath.Join(t.TempDir(), "lines"))
-		if !strings.Contains(got.stdout, "FAIL  source outbox: relays: ") {
+		if !strings.Contains(got.stdout, "note  source outbox: relays: ") {
 			t.Errorf("with --sink:\n%s", got.stdout)
 		}
 		if code, logged := d.stop(t); code != exitDone {
@@ -178,7 +181,7 @@ func TestCheckReportsUndeletedMessages(t *testing.T) {
 			"VALUES (1, 1, '0197a3b4-0000-7abc-8def-0123456789ab', 't', 0, 1, 0, '2024-01-01 00:00:00.000', '2024-01-01 00:00:00.000')"); err != nil {
 			t.Fatal(err)
 		}
-		for retention, want := range map[string]string{"1h": "FAIL  source shop: retention: ", "3650d": "ok    source shop: retention: "} {
+		for retention, want := range map[string]string{"1h": "note  source shop: retention: ", "3650d": "ok    source shop: retention: "} {
 			file := configure(t, db, "sinks:\n  lines: {type: stdout}\n")
 			content, err := os.ReadFile(file)
 			if err == nil {
@@ -190,6 +193,24 @@ func TestCheckReportsUndeletedMessages(t *testing.T) {
 			if got := call(t.Context(), "", "check", "--config", file); !strings.Contains(got.stdout, want) {
 				t.Errorf("with a retention of %s got %s, want %s", retention, got.stdout, want)
 			}
+		}
+	})
+}
+
+// A relay restores missing rows of lanes when it starts; check only reports them.
+func TestCheckRestoresNothing(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		if _, err := db.DB.ExecContext(t.Context(), "DELETE FROM outbox_lanes WHERE lane = 5"); err != nil {
+			t.Fatal(err)
+		}
+		got := call(t.Context(), "", "check", "--database", db.URL)
+		if !strings.Contains(got.stdout, "FAIL  source outbox: rows: table ") || !strings.Contains(got.stdout, "63 of its 64 rows") || got.code != exitFailed {
+			t.Errorf("exit code %d, %s", got.code, got.stdout)
+		}
+		var lanes int
+		if err := db.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM outbox_lanes").Scan(&lanes); err != nil || lanes != 63 {
+			t.Errorf("%d lanes after the check, want 63; %v", lanes, err)
 		}
 	})
 }

@@ -109,10 +109,14 @@ func newRenewing(database config.Database, make func(config.Database) (driver.Co
 
 // openStore opens a source's table for a relay.
 func openStore(ctx context.Context, source config.Source, db *sql.DB, d dialect.Dialect) (*sqlstore.Store, error) {
-	return sqlstore.Open(ctx, db, d, sqlstore.Options{
+	return sqlstore.Open(ctx, db, d, storeOptions(source))
+}
+
+func storeOptions(source config.Source) sqlstore.Options {
+	return sqlstore.Options{
 		Table: source.Table, LongestTransaction: source.LongestTransaction,
 		Reader: relaypgx.Reader{}, // has no effect with drivers other than pgx
-	})
+	}
 }
 
 // These are the sizes of the page's pools. Each concurrent read takes one connection. The page and /status each take one
