@@ -29,13 +29,17 @@ SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver
 NO_SERVERS = env $$(env | sed -n 's/^\(ROWRELAY_TEST_[A-Z0-9_]*\)=.*/-u \1/p') -u REQUIRE_SERVERS
 
 # The suites of make test: each is one go test.
-SUITES = $(addprefix on-servers-,race store-race store scenes histories relay command libraries alerts examples bench helm browser)
+SUITES = $(addprefix on-servers-,race store-race store scenes histories relay command libraries alerts examples bench helm browser) $(PLUGIN_SUITES)
+
+# The official plug-ins. Each is a module of its own.
+PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
+PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-versions proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build cross site release-rehearsal demo servers-up servers-down
+.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-versions proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -112,6 +116,9 @@ on-servers-alerts:
 
 on-servers-examples on-servers-bench:
 	@cd $(@:on-servers-%=%) && $(call run) ./...
+
+$(PLUGIN_SUITES):
+	@cd plugins/$(@:on-servers-plugin-%=%) && $(call run) ./...
 
 on-servers-helm:
 	@cd deploy/helm && $(call run) ./...
@@ -195,7 +202,7 @@ lint: ## gofmt, go vet, staticcheck
 	cd internal/libraries && go vet ./...
 	cd examples && go vet ./...
 	cd internal/browser && go vet ./...
-	cd plugins/examples/natssink && go vet ./...
+	for folder in $(PLUGINS); do (cd $$folder && go vet ./...) || exit 1; done
 	go run $(STATICCHECK) $(PACKAGES)
 
 fmt: ## formats all Go files
@@ -206,7 +213,7 @@ fmt: ## formats all Go files
 tidy: ## go mod tidy, in all modules
 	go mod edit -replace github.com/rowrelay/rowrelay/outbox=./outbox
 	GOWORK=off go mod tidy; go mod edit -dropreplace github.com/rowrelay/rowrelay/outbox
-	for folder in outbox bench examples deploy/helm internal/libraries internal/browser; do (cd $$folder && go mod tidy) || exit 1; done
+	for folder in outbox bench examples deploy/helm internal/libraries internal/browser $(PLUGINS); do (cd $$folder && go mod tidy) || exit 1; done
 
 generate-check: ## fails if generated files are not fresh
 	.ci/generate-check
@@ -214,9 +221,13 @@ generate-check: ## fails if generated files are not fresh
 build: ## the static binary bin/rowrelay
 	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/rowrelay ./cmd/rowrelay
 
-cross: ## the program for the six platforms of a release, thrown away
-	for os in linux darwin windows; do for arch in amd64 arm64; do \
-		echo "$$os/$$arch" && CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -trimpath -o /dev/null ./cmd/rowrelay || exit 1; done; done
+build-plugins: ## the official plug-ins, bin/rowrelay-plugin-NAME
+	for folder in $(PLUGINS); do CGO_ENABLED=0 go build -C $$folder -trimpath \
+		-ldflags "-s -w -X github.com/rowrelay/rowrelay/plugins.version=$(VERSION)" -o $(CURDIR)/bin/rowrelay-plugin-$${folder#plugins/} . || exit 1; done
+
+cross: ## the program and the plug-ins for the six platforms of a release, thrown away
+	for os in linux darwin windows; do for arch in amd64 arm64; do for main in ./cmd/rowrelay $(PLUGINS); do \
+		echo "$$os/$$arch $$main" && CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch go build -C $$main -trimpath -o /dev/null . || exit 1; done; done; done
 
 release-rehearsal: ## tags a copy, and uses its modules, program, image and chart as strangers would; ten minutes
 	.ci/release-rehearsal

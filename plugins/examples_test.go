@@ -68,19 +68,6 @@ func TestPythonsink(t *testing.T) {
 	})
 }
 
-// The example with a client library is a separate module with its own tests.
-func TestNatssink(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("builds a NATS server")
-	}
-	command := exec.Command("go", "test", "./...")
-	command.Dir = "examples/natssink"
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("go test: %v\n%s", err, out)
-	}
-}
-
 // unavailable skips a test and names what is missing. In CI it fails the test.
 func unavailable(t *testing.T, what string) {
 	t.Helper()

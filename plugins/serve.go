@@ -92,8 +92,14 @@ func exitWithTheRelay(stdin io.Reader) {
 	os.Exit(1)
 }
 
-// pluginVersion returns the version of the plug-in's main module.
+// version is the plug-in's version if the linker has set it: -ldflags "-X github.com/rowrelay/rowrelay/plugins.version=v1.2.3".
+var version string
+
+// pluginVersion returns the version that the linker has set. By default it is the version of the plug-in's main module.
 func pluginVersion() string {
+	if version != "" {
+		return version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""

@@ -1,15 +1,16 @@
-module github.com/rowrelay/rowrelay/plugins/examples/natssink
+module github.com/rowrelay/rowrelay/plugins/nats
 
 go 1.26.0
 
 replace (
-	github.com/rowrelay/rowrelay => ../../..
-	github.com/rowrelay/rowrelay/outbox => ../../../outbox
+	github.com/rowrelay/rowrelay => ../..
+	github.com/rowrelay/rowrelay/outbox => ../../outbox
 )
 
 require (
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
+	github.com/nats-io/nkeys v0.4.16
 	github.com/rowrelay/rowrelay v0.0.0-00010101000000-000000000000
 	github.com/rowrelay/rowrelay/outbox v0.0.0
 )
@@ -27,7 +28,6 @@ require (
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
-	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/oklog/run v1.1.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect

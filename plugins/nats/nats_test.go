@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +24,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-const token = "t0ken/with+signs"
+const loginToken = "t0ken/with+signs"
 
 // server is a NATS server that can be stopped and started again.
 type server struct {
@@ -36,7 +38,7 @@ func newServer(t testing.TB) *server {
 	s := &server{t: t, options: natsserver.Options{
 		// Use a separate address, so that no other process gets the port while the server is
 		// stopped.
-		Host: fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)), Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), Authorization: token,
+		Host: fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)), Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), Authorization: loginToken,
 		NoSigs: true, NoLog: true, MaxPayload: 4 << 20,
 	}}
 	s.start()
@@ -71,7 +73,7 @@ func (s *server) stream(work func(context.Context, jetstream.JetStream) error) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	connection, err := nats.Connect(s.running.ClientURL(), nats.Token(token))
+	connection, err := nats.Connect(s.running.ClientURL(), nats.Token(loginToken))
 	check(s.t, err)
 	defer connection.Close()
 	js, err := jetstream.New(connection)
@@ -101,14 +103,15 @@ func (s *server) received() (got []outbox.Message) {
 func decode(stored *jetstream.RawStreamMsg) outbox.Message {
 	id, _ := url.PathUnescape(stored.Header.Get(jetstream.MsgIDHeader))
 	key, _ := url.PathUnescape(stored.Header.Get(keyHeader))
-	m := outbox.Message{ID: id, Topic: stored.Subject, Key: key, Payload: stored.Data, Headers: map[string]string{}}
+	topic, _ := url.PathUnescape(stored.Header.Get(topicHeader))
+	m := outbox.Message{ID: id, Topic: topic, Key: key, Payload: stored.Data, Headers: map[string]string{}}
 	if stored.Header.Get(nullHeader) == "null" {
 		m.Payload = nil
 	} else if m.Payload == nil {
 		m.Payload = []byte{}
 	}
 	for name, values := range stored.Header {
-		if name != jetstream.MsgIDHeader && name != keyHeader && name != nullHeader {
+		if !strings.HasPrefix(name, "Nats-") && !sinks.ReservedHeader(name) {
 			m.Headers[name] = values[0]
 		}
 	}
@@ -124,8 +127,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func newSink(t testing.TB, s *server) *plugins.Sink {
+// pluginSink returns the plug-in as a relay uses it. The further settings are pairs of a name and a value.
+func pluginSink(t testing.TB, s *server, further ...string) *plugins.Sink {
 	t.Helper()
+	config := map[string]string{"servers": s.running.ClientURL(), "stream": "TEST"}
+	for pair := range slices.Chunk(further, 2) {
+		config[pair[0]] = pair[1]
+	}
 	program, err := os.Executable()
 	check(t, err)
 	directory, err := os.MkdirTemp("", "p")
@@ -133,7 +141,7 @@ func newSink(t testing.TB, s *server) *plugins.Sink {
 	t.Cleanup(func() { check(t, os.RemoveAll(directory)) })
 	sink, err := plugins.New(plugins.Options{
 		Path: program, Directory: directory,
-		Config: map[string]string{"url": s.running.ClientURL()}, Secrets: map[string]settings.Secret{"token": token},
+		Config: config, Secrets: map[string]settings.Secret{"token": loginToken},
 	})
 	check(t, err)
 	return sink
@@ -143,7 +151,8 @@ func TestConformance(t *testing.T) {
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		s := newServer(t)
 		return sinktest.Harness{
-			Sink: newSink(t, s), Received: s.received, Break: s.stop, Repair: s.start, Secrets: []string{token},
+			Sink: pluginSink(t, s), Received: s.received, Break: s.stop, Repair: s.start, Secrets: []string{loginToken},
+			Astray: func(m *sinks.Message) { m.Topic = "nobody.listens" },
 		}
 	})
 }
@@ -151,7 +160,7 @@ func TestConformance(t *testing.T) {
 // The server recognises a duplicate by its id.
 func TestDuplicateIsStoredOnce(t *testing.T) {
 	s := newServer(t)
-	sink := newSink(t, s)
+	sink := pluginSink(t, s)
 	defer func() { check(t, sink.Close(context.Background())) }()
 	check(t, sink.Open(t.Context()))
 	batch := []sinks.Message{{Message: outbox.Message{ID: "0195", Topic: "orders.paid", Key: "42", Payload: []byte("{}")}}}
@@ -169,7 +178,7 @@ func TestDuplicateIsStoredOnce(t *testing.T) {
 // can't carry is rejected. Neither blocks messages of other topics.
 func TestUnroutableAndInvalidMessages(t *testing.T) {
 	s := newServer(t)
-	sink := newSink(t, s)
+	sink := pluginSink(t, s)
 	defer func() { check(t, sink.Close(context.Background())) }()
 	check(t, sink.Open(t.Context()))
 	var batch []sinks.Message
