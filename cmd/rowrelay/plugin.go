@@ -6,6 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,6 +28,8 @@ type pluginFlags struct {
 	program
 	config string
 	json   bool
+
+	byDefault func() []string // the plug-ins if the command names none; nil if it must name some
 }
 
 // namedPlugin is a plug-in with its name: the name of its sink in the configuration, or the path of its program.
@@ -38,6 +44,9 @@ func (c *pluginFlags) command(use, short, long string, work func(context.Context
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, args []string) error {
+			if c.config == "" && len(args) == 0 && c.byDefault != nil {
+				args = c.byDefault()
+			}
 			found, err := c.find(args)
 			if err != nil {
 				return usage(err)
@@ -53,7 +62,7 @@ func (c *pluginFlags) command(use, short, long string, work func(context.Context
 // find makes the plug-ins that the arguments or the configuration name. An argument is a plug-in's URL or the
 // path of its program. A plug-in's name leaves out the settings in its URL, because they may be secret.
 func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
-	if (c.config == "") == (len(args) == 0) {
+	if named := len(args) > 0; named && c.config != "" || !named && c.config == "" && c.byDefault == nil {
 		return nil, errors.New("name plug-ins, as ./path or plugin:./path?arg=…, or give --config")
 	}
 	const scheme = "plugin:"
@@ -82,49 +91,112 @@ func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 			found = append(found, namedPlugin{candidate.Name, plugin})
 		}
 	}
-	if err == nil && len(found) == 0 {
+	if err == nil && len(found) == 0 && c.config != "" {
 		err = errors.New(c.config + " has no plug-ins")
 	}
 	return found, err
 }
 
 const pluginListHelp = `List plug-ins with their programs and the programs' SHA-256 checksums, without starting
-them. A configuration can require a checksum with the setting sha256.`
+them. A configuration can require a checksum with the setting sha256.
+
+Without arguments and --config, list the programs in PATH whose names begin with
+rowrelay-plugin-. Only these are started, to get their kinds and versions. A sink of a
+configuration runs one with type: plugin and path: rowrelay-plugin-NAME.`
 
 // listedPlugin is the JSON output of list for a plug-in.
 type listedPlugin struct {
 	Sink     string `json:"sink"`
 	Program  string `json:"program"`
+	Kind     string `json:"kind,omitempty"` // Kind and Version are set if list has started the plug-in
+	Version  string `json:"version,omitempty"`
 	SHA256   string `json:"sha256,omitempty"`
-	Checksum string `json:"checksum"` // whether SHA256 is the configured checksum, or why the program can't be read
+	Checksum string `json:"checksum"`          // whether SHA256 is the configured checksum, or why the program can't be read
+	Problem  string `json:"problem,omitempty"` // why the plug-in doesn't start
 }
 
 func (p program) pluginListCommand() *cobra.Command {
-	c := &pluginFlags{program: p}
-	return c.command("list [PLUGIN…]", "List plug-ins and their checksums", pluginListHelp, func(_ context.Context, found []namedPlugin) error {
-		listed := make([]listedPlugin, len(found))
-		rows := [][]string{{"SINK", "PROGRAM", "CHECKSUM", "SHA256"}}
+	c, started := &pluginFlags{program: p}, false
+	c.byDefault = func() []string {
+		started = true
+		return installedPlugins(os.Getenv("PATH"))
+	}
+	return c.command("list [PLUGIN…]", "List plug-ins and their checksums", pluginListHelp, func(ctx context.Context, found []namedPlugin) error {
+		listed, columns := make([]listedPlugin, len(found)), []string{"SINK", "PROGRAM", "CHECKSUM", "SHA256"}
+		if started {
+			columns = []string{"PROGRAM", "KIND", "VERSION", "SHA256"}
+		}
+		rows := [][]string{columns}
 		for i, each := range found {
-			has, must, err := each.sink.Checksums()
-			l := listedPlugin{Sink: each.name, Program: each.sink.Program(), SHA256: has}
-			switch {
-			case err != nil:
-				l.Checksum, l.SHA256 = "can't be read: "+err.Error(), ""
-			case must == "":
-				l.Checksum = "not configured"
-			case must == has:
-				l.Checksum = "as configured"
-			default:
-				l.Checksum = "DIFFERENT from the configuration"
+			l := listPlugin(each)
+			if started {
+				l = startListed(ctx, each.sink, l)
+				rows = append(rows, []string{l.Program, cmp.Or(l.Kind, "doesn't start: "+l.Problem), l.Version, l.SHA256})
+			} else {
+				rows = append(rows, []string{l.Sink, l.Program, l.Checksum, l.SHA256})
 			}
 			listed[i] = l
-			rows = append(rows, []string{l.Sink, l.Program, l.Checksum, l.SHA256})
 		}
-		if c.json {
+		switch {
+		case c.json:
 			return c.printJSON(listed)
+		case len(listed) == 0:
+			return c.print("PATH has no programs whose names begin with " + pluginPrefix + "\n")
 		}
 		return c.printTable(rows)
 	})
+}
+
+// listPlugin compares the plug-in's checksum with the configured one.
+func listPlugin(each namedPlugin) listedPlugin {
+	has, must, err := each.sink.Checksums()
+	l := listedPlugin{Sink: each.name, Program: each.sink.Program(), SHA256: has}
+	switch {
+	case err != nil:
+		l.Checksum, l.SHA256 = "can't be read: "+err.Error(), ""
+	case must == "":
+		l.Checksum = "not configured"
+	case must == has:
+		l.Checksum = "as configured"
+	default:
+		l.Checksum = "DIFFERENT from the configuration"
+	}
+	return l
+}
+
+// startListed adds what the running plug-in reports about itself.
+func startListed(ctx context.Context, sink *plugins.Sink, l listedPlugin) listedPlugin {
+	d, err := describe(ctx, sink)
+	if err != nil {
+		l.Problem = err.Error()
+	} else {
+		l.Kind, l.Version = d.Name, cmp.Or(d.Version, "(no version)")
+	}
+	return l
+}
+
+// pluginPrefix begins the names of the programs that list finds.
+const pluginPrefix = "rowrelay-plugin-"
+
+// installedPlugins returns the paths of the plug-ins in the directories of path, sorted by name. Of several
+// programs with the same name, it returns the one that a sink would run.
+func installedPlugins(path string) (programs []string) {
+	seen := map[string]bool{}
+	for _, folder := range filepath.SplitList(path) {
+		entries, _ := os.ReadDir(folder) // PATH may contain directories that don't exist
+		for _, entry := range entries {
+			name := entry.Name()
+			if !strings.HasPrefix(name, pluginPrefix) || seen[name] {
+				continue
+			}
+			if program, err := exec.LookPath(filepath.Join(folder, name)); err == nil { // it can be executed
+				seen[name] = true
+				programs = append(programs, program)
+			}
+		}
+	}
+	slices.SortFunc(programs, func(a, b string) int { return strings.Compare(filepath.Base(a), filepath.Base(b)) })
+	return programs
 }
 
 // pluginTimeout limits the time that a plug-in may take to start and to open.

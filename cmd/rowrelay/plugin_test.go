@@ -70,6 +70,41 @@ func TestPluginCommands(t *testing.T) {
 	}
 }
 
+// Without arguments, list finds the programs in PATH that a sink would run, and starts them.
+func TestPluginListFindsProgramsInPath(t *testing.T) {
+	program, first, second := pluginProgram(t), t.TempDir(), t.TempDir()
+	write := func(folder, name, script string, mode os.FileMode) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, name), []byte("#!/bin/sh\n"+script), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(first, "rowrelay-plugin-lines", "exec "+program+" "+filepath.Join(first, "out.jsonl"), 0o700)
+	write(first, "rowrelay-plugin-notes", "not executable", 0o600)
+	write(second, "rowrelay-plugin-lines", "exit 1", 0o700)
+	write(second, "rowrelay-plugin-broken", "exit 7", 0o700)
+	write(second, "rowrelay", "exit 1", 0o700)
+	t.Setenv("PATH", strings.Join([]string{"/no/such/folder", first, second}, string(os.PathListSeparator)))
+	var listed []listedPlugin
+	text := mustRun(t, "plugin", "list", "--json").stdout
+	if err := json.Unmarshal([]byte(text), &listed); err != nil || len(listed) != 2 {
+		t.Fatalf("listed %s (%v)", text, err)
+	}
+	if l := listed[0]; l.Program != filepath.Join(second, "rowrelay-plugin-broken") || l.Kind != "" || !strings.Contains(l.Problem, "exit status 7") {
+		t.Errorf("listed %+v", l)
+	}
+	if l := listed[1]; l.Program != filepath.Join(first, "rowrelay-plugin-lines") || l.Kind != "sink" || l.Version != "(devel)" || len(l.SHA256) != 64 {
+		t.Errorf("listed %+v", l)
+	}
+	if text := mustRun(t, "plugin", "list").stdout; !strings.Contains(text, "doesn't start: ") || !strings.Contains(text, "(devel)") {
+		t.Errorf("listed %s", text)
+	}
+	t.Setenv("PATH", "/no/such/folder")
+	if text := mustRun(t, "plugin", "list", "--json").stdout; text != "[]\n" {
+		t.Errorf("listed %q", text)
+	}
+}
+
 // If a plug-in can't be started, the messages of its sink wait, and the messages of other sinks
 // are delivered.
 func TestBrokenPluginDoesNotStopOtherSinks(t *testing.T) {
