@@ -148,15 +148,64 @@ func TestReleaseFilesExist(t *testing.T) {
 	for _, name := range []string{"../.github/workflows/ci.yaml", "../.github/workflows/release.yaml", "../.github/dependabot.yml"} {
 		documents(t, name)
 	}
-	release := documents(t, "../.goreleaser.yaml")[0]
-	files := release["archives"].([]any)[0].(map[string]any)["files"].([]any)
-	files = append(files, release["dockers_v2"].([]any)[0].(map[string]any)["dockerfile"])
+	var files []string
+	for _, archive := range releaseFile(t).Archives {
+		files = append(files, archive.Files...)
+	}
+	for _, image := range releaseFile(t).Images {
+		files = append(files, image.Dockerfile)
+	}
 	for _, file := range files {
-		if file == "NOTICES.txt" {
+		if strings.HasPrefix(file, "NOTICES") {
 			continue // a step of the release creates it, see TestReleaseHasLicences
 		}
-		if _, err := os.Stat("../" + file.(string)); err != nil {
-			t.Error(err)
+		if found, err := filepath.Glob("../" + file); err != nil || len(found) == 0 {
+			t.Errorf("the release's file %s: %v, %v", file, found, err)
+		}
+	}
+}
+
+// release is what the tests read of .goreleaser.yaml.
+type release struct {
+	Builds   []struct{ ID, Dir, Binary string }
+	Archives []struct {
+		ID         string
+		IDs, Files []string
+	}
+	Images []struct {
+		ID, Dockerfile string
+		IDs            []string
+	} `yaml:"dockers_v2"`
+}
+
+func releaseFile(t *testing.T) (r release) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(read(t, "../.goreleaser.yaml")), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A release builds each official plug-in, and its archive and its image of plug-ins contain all of them.
+func TestReleaseHasTheOfficialPlugins(t *testing.T) {
+	t.Parallel()
+	modules, err := filepath.Glob("../plugins/*/go.mod")
+	if err != nil || len(modules) == 0 {
+		t.Fatalf("found the plug-ins %v, %v", modules, err)
+	}
+	r := releaseFile(t)
+	archive, image := r.Archives[1], r.Images[1]
+	if archive.ID != "plugins" || image.ID != "plugins" {
+		t.Fatalf("the second archive is %s, and the second image %s", archive.ID, image.ID)
+	}
+	for _, module := range modules {
+		name := filepath.Base(filepath.Dir(module))
+		id, built := "rowrelay-plugin-"+name, false
+		for _, build := range r.Builds {
+			built = built || build.ID == id && build.Dir == "plugins/"+name && build.Binary == id
+		}
+		if !built || !slices.Contains(archive.IDs, id) || !slices.Contains(image.IDs, id) {
+			t.Errorf("%s is built: %v; in the archive: %v; in the image: %v", id, built, slices.Contains(archive.IDs, id), slices.Contains(image.IDs, id))
 		}
 	}
 }
@@ -166,7 +215,7 @@ func TestImagesAndActionsArePinned(t *testing.T) {
 	t.Parallel()
 	fetched := regexp.MustCompile(`(?m)^(?:FROM| +-? ?(?:image|uses):) +(\S+)`)
 	pinned := regexp.MustCompile(`^\S+(@sha256:[0-9a-f]{64}|@[0-9a-f]{40})$`)
-	ours := regexp.MustCompile(`^(scratch|rowrelay(:latest)?|shop:latest)$`) // .ci/pin adds the digest of the release's rowrelay
+	ours := regexp.MustCompile(`^(scratch|build|rowrelay(:latest)?|shop:latest)$`) // build is a stage of the image; .ci/pin adds the digest of the release's rowrelay
 	found := 0
 	for _, pattern := range []string{"docker/*", "kubernetes/*", "compose.test.yaml", "../.github/workflows/*"} {
 		files, err := filepath.Glob(pattern)
@@ -211,23 +260,30 @@ func read(t *testing.T, name string) string {
 	return string(content)
 }
 
-// A release contains the licences of the modules in its program.
+// A release contains the licences of the modules in its programs.
 func TestReleaseHasLicences(t *testing.T) {
 	t.Parallel()
-	all, err := exec.Command("../.ci/notices").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"\ngithub.com/jackc/pgx/v5 v", "\nmodernc.org/sqlite v", "\ngithub.com/hashicorp/go-plugin v", "\nGo go1.", "Mozilla Public License"} {
-		if !bytes.Contains(all, []byte(want)) {
-			t.Errorf("%q isn't among the licences", want)
+	for folder, modules := range map[string][]string{
+		"cmd/rowrelay": {"github.com/jackc/pgx/v5 v", "modernc.org/sqlite v", "github.com/hashicorp/go-plugin v"},
+		"plugins/nats": {"github.com/nats-io/nats.go v", "github.com/hashicorp/go-plugin v"},
+	} {
+		all, err := exec.Command("../.ci/notices", folder).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range append(modules, "Go go1.", "Mozilla Public License") {
+			if !bytes.Contains(all, []byte("\n"+want)) {
+				t.Errorf("%q isn't among the licences of %s", want, folder)
+			}
+		}
+		if bytes.Contains(all, []byte("\ngithub.com/rowrelay/")) {
+			t.Errorf("our own modules are among the others of %s", folder)
 		}
 	}
-	if bytes.Contains(all, []byte("\ngithub.com/rowrelay/")) {
-		t.Error("our own modules are among the others")
-	}
-	if release := read(t, "../.goreleaser.yaml"); strings.Count(release, "NOTICES.txt") != 2 {
-		t.Error("a release doesn't make the licences, or doesn't bring them")
+	for _, file := range []string{"NOTICES.txt", "NOTICES-plugins.txt"} {
+		if release := read(t, "../.goreleaser.yaml"); strings.Count(release, file) != 2 {
+			t.Errorf("a release doesn't make the licences %s, or doesn't bring them", file)
+		}
 	}
 }
 
