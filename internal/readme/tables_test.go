@@ -66,20 +66,28 @@ func checkTables(t *testing.T, p page, tables map[string]func(testing.TB) string
 	check(t, os.WriteFile(filepath.Join(root, p.name), []byte(fresh), 0o644))
 }
 
-// sinkTable returns the table of the sinks whose tests run the conformance suite, with
+// sinkTable returns the table of the sinks and official plug-ins whose tests run the conformance suite, with
 // links to the tests.
 func sinkTable(t testing.TB) string {
 	t.Helper()
 	var lines strings.Builder
 	lines.WriteString("| sink | | what CI runs |\n| --- | --- | --- |\n")
-	folders, err := filepath.Glob(filepath.Join(root, "sinks/*"))
+	builtIn, err := filepath.Glob(filepath.Join(root, "sinks/*"))
 	check(t, err)
-	for _, folder := range folders {
+	official, err := filepath.Glob(filepath.Join(root, "plugins/*/go.mod"))
+	check(t, err)
+	for i, module := range official {
+		official[i] = filepath.Dir(module)
+	}
+	for _, folder := range append(builtIn, official...) {
 		if suites := suitesOf(t, folder); len(suites) > 0 {
 			name := filepath.Base(folder)
-			page := "../sinks/" + name
+			page := "../" + filepath.Base(filepath.Dir(folder)) + "/" + name
 			if _, err := os.Stat(filepath.Join(folder, "README.md")); err == nil {
 				page += "/README.md" // the site has a page of it
+			}
+			if strings.HasPrefix(page, "../plugins/") {
+				name += ", a plug-in"
 			}
 			fmt.Fprintf(&lines, "| [%s](%s) | %s | conformance suite: %s |\n", name, page, synopsis(t, folder), strings.Join(suites, ", "))
 		}
@@ -108,7 +116,7 @@ func suitesOf(t testing.TB, folder string) (links []string) {
 					continue
 				}
 				if strings.HasPrefix(f.Name.Name, "Test") {
-					links = append(links, fmt.Sprintf("[`%s`](../sinks/%s/%s)", f.Name.Name, filepath.Base(folder), filepath.Base(name)))
+					links = append(links, fmt.Sprintf("[`%s`](../%s/%s/%s)", f.Name.Name, filepath.Base(filepath.Dir(folder)), filepath.Base(folder), filepath.Base(name)))
 				} else {
 					helpers[f.Name.Name] = true
 				}
@@ -129,9 +137,9 @@ func callsAny(f *ast.FuncDecl, names map[string]bool) (calls bool) {
 	return calls
 }
 
-var packageName = regexp.MustCompile(`^Package \w+ (is a sink that|is a|has) `)
+var packageName = regexp.MustCompile(`^(Package \w+ (is a sink that|is a|has)|Rowrelay-plugin-\w+ is a plug-in of rowrelay that) `)
 
-// synopsis returns the first sentence of a package's comment, without the package's name.
+// synopsis returns the first sentence of a package's comment, without the package's or the program's name.
 func synopsis(t testing.TB, folder string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
