@@ -100,3 +100,20 @@ func Rest(s *Sink) {
 		t.until = time.Time{}
 	}
 }
+
+// AgeSchemas makes the sink's cached schemas, and the last failure of the registry, older.
+func AgeSchemas(s *Sink, by time.Duration) {
+	r := s.schemas.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, l := range r.subjects {
+		aged := *l
+		aged.until = l.until.Add(-by)
+		r.subjects[name] = &aged
+	}
+	if r.failure != nil {
+		aged := *r.failure
+		aged.until = aged.until.Add(-by)
+		r.failure = &aged
+	}
+}

@@ -176,7 +176,7 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 		return sinks.All(n, sinks.Cancelled()), whole
 	}
 	defer func() { <-s.slots }()
-	records, complete := s.recordsOf(messages, e.id.to.topic)
+	records, complete := s.recordsOf(ctx, messages, e.id.to.topic)
 	first := complete && s.identity.isFirst(e.id, n)
 	if !complete || !first && !s.remembered(e.id, messages) {
 		return s.lookFor(ctx, e.id, messages)
@@ -222,8 +222,8 @@ func (s *IdempotentSink) gone(ctx context.Context, id batchID) bool {
 }
 
 // recordsOf makes the records of a batch. The result complete is false if a row is
-// missing, or if a record can't be made because the sink's settings have changed.
-func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (records []record, complete bool) {
+// missing, or if a record can't be made because the sink's settings have changed or a schema can't be looked up.
+func (s *IdempotentSink) recordsOf(ctx context.Context, messages []sinks.Message, topic string) (records []record, complete bool) {
 	if len(messages) != messages[0].BatchRef.Size {
 		return nil, false
 	}
@@ -231,7 +231,7 @@ func (s *IdempotentSink) recordsOf(messages []sinks.Message, topic string) (reco
 	now, room := time.Now(), r.roomForHeaders()
 	for i := range messages {
 		var err error
-		if r.records[i], err = r.recordOf(i, topic, now, room); err != nil || messages[i].BatchRef.Place != i {
+		if r.records[i], err = r.recordOf(ctx, i, topic, now, room); err != nil || messages[i].BatchRef.Place != i {
 			return nil, false
 		}
 		room = room[min(len(r.records[i].headers), len(room)):]

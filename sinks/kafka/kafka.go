@@ -36,6 +36,7 @@ type Sink struct {
 	slots    chan struct{} // semaphore: one slot for each record batch in flight
 	redactor settings.Redactor
 	events   *cloudevents.Encoder
+	schemas  *schemas // nil if values get no frame
 }
 
 var (
@@ -68,6 +69,7 @@ func New(options Options) (*Sink, error) {
 		slots:    make(chan struct{}, options.Concurrency),
 		redactor: settings.NewRedactor(options.Password),
 		events:   events,
+		schemas:  newSchemas(options),
 	}, nil
 }
 
@@ -109,6 +111,23 @@ func (s *Sink) open(ctx context.Context, ask func(context.Context, []string) (ma
 		if t.err != nil && !s.options.ParkUnknownTopics {
 			return s.openError(s.topicTrouble(t))
 		}
+	}
+	return s.openRegistry(ctx)
+}
+
+// openRegistry looks up the schema if all messages have the same subject.
+func (s *Sink) openRegistry(ctx context.Context) error {
+	if s.schemas == nil || s.schemas.registry == nil {
+		return nil
+	}
+	s.schemas.registry.retry()
+	if !s.schemas.registry.single {
+		return nil
+	}
+	subject, _ := s.schemas.subjectOf(nil, strings.Join(s.fixed(), ""))
+	_, err := s.schemas.registry.get(ctx, subject)
+	if failed := (*schemaError)(nil); errors.As(err, &failed) {
+		return s.openError(failed.outcome)
 	}
 	return nil
 }

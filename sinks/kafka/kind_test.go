@@ -27,6 +27,8 @@ func TestKind(t *testing.T) {
 	sinktest.Kind(t, kafka.Kind(),
 		map[string]any{"brokers": brokers},
 		map[string]any{"brokers": brokers, "sasl": "scram-sha-512", "username": "user", "password": "p4ssword"},
+		map[string]any{"brokers": brokers, "schema_registry": "https://registry:8081", "schema_registry_username": "user", "schema_registry_password": "p4ssw0rd"},
+		map[string]any{"brokers": brokers, "schema_id": "{header:schema-id}", "schema_message": "1,0"},
 	)
 }
 
@@ -67,18 +69,23 @@ func TestFromURL(t *testing.T) {
 func TestInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for rawURL, want := range map[string]string{
-		"kafka:":                                "the host is missing",
-		"kafka:///topic":                        "the host is missing",
-		"kafka://h/a/b":                         "setting topic: may contain only letters",
-		"kafka://h?topic=t":                     "topic can't be in the query",
-		"kafka://h?password=s3cret":             "password can't be in the query",
-		"kafka://h?nothing=s3cret":              "setting nothing: is not known",
-		"kafka://h?compression=zip":             "setting compression: must be one of",
-		"kafka://h?concurrency=1&concurrency=2": "the setting concurrency is given twice",
-		"kafka://u:s3cret@h?sasl=gssapi":        "setting sasl: must be one of",
-		"kafka://u@h":                           "needs a user name and a password",
-		"kafka://h?sasl=plain":                  "needs a user name and a password",
-		"kafka://h,:9092":                       "setting brokers: must be addresses",
+		"kafka:":                    "the host is missing",
+		"kafka:///topic":            "the host is missing",
+		"kafka://h/a/b":             "setting topic: may contain only letters",
+		"kafka://h?topic=t":         "topic can't be in the query",
+		"kafka://h?password=s3cret": "password can't be in the query",
+		"kafka://h?schema_registry=http://r&schema_registry_password=s3cret": "schema_registry_password can't be in the query",
+		"kafka://h?schema_registry=http://r&schema_id=1":                     "exclude each other",
+		"kafka://h?schema_id=1&schema_subject=a":                             "need a schema registry",
+		"kafka://h?schema_registry=http://r&schema_registry_username=u":      "needs a user name and a password",
+		"kafka://h?schema_id=1&cloudevents=structured&cloudevents_source=/":  "structured CloudEvents have no schema",
+		"kafka://h?nothing=s3cret":                                           "setting nothing: is not known",
+		"kafka://h?compression=zip":                                          "setting compression: must be one of",
+		"kafka://h?concurrency=1&concurrency=2":                              "the setting concurrency is given twice",
+		"kafka://u:s3cret@h?sasl=gssapi":                                     "setting sasl: must be one of",
+		"kafka://u@h":                                                        "needs a user name and a password",
+		"kafka://h?sasl=plain":                                               "needs a user name and a password",
+		"kafka://h,:9092":                                                    "setting brokers: must be addresses",
 	} {
 		if _, err := registry(t).FromURL(rawURL); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("FromURL(%q): %v, want %s", rawURL, err, want)
@@ -107,6 +114,14 @@ func TestInvalidSettings(t *testing.T) {
 		{"ca_file", filepath.Join("no", "such.pem"), "read the certificates to trust: open no"},
 		{"ca_file", "README.md", "read the certificates to trust: README.md has no certificate in PEM form"},
 		{"cert_file", "README.md", "belong together"},
+		{"schema_id", "one", "setting schema_id: must be a number, or a template"},
+		{"schema_id", "4294967296", "setting schema_id: must be a number"},
+		{"schema_message", "1,", "setting schema_message: is not like 0 or 1,0"},
+		{"schema_message", "1", "need its id or a schema registry"},
+		{"schema_subject", "{nothing}", "setting schema_subject: has an unknown placeholder"},
+		{"schema_registry", "registry:8081", "setting schema_registry: must be a URL"},
+		{"schema_registry", "https://user:s3cret@registry", "setting schema_registry: must not contain a login"},
+		{"schema_registry_password", "s3cret", "need its id or a schema registry"},
 	} {
 		settings := map[string]any{"brokers": []any{"a"}}
 		settings[test.name] = test.value

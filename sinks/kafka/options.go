@@ -94,6 +94,9 @@ type Options struct {
 	// CloudEvents configures records in the CloudEvents format; off by default.
 	CloudEvents cloudevents.Options
 
+	// Schema configures the frame of Confluent's schema registry; none by default.
+	Schema SchemaOptions
+
 	// Dial opens connections. Defaults to the DialContext method of a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -126,7 +129,7 @@ func withPort(broker string) string {
 func (o Options) check() error {
 	_, wrong := parseTopic(o.Topic)
 	_, compresses := compressions[o.Compression]
-	problems := []error{checkBrokers(o.Brokers), settings.PrefixError("topic", wrong), settings.PrefixError("login", o.checkLogin())}
+	problems := []error{checkBrokers(o.Brokers), settings.PrefixError("topic", wrong), settings.PrefixError("login", o.checkLogin()), o.Schema.check(o.CloudEvents.Mode)}
 	if !compresses {
 		problems = append(problems, fmt.Errorf("the compression %q must be one of none, gzip, snappy, lz4, zstd", o.Compression))
 	}
@@ -176,7 +179,7 @@ func Kind() sinks.Kind {
 		Schemes: []string{"kafka"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields:  slices.Concat(fields, settings.TLSFields(), cloudevents.Fields()),
+		Fields:  slices.Concat(fields, settings.TLSFields(), cloudevents.Fields(), schemaFields),
 	}
 }
 
@@ -236,6 +239,7 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 		CreateReplicas:    s.Int("create_replicas"),
 		ClientID:          s.Text("client_id"),
 		CloudEvents:       cloudevents.FromSettings(s),
+		Schema:            schemaFromSettings(s),
 		TLS:               config,
 		SASL:              s.Text("sasl"),
 		Username:          s.Text("username"),
@@ -250,7 +254,7 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 // fromURL reads brokers, topic and login from the URL's parts, and all other
 // settings from its query. If the URL has a user, the SASL mechanism defaults to plain.
 func fromURL(u *url.URL) (map[string]any, error) {
-	settings, err := settings.FromURL(u, "brokers", "topic", "username", "password")
+	settings, err := settings.FromURL(u, "brokers", "topic", "username", "password", "schema_registry_password")
 	if err != nil {
 		return nil, err
 	}

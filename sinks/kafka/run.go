@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -85,11 +86,11 @@ func (r *run) address(ctx context.Context) bool {
 			names[i], err = r.sink.topicOf(m)
 		}
 		if err == nil {
-			r.records[i], err = r.recordOf(i, names[i], now, room)
+			r.records[i], err = r.recordOf(ctx, i, names[i], now, room)
 			room = room[min(len(r.records[i].headers), len(room)):]
 		}
 		if err != nil {
-			r.settle(i, sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error()))
+			r.settle(i, unrecorded(err))
 			continue
 		}
 		wanted[names[i]] = true
@@ -131,16 +132,29 @@ func (r *run) address(ctx context.Context) bool {
 }
 
 // recordOf makes the record of the message or, if the sink sends CloudEvents, of
-// the message's CloudEvent.
-func (r *run) recordOf(i int, topic string, now time.Time, room []header) (record, error) {
+// the message's CloudEvent. If values get a frame, it adds the frame.
+func (r *run) recordOf(ctx context.Context, i int, topic string, now time.Time, room []header) (made record, err error) {
 	if r.sink.events == nil {
-		return r.sink.record(&r.batch[i], topic, now, room)
+		made, err = r.sink.record(&r.batch[i], topic, now, room)
+	} else {
+		event, wrong := r.sink.events.Message(r.batch[i])
+		if wrong != nil {
+			return record{}, wrong
+		}
+		made, err = r.sink.record(&event, topic, now, make([]header, len(event.Headers)+ownHeaders))
 	}
-	event, err := r.sink.events.Message(r.batch[i])
-	if err != nil {
-		return record{}, err
+	if err == nil && r.sink.schemas != nil {
+		made.value, err = r.sink.schemas.frame(ctx, &r.batch[i], topic, made.value)
 	}
-	return r.sink.record(&event, topic, now, make([]header, len(event.Headers)+ownHeaders))
+	return made, err
+}
+
+// unrecorded returns the outcome of a message for which recordOf or topicOf returned an error.
+func unrecorded(err error) sinks.Outcome {
+	if failed := (*schemaError)(nil); errors.As(err, &failed) {
+		return failed.outcome
+	}
+	return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 }
 
 // roomForHeaders allocates the headers of all records of the batch in one slice.
