@@ -70,7 +70,7 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	if err := s.notMade(); err != nil {
 		return []Finding{{Name: "schema", Detail: err.Error()}}
 	}
-	findings := append(slices.Clone(s.Findings), Finding{Name: "schema", OK: true, Detail: "version " + schemaVersion}, s.checkColumns(ctx), s.checkFixedRows(ctx), s.checkClock(ctx), s.checkClaim(ctx, claim))
+	findings := append(slices.Clone(s.Findings), Finding{Name: "schema", OK: true, Detail: "version " + s.schema}, s.checkColumns(ctx), s.checkFixedRows(ctx), s.checkClock(ctx), s.checkClaim(ctx, claim))
 	lists, known := s.frontier.(*openTx)
 	byTime := known && lists.bound != nil
 	if known && !byTime && !lists.db.tells(ctx) {

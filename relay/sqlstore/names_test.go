@@ -3,6 +3,7 @@ package sqlstore_test
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -187,6 +188,29 @@ func TestOpenWithoutSchemaNamesTheRemedy(t *testing.T) {
 		}
 		if _, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: "no;table"}); err == nil {
 			t.Error("a table name with a semicolon was accepted")
+		}
+	})
+}
+
+// A release uses the tables of a newer one if the setting schema_compatible allows it.
+func TestOpenANewerSchemaThatIsCompatible(t *testing.T) {
+	eachTable(t, func(t *testing.T, table table) {
+		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
+		exec(t, table.DB, "DELETE FROM outbox_settings WHERE name = 'schema_compatible'")
+		exec(t, table.DB, "INSERT INTO outbox_settings (name, value) VALUES ('schema_compatible', 'x')")
+		for _, test := range []struct {
+			lowest string
+			opens  bool
+		}{{"1", true}, {strconv.Itoa(migrations.Version), true}, {strconv.Itoa(migrations.Version + 1), false}, {"", false}, {"all", false}} {
+			exec(t, table.DB, "UPDATE outbox_settings SET value = '"+test.lowest+"' WHERE name = 'schema_compatible'")
+			_, err := sqlstore.Open(t.Context(), table.DB, table.dialect, sqlstore.Options{})
+			if test.opens != (err == nil) || err != nil && !errors.Is(err, storage.ErrNewerSchema) {
+				t.Errorf("open a schema with version 99, compatible with %q: %v", test.lowest, err)
+			}
+		}
+		exec(t, table.DB, "UPDATE outbox_settings SET value = '1' WHERE name = 'schema_compatible'")
+		if found := sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, storage.ByLanes); !slices.Contains(found, sqlstore.Finding{Name: "schema", OK: true, Detail: "version 99"}) {
+			t.Errorf("the check doesn't report version 99: %+v", found)
 		}
 	})
 }

@@ -64,6 +64,7 @@ type Store struct {
 	db           *sql.DB
 	dialect      dialect.Dialect // classifies errors
 	table        dialect.Table
+	schema       string // the version of the tables
 	options      Options
 	product      backend.Database
 	backend      backend.Backend
@@ -209,16 +210,31 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		return fmt.Errorf("open table %s: %w: the table does not exist; run rowrelay migrate up", s.table, storage.ErrNoSchema)
 	case err != nil:
 		return fmt.Errorf("open table %s: %w", s.table, err)
-	case version == schemaVersion:
+	}
+	s.schema = version
+	if version == schemaVersion {
 		return nil
 	}
 	has, err := strconv.Atoi(version)
 	if knows, _ := strconv.Atoi(schemaVersion); err == nil && has > knows {
+		if s.isCompatible(ctx, knows) {
+			return nil
+		}
 		return fmt.Errorf("open table %s: %w: the schema has version %s, and this release supports %s; use the release that created it or a newer one",
 			s.table, storage.ErrNewerSchema, version, schemaVersion)
 	}
 	return fmt.Errorf("open table %s: %w: the schema has version %s, and this release needs %s; run rowrelay migrate up",
 		s.table, storage.ErrNoSchema, version, schemaVersion)
+}
+
+// isCompatible reports whether a release that knows this schema version may use tables of a newer version. A migration that only
+// adds to the tables, so that older releases can continue, stores the lowest such version in the setting schema_compatible. Without
+// the setting, no older release may use the tables.
+func (s *Store) isCompatible(ctx context.Context, knows int) bool {
+	var text string
+	err := s.db.QueryRowContext(ctx, "SELECT value FROM "+s.quotedTable().Settings+" WHERE name = 'schema_compatible'").Scan(&text)
+	lowest, notANumber := strconv.Atoi(text)
+	return err == nil && notANumber == nil && knows >= lowest
 }
 
 // detect queries the server's version and settings, tests SKIP LOCKED, and then sets the
