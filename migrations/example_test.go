@@ -39,6 +39,6 @@ func ExampleMigrations_Up() {
 		fmt.Println("migrations applied:", len(applied))
 	}
 	// Output:
-	// migrations applied: 1
+	// migrations applied: 2
 	// migrations applied: 0
 }

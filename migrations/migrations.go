@@ -25,7 +25,7 @@ import (
 )
 
 // Version is the number of the newest migration, which this release needs.
-const Version = 1
+const Version = 2
 
 // Options name the table and select optional objects.
 type Options struct {

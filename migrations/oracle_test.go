@@ -236,10 +236,10 @@ func TestOracleAppliesOnlyALaterStep(t *testing.T) {
 	}
 	m := oracle(t, c)
 	m.AddStep("-- +goose NO TRANSACTION\n\n-- +goose Up\n\nCREATE TABLE outbox_later (id int);\n\n-- +goose Down\n\nDROP TABLE outbox_later;\n")
-	if applied, err := m.Up(t.Context()); err != nil || len(applied) != 1 || applied[0].Name != "00002_later.sql" || !c.objects["outbox_later"] {
+	if applied, err := m.Up(t.Context()); err != nil || len(applied) != 1 || applied[0].Name != "00003_later.sql" || !c.objects["outbox_later"] {
 		t.Fatalf("Up = %v, %v; want the later step alone", applied, err)
 	}
-	if taken, err := m.Down(t.Context()); err != nil || taken == nil || taken.Name != "00002_later.sql" || c.objects["outbox_later"] || !c.objects["outbox"] {
+	if taken, err := m.Down(t.Context()); err != nil || taken == nil || taken.Name != "00003_later.sql" || c.objects["outbox_later"] || !c.objects["outbox"] {
 		t.Errorf("Down = %v, %v; want the later step alone", taken, err)
 	}
 }

@@ -1,6 +1,7 @@
 package migrations_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,8 +31,8 @@ func TestUpRestoresTheRowsOfACopiedStructure(t *testing.T) {
 		}
 		for query, want := range map[string]string{
 			"SELECT count(*) FROM outbox_lanes":                       "64",
-			"SELECT value FROM outbox_settings WHERE name = 'schema'": "1",
-			"SELECT max(version_id) FROM outbox_schema_version":       "1",
+			"SELECT value FROM outbox_settings WHERE name = 'schema'": strconv.Itoa(migrations.Version),
+			"SELECT max(version_id) FROM outbox_schema_version":       strconv.Itoa(migrations.Version),
 		} {
 			var got string
 			if err := db.DB.QueryRowContext(t.Context(), query).Scan(&got); err != nil || got != want {
@@ -68,7 +69,7 @@ func TestUpRecoversFromAFailedFirstMigration(t *testing.T) {
 				t.Fatalf("Up without the right to INSERT: %v, want this cause", err)
 			}
 		}
-		exec(t, db.DB, "GRANT INSERT, CREATE VIEW ON "+name+".* TO "+user+"@'%'")
+		exec(t, db.DB, "GRANT INSERT, UPDATE, CREATE VIEW ON "+name+".* TO "+user+"@'%'")
 		if err := up(); err != nil {
 			t.Fatalf("Up with all rights: %v", err)
 		}

@@ -28,10 +28,10 @@ func TestALaterReleaseAppliesOnlyItsStep(t *testing.T) {
 		}
 		exec(t, db.DB, "INSERT INTO outbox (topic) VALUES ('a')")
 		m := later(t, db)
-		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 1 || applied[0].Name != "00002_later.sql" {
+		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 1 || applied[0].Name != "00003_later.sql" {
 			t.Fatalf("Up = %v, %v; want the later step alone", applied, err)
 		}
-		if taken, err := m.Down(t.Context()); err != nil || taken == nil || taken.Name != "00002_later.sql" {
+		if taken, err := m.Down(t.Context()); err != nil || taken == nil || taken.Name != "00003_later.sql" {
 			t.Fatalf("Down = %v, %v; want the later step", taken, err)
 		}
 		if slices.Contains(relations(t, db), "outbox_later") {
@@ -39,6 +39,82 @@ func TestALaterReleaseAppliesOnlyItsStep(t *testing.T) {
 		}
 		if waiting, err := m.Undelivered(t.Context()); err != nil || waiting != 1 {
 			t.Errorf("%d messages, %v; want the one from before the upgrade", waiting, err)
+		}
+	})
+}
+
+// An outbox of the first version, with messages that an older relay has written, is upgraded in place and back.
+func TestUpgradeKeepsTheMessages(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		m := migrator(t, db, db.DB, migrations.Options{})
+		if _, err := m.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if taken, err := m.Down(t.Context()); err != nil || taken == nil || taken.Version != 2 {
+			t.Fatalf("Down = %v, %v; want the second step", taken, err)
+		}
+		exec(t, db.DB, "INSERT INTO outbox (topic, last_error) VALUES ('a', 'an older relay wrote this')")
+		want := func(when, query, want string) {
+			t.Helper()
+			var got string
+			if err := db.DB.QueryRowContext(t.Context(), query).Scan(&got); err != nil || got != want {
+				t.Errorf("%s, %s: %q, %v; want %q", when, query, got, err, want)
+			}
+		}
+		const version, message = "SELECT value FROM outbox_settings WHERE name = 'schema'", "SELECT last_error FROM outbox_messages WHERE topic = 'a'"
+		want("before the upgrade", version, "1")
+		if applied, err := m.Up(t.Context()); err != nil || len(applied) != 1 {
+			t.Fatalf("Up = %v, %v; want the second step alone", applied, err)
+		}
+		want("after the upgrade", version, "2")
+		want("after the upgrade", message, "an older relay wrote this")
+		want("after the upgrade", "SELECT count(*) FROM outbox_messages WHERE attempt_log IS NULL", "1")
+		if _, err := m.Down(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want("after the way back", version, "1")
+		want("after the way back", message, "an older relay wrote this")
+	})
+}
+
+// A transaction that has used the tables delays an upgrade, which is tried again until the transaction has ended.
+func TestUpgradeWaitsForAnOpenTransaction(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		if db.Kind != testdb.Postgres {
+			return
+		}
+		m := migrator(t, db, db.DB, migrations.Options{})
+		if _, err := m.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Down(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		tx, err := db.OpenAnother(t).BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.ExecContext(t.Context(), "INSERT INTO outbox (topic) VALUES ('a')"); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := m.Up(t.Context())
+			ended <- err
+		}()
+		const waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'ALTER TABLE%'"
+		for blocked := 0; blocked == 0; {
+			if err := db.DB.QueryRowContext(t.Context(), waiting).Scan(&blocked); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Up gives up its place in the queue before it tries again, so another writer can commit meanwhile.
+		exec(t, db.DB, "INSERT INTO outbox (topic) VALUES ('b')")
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("Up: %v", err)
 		}
 	})
 }
@@ -51,12 +127,12 @@ func TestPrintAfterAVersion(t *testing.T) {
 		if err := m.Print(&all); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.PrintAfter(&after, 1); err != nil {
+		if err := m.PrintAfter(&after, migrations.Version); err != nil {
 			t.Fatal(err)
 		}
 		first, isEnd := strings.CutSuffix(all.String(), after.String())
-		if !isEnd || !strings.HasPrefix(after.String(), "-- 00002_later.sql") {
-			t.Fatalf("after version 1 it printed %.100q", after.String())
+		if !isEnd || !strings.HasPrefix(after.String(), "-- 00003_later.sql") {
+			t.Fatalf("after the present version it printed %.100q", after.String())
 		}
 		for _, text := range []string{first, after.String()} {
 			for _, script := range scripts(db.Kind, text) {

@@ -165,18 +165,18 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	var problems []error
 	for _, row := range rows {
 		var err error
-		d := &Delivery{Message: (&item{row: row}).message(), Until: claimed.Add(c.options.Lease), consumer: c, row: row, token: token}
+		d := &Delivery{Message: (&item{row: row}).message(), Until: claimed.Add(c.options.Lease), consumer: c, row: row, token: token, claimed: claimed}
 		expires, by := c.routes.expiryOf(&row)
 		switch { // some rows are settled without a delivery
 		case row.Later:
-			err = d.settle(ctx, storage.StateScheduled, 0, 0, "", "")
+			err = d.settle(ctx, 0, storage.Settlement{State: storage.StateScheduled})
 		case clock.passed(expires):
 			become, problem := by.expire(&row)
-			if err = d.settle(ctx, become, 0, 0, problem, ""); err == nil {
+			if err = d.settle(ctx, 0, storage.Settlement{State: become, Error: problem}); err == nil {
 				by.reportExpired(c.options.Observer, c.options.Logger, &c.logLimiter, c.options.Name, "consumer", &row, "")
 			}
 		case row.Malformed != "":
-			err = d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.Malformed)), "")
+			err = d.settle(ctx, 1, storage.Settlement{State: storage.StateError, Error: describe(sinks.Fail(sinks.Reject, sinks.ReasonInvalid, row.Malformed))})
 		default:
 			deliveries = append(deliveries, d)
 		}
@@ -261,6 +261,7 @@ type Delivery struct {
 	consumer *Consumer
 	row      storage.Row
 	token    string
+	claimed  time.Time
 }
 
 // notMade returns an error unless this delivery was returned by Receive.
@@ -273,7 +274,7 @@ func (d *Delivery) notMade() error {
 
 // Done marks the message as delivered. The receipt may be empty. Up to 255 bytes of it are stored with the message.
 func (d *Delivery) Done(ctx context.Context, receipt string) error {
-	return d.settle(ctx, storage.StateDone, 1, 0, "", shorten(receipt, 255))
+	return d.settle(ctx, 1, storage.Settlement{State: storage.StateDone, Receipt: shorten(receipt, 255)})
 }
 
 // Retry schedules another attempt after a back-off, or parks the message if this was the last attempt. Up to 1,000 bytes of the
@@ -284,14 +285,14 @@ func (d *Delivery) Retry(ctx context.Context, reason string) error {
 	}
 	attempts, limit := d.row.Attempts+1, d.consumer.options.MaxAttempts
 	if limit > 0 && attempts >= limit {
-		return d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonExhausted, reason)), "")
+		return d.failed(ctx, storage.Settlement{State: storage.StateError, Error: describe(sinks.Fail(sinks.Reject, sinks.ReasonExhausted, reason))})
 	}
-	return d.settle(ctx, storage.StateRetry, 1, d.consumer.options.Backoff.draw(attempts), shorten(reason, 1000), "")
+	return d.failed(ctx, storage.Settlement{State: storage.StateRetry, Error: shorten(reason, 1000), Delay: d.consumer.options.Backoff.draw(attempts)})
 }
 
 // Park parks the message, which then waits for an operator. The reason is stored with the message.
 func (d *Delivery) Park(ctx context.Context, reason string) error {
-	return d.settle(ctx, storage.StateError, 1, 0, describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason)), "")
+	return d.failed(ctx, storage.Settlement{State: storage.StateError, Error: describe(sinks.Fail(sinks.Reject, sinks.ReasonRefused, reason))})
 }
 
 // Extend makes the claim expire after the given duration, counted from now.
@@ -311,21 +312,34 @@ func (d *Delivery) Extend(ctx context.Context, by time.Duration) error {
 	return nil
 }
 
-func (d *Delivery) settle(ctx context.Context, state storage.State, charged int, delay time.Duration, problem, receipt string) error {
+// failed settles the delivery as a failed attempt, and charges it.
+func (d *Delivery) failed(ctx context.Context, s storage.Settlement) error {
 	if err := d.notMade(); err != nil {
 		return err
 	}
-	s := storage.Settlement{
-		ID: d.row.ID, Lane: d.row.Lane, MessageID: d.row.Message.ID, Token: d.token, State: state, Attempts: d.row.Attempts + charged, Crashes: d.row.Crashes,
-		Delay: delay, Error: problem, Receipt: receipt,
+	c := d.consumer
+	c.mu.Lock()
+	now := c.clock.now()
+	c.mu.Unlock()
+	took := time.Since(d.claimed)
+	s.Failed = []storage.Attempt{{At: now.Add(-took), Relay: c.options.Name, Answer: s.Error, DurationMS: took.Milliseconds()}}
+	return d.settle(ctx, 1, s)
+}
+
+// settle writes the settlement's state and result for the delivery's row, with the given number of charged attempts.
+func (d *Delivery) settle(ctx context.Context, charged int, s storage.Settlement) error {
+	if err := d.notMade(); err != nil {
+		return err
 	}
+	s.ID, s.Lane, s.MessageID, s.Token = d.row.ID, d.row.Lane, d.row.Message.ID, d.token
+	s.Attempts, s.Crashes = d.row.Attempts+charged, d.row.Crashes
 	keep := d.consumer.options.Retention != KeepNothing
 	counts, err := d.consumer.store.Settle(ctx, d.consumer.options.Name, keep, []storage.Settlement{s})
 	if err != nil {
-		return fmt.Errorf("mark message %s as %s: %w", d.ID, state, err)
+		return fmt.Errorf("mark message %s as %s: %w", d.ID, s.State, err)
 	}
 	if counts.Changed == 0 {
-		return fmt.Errorf("mark message %s as %s: %w", d.ID, state, storage.ErrFenced)
+		return fmt.Errorf("mark message %s as %s: %w", d.ID, s.State, storage.ErrFenced)
 	}
 	return nil
 }

@@ -293,6 +293,9 @@ func (it *item) settlement() storage.Settlement {
 	if it.row.Deferred {
 		s.AvailableAt = it.row.Message.AvailableAt
 	}
+	if r.state != storage.StateDone {
+		s.Failed = it.failed
+	}
 	if it.lane != nil {
 		s.Fence = it.lane.Fence
 	}

@@ -245,8 +245,9 @@ type item struct {
 	maybeCommitted bool // its handler's transaction may have been committed
 	expired        bool // it has expired and is being parked or discarded
 
-	lostAnswer string      // the error of the last attempt that got no answer, and so may have delivered the message
-	suspension *suspension // its earlier failures; nil: none since it was read
+	lostAnswer string             // the error of the last attempt that got no answer, and so may have delivered the message
+	suspension *suspension        // its earlier failures; nil: none since it was read
+	failed     storage.AttemptLog // its failed attempts since it was read, to be written unless it is delivered
 }
 
 // suspension records the uncharged failures of a message.

@@ -38,7 +38,12 @@ func (b *batch) done(e *engine, f *flight) {
 	for i, it := range f.items {
 		if verdicts == nil || verdicts[i].action == done {
 			e.delivered(it, outcomes[i], b.settled != nil && b.settled[i])
-		} else if e.apply(it, &outcomes[i], verdicts[i]) {
+			continue
+		}
+		if result := outcomes[i].Result; result == sinks.Retry || result == sinks.Reject {
+			it.failed = it.failed.With(f.attempt(e, &outcomes[i]))
+		}
+		if e.apply(it, &outcomes[i], verdicts[i]) {
 			rest = append(rest, it)
 		}
 	}
@@ -46,6 +51,13 @@ func (b *batch) done(e *engine, f *flight) {
 	e.report(q, told)
 	q.retryAt = time.Time{} // a delivery or a new suspended message may change which suspended message is due next
 	e.resume(f.items)
+}
+
+// attempt returns the flight as a failed attempt of one of its messages, with that message's outcome.
+func (f *flight) attempt(e *engine, outcome *sinks.Outcome) storage.Attempt {
+	return storage.Attempt{
+		At: e.clock.now().Add(-time.Since(f.began)), Relay: e.options.Name, Sink: f.queue.name, Answer: describe(*outcome), DurationMS: f.took.Milliseconds(),
+	}
 }
 
 // observeSent passes the number of outcomes of each kind to the observer.

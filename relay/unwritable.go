@@ -82,6 +82,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 		if outcome.receipt = ""; outcome.problem != "" {
 			outcome.problem = unwritableText
 		}
+		it.failed = nil
 		if outcome.deadLetter != nil {
 			outcome.deadLetter = withoutError(*outcome.deadLetter)
 		}

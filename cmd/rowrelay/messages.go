@@ -24,8 +24,8 @@ how ids are found and shows payloads, which are left out here.
 In a large table, filters search about the first 20,000 messages of each state. With
 --all they search the whole table.`
 
-const showHelp = `Show everything about a message, including its payload. ID is the id of its row in the
-table, or the id of the message.
+const showHelp = `Show everything about a message, including its payload and its last failed attempts (at
+most 20). ID is the id of its row in the table, or the id of the message.
 
 A row's id is found immediately. A message's id can have several rows: one for each of
 its sinks, and the copies that replays wrote. Most message ids begin with the time when
@@ -394,6 +394,10 @@ func (m *messages) printMessage(info storage.Info) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(info.Message.Headers)) {
 		rows = append(rows, []string{"header " + cell(name, 60), cell(info.Message.Headers[name], 1000)})
+	}
+	for _, attempt := range info.AttemptLog {
+		took := time.Duration(attempt.DurationMS) * time.Millisecond
+		rows = append(rows, []string{"failed " + at(attempt.At), cell(fmt.Sprintf("%s by %s after %v: %s", cmp.Or(attempt.Sink, "consumed"), attempt.Relay, took, attempt.Answer), 1000)})
 	}
 	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
 	if err := m.printTable(rows); err != nil {

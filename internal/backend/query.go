@@ -435,6 +435,9 @@ func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	return slices.DeleteFunc(tables, func(p Parts) bool { return len(p.All) == 0 })
 }
 
+// AttemptLog returns the value that a settlement writes to the column attempt_log. If it is empty, the row keeps its log.
+func AttemptLog(s *storage.Settlement) string { return storage.AttemptLog(s.Failed).Text() }
+
 // DeadLettersOf returns the settlements that write a dead letter, in two lists: one for rows of the hot table, and
 // one for rows of the held table.
 func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {

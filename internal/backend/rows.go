@@ -27,6 +27,9 @@ const (
 
 	// Changing are the columns that a settlement may change.
 	Changing = "attempts, crashes, available_at, last_error"
+
+	// ChangingHeld are the columns of the held table that a settlement may change, without the state.
+	ChangingHeld = Changing + ", attempt_log"
 )
 
 // A copy is a new message that is written from a row: see [storage.Copy]. Each database writes copies with
@@ -459,6 +462,24 @@ func ReadRemaining(ctx context.Context, q Querier, query Query, each func(*stora
 		row.Lane, row.Deferred = int(lane), held == 1
 		return err == nil && each(&row), err
 	})
+}
+
+// LogOf identifies the row of an attempt log among the rows of one table.
+type LogOf struct {
+	storage.RowID
+	MessageID, Sinks string
+}
+
+// ReadAttemptLogs reads id, lane, message id, sinks and attempt_log of each row.
+func ReadAttemptLogs(ctx context.Context, q Querier, query Query) (logs map[LogOf]storage.AttemptLog, err error) {
+	logs = map[LogOf]storage.AttemptLog{}
+	var id, lane number
+	var message, sinks, log text
+	err = All(ctx, q, query, func() {
+		of := LogOf{storage.RowID{Lane: int(lane), ID: int64(id)}, strings.ToLower(string(message)), string(sinks)}
+		logs[of] = storage.ParseAttemptLog(string(log))
+	}, &id, &lane, &message, &sinks, &log)
+	return logs, err
 }
 
 // ReadParked calls the function each for every parked row t that meets an SQL condition, in the order that the filter

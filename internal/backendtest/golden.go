@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -188,6 +189,8 @@ func (g *golden) pages() {
 	g.add("candidates", g.ask(g.Candidates(positions, []string{"t1"}, 100)))
 	g.add("pick", g.ask(g.Pick(places, false)))
 	g.add("pick held", g.ask(g.Pick(places, true)))
+	g.add("attempt logs", g.ask(g.AttemptLogs(places, false)))
+	g.add("attempt logs of held rows", g.ask(g.AttemptLogs(places, true)))
 	g.add("due", g.ask(g.Due([]int{1, 2}, storage.DueCursor{At: at, ID: 9}, 100, 1<<20)))
 	g.add("blocked keys", g.ask(g.BlockedKeys([]int{1, 2}, 100)))
 	g.add("blocked among keys", g.ask(g.BlockedAmong([]storage.LaneKey{{Lane: 1, Key: `a"\k`}, {Lane: 2, Key: "b"}, {Lane: 1, Key: "c"}})))
@@ -202,7 +205,12 @@ func (g *golden) settling() {
 	ctx := context.Background()
 	settle := func(what string, keep bool, settlements ...storage.Settlement) {
 		_, err := g.Settle(ctx, nil, "r", keep, settlements)
+		before := len(g.all)
 		g.add(what, err)
+		delivered := !slices.ContainsFunc(settlements, func(s storage.Settlement) bool { return s.State != storage.StateDone })
+		if delivered && slices.ContainsFunc(g.all[before:], func(query backend.Query) bool { return strings.Contains(query.SQL, "attempt_log") }) {
+			g.Errorf("%s: a statement for delivered messages has the column attempt_log, want it only in those for failed ones", what)
+		}
 	}
 	done := storage.Settlement{ID: 5, MessageID: message(5), Lane: 1, Fence: 7, State: storage.StateDone, Attempts: 1, Receipt: "0/5"}
 	other := done
@@ -224,6 +232,11 @@ func (g *golden) settling() {
 	settle("settle: done, not kept", false, done)
 	settle("settle: everything", true, done, retry, parked, back)
 	settle("settle: dead letters", true, done, dead, deadBack)
+	tried, triedBack, triedClaimed := retry, parked, failed
+	tried.Failed = []storage.Attempt{{At: time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC), Relay: "r", Sink: "s", Answer: `it's "broken"`, DurationMS: 12}}
+	triedBack.Failed, triedClaimed.Failed = append(tried.Failed, tried.Failed...), tried.Failed
+	settle("settle: failed attempts", true, tried, triedBack)
+	settle("settle by rows: a failed attempt", true, triedClaimed)
 	first, second := done, parked
 	first.For, first.Left = "a", "b,c"
 	second.Sinks, second.For, second.Left = "a,b", "b", "a"

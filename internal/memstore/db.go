@@ -48,6 +48,7 @@ type record struct {
 	row          storage.Row
 	state        storage.State // always StatePending in the table of pending rows
 	lastError    string
+	attemptLog   storage.AttemptLog
 	claimedBy    string
 	token        string
 	claimedUntil time.Time

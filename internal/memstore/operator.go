@@ -27,7 +27,11 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) (infos []storag
 			if left <= 0 && r.row.ID != rows[i-1].row.ID {
 				break
 			}
-			infos = append(infos, r.info(s.db.now()))
+			info := r.info(s.db.now())
+			if len(filter.IDs) == 0 {
+				info.AttemptLog = nil
+			}
+			infos = append(infos, info)
 			left -= len(r.row.Message.Payload)
 		}
 		return nil
@@ -239,6 +243,7 @@ func (r *record) info(now time.Time) storage.Info {
 		Receipt:    r.receipt,
 		ClaimedBy:  r.claimedBy,
 		FinishedAt: r.finishedAt,
+		AttemptLog: r.attemptLog,
 	}
 	info.Deferred = r.state == storage.StateScheduled || r.state == storage.StateRetry || r.state == storage.StateError
 	info.Retrying = r.state == storage.StateRetry

@@ -17,6 +17,9 @@ func (r *record) settled(name string, s storage.Settlement, now time.Time) *reco
 	if s.Error != "" {
 		changed.lastError = s.Error
 	}
+	if changed.attemptLog = nil; s.State != storage.StateDone {
+		changed.attemptLog = r.attemptLog.With(s.Failed...)
+	}
 	switch {
 	case s.State == storage.StateError && s.Holds:
 		changed.row.Holds, changed.row.Message.AvailableAt = storage.HoldsKey, now

@@ -3,6 +3,7 @@ package admin
 import (
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -22,7 +23,7 @@ func (a *api) hideText(text string) string {
 	return reasoned.FindString(text) + hidden
 }
 
-// hideInfo hides the values of headers, the receipt, and the error except for its reason.
+// hideInfo hides the values of headers, the receipt, and the error and the answers of failed attempts except for their reasons.
 func (a *api) hideInfo(info *storage.Info) {
 	if !a.options.HidePayloads {
 		return
@@ -33,6 +34,10 @@ func (a *api) hideInfo(info *storage.Info) {
 	}
 	if info.Malformed != "" {
 		info.Malformed = hidden
+	}
+	info.AttemptLog = slices.Clone(info.AttemptLog)
+	for i := range info.AttemptLog {
+		info.AttemptLog[i].Answer = a.hideText(info.AttemptLog[i].Answer)
 	}
 	info.Message.Headers = maps.Clone(info.Message.Headers)
 	for name := range info.Message.Headers {

@@ -47,11 +47,14 @@ type FullMessage struct {
 	Malformed     string            `json:"malformed,omitempty"`
 	Payload       *string           `json:"payload"`
 	PayloadBase64 []byte            `json:"payload_base64,omitempty"`
+
+	// AttemptLog has the last failed attempts, the oldest first: see [storage.AttemptLog].
+	AttemptLog storage.AttemptLog `json:"attempt_log,omitempty"`
 }
 
 // NewFullMessage returns the JSON form of a message with its payload and headers.
 func NewFullMessage(info storage.Info) FullMessage {
-	full := FullMessage{Message: NewMessage(info), Headers: info.Message.Headers, Malformed: info.Malformed}
+	full := FullMessage{Message: NewMessage(info), Headers: info.Message.Headers, Malformed: info.Malformed, AttemptLog: info.AttemptLog}
 	if full.Headers == nil {
 		full.Headers = map[string]string{}
 	}

@@ -160,8 +160,8 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 // columns lists, for each table, the columns that statements use on all databases. The field table
 // has the suffix of the table's name, which is empty for the hot table.
 var columns = []struct{ table, names string }{
-	{"", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error claimed_by claim_token claimed_until created_at expires_at sinks"},
-	{"held", "id lane state message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error created_at expires_at holds sinks"},
+	{"", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error attempt_log claimed_by claim_token claimed_until created_at expires_at sinks"},
+	{"held", "id lane state message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error attempt_log created_at expires_at holds sinks"},
 	{"done", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error created_at finished_at receipt relay expires_at sinks"},
 	{"lanes", "lane owner fence until marks journal crashes"},
 	{"relays", "name host version claim since last_heartbeat until setup"},

@@ -43,7 +43,13 @@ func (s *Store) Find(ctx context.Context, filter storage.Filter, patience time.D
 	if err != nil {
 		return found, err
 	}
-	return try(ctx, s, "find messages of table", func() (storage.Found, error) { return s.find(ctx, selected, patience) })
+	return try(ctx, s, "find messages of table", func() (storage.Found, error) {
+		found, err := s.find(ctx, selected, patience)
+		if err == nil {
+			err = s.addLogs(ctx, found.Infos)
+		}
+		return found, err
+	})
 }
 
 func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.Duration) (found storage.Found, err error) {

@@ -39,7 +39,48 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) ([]storage.Info
 	if err != nil {
 		return nil, err
 	}
-	return try(ctx, s, "list table", func() ([]storage.Info, error) { return s.backend.List(ctx, selected) })
+	return try(ctx, s, "list table", func() ([]storage.Info, error) {
+		infos, err := s.backend.List(ctx, selected)
+		if err == nil && selected.ByID {
+			err = s.addLogs(ctx, infos)
+		}
+		return infos, err
+	})
+}
+
+// addLogs fills in the logs of failed attempts. Delivered messages have none.
+func (s *Store) addLogs(ctx context.Context, infos []storage.Info) error {
+	var hot, held []storage.RowID
+	for i := range infos {
+		switch row := (storage.RowID{Lane: infos[i].Lane, ID: infos[i].ID}); infos[i].State {
+		case storage.StateDone:
+		case storage.StateClaimed:
+			hot = append(hot, row)
+		case storage.StatePending, storage.StateScheduled: // these states occur in both tables
+			hot, held = append(hot, row), append(held, row)
+		default:
+			held = append(held, row)
+		}
+	}
+	for _, rows := range []struct {
+		ids  []storage.RowID
+		held bool
+	}{{hot, false}, {held, true}} {
+		if len(rows.ids) == 0 {
+			continue
+		}
+		logs, err := backend.ReadAttemptLogs(ctx, s.db, s.backend.AttemptLogs(rows.ids, rows.held))
+		if err != nil {
+			return err
+		}
+		for i := range infos {
+			row := &infos[i]
+			if log := logs[backend.LogOf{RowID: storage.RowID{Lane: row.Lane, ID: row.ID}, MessageID: strings.ToLower(row.Message.ID), Sinks: row.Sinks}]; log != nil && row.State != storage.StateDone {
+				row.AttemptLog = log
+			}
+		}
+	}
+	return nil
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)

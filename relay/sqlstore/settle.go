@@ -32,8 +32,50 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 		defer s.claims.RUnlock()
 	}
 	return write(ctx, s, "settle rows of table", func() (storage.Settled, uint64, error) {
-		return s.settle(ctx, nil, name, keep, ordered, settlements)
+		logged, err := s.withLogs(ctx, ordered)
+		if err != nil {
+			return storage.Settled{}, 0, err
+		}
+		return s.settle(ctx, nil, name, keep, logged, settlements)
 	})
+}
+
+// withLogs adds the attempts that the rows' logs already have to the field Failed of the settlements, so that the settle can write
+// whole logs. It changes no log itself: until the settle commits, nobody else may settle these rows. If no attempt failed, it returns
+// the settlements unchanged and reads nothing.
+func (s *Store) withLogs(ctx context.Context, ordered []storage.Settlement) ([]storage.Settlement, error) {
+	failed := func(t *storage.Settlement) bool {
+		return len(t.Failed) > 0 && t.State != storage.StateDone && t.State != storage.StateDiscarded
+	}
+	var rows []storage.RowID // rows that may have a log: held rows, and rows that were claimed, because these return from the held rows
+	some := false
+	for i := range ordered {
+		some = some || len(ordered[i].Failed) > 0
+		if t := &ordered[i]; failed(t) && (t.Deferred || t.Token != "") {
+			rows = append(rows, storage.RowID{Lane: t.Lane, ID: t.ID})
+		}
+	}
+	if !some {
+		return ordered, nil
+	}
+	logs := map[backend.LogOf]storage.AttemptLog{}
+	if len(rows) > 0 {
+		var err error
+		if logs, err = backend.ReadAttemptLogs(ctx, s.db, s.backend.AttemptLogs(rows, ordered[0].Token == "")); err != nil {
+			return nil, err
+		}
+	}
+	logged := slices.Clone(ordered)
+	for i := range logged {
+		t := &logged[i]
+		if !failed(t) {
+			t.Failed = nil
+			continue
+		}
+		of := backend.LogOf{RowID: storage.RowID{Lane: t.Lane, ID: t.ID}, MessageID: strings.ToLower(t.MessageID), Sinks: t.Sinks}
+		t.Failed = logs[of].With(t.Failed...)
+	}
+	return logged, nil
 }
 
 // settle writes the settlements in the argument ordered, one for each row, usually in one call of the backend. Its last argument is

@@ -33,7 +33,7 @@ import (
 )
 
 // schemaVersion is the required version of the tables.
-const schemaVersion = "1"
+const schemaVersion = "2"
 
 // Options configure a Store.
 type Options struct {

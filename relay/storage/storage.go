@@ -338,6 +338,10 @@ type Settlement struct {
 	Error    string        // the row's new last_error; empty leaves it unchanged
 	Receipt  string        // used with StateDone: the sink's receipt
 
+	// Failed are the failed attempts since the row was last written. Settle adds them to the row's AttemptLog
+	// if the row becomes a retry or is parked or released. They are ignored with other states.
+	Failed []Attempt
+
 	// DeadLetter is used with StateError. Settle writes the dead letter in the same transaction, and only
 	// if the settlement changes its row: a repeated or fenced settlement writes none.
 	DeadLetter *Copy
@@ -727,6 +731,10 @@ type Info struct {
 	Receipt    string
 	ClaimedBy  string
 	FinishedAt time.Time // zero unless done
+
+	// AttemptLog has the message's last failed attempts. Only Find returns them, and List with a filter that
+	// has IDs. A delivered message has none, and so have messages that an older relay has written.
+	AttemptLog AttemptLog
 }
 
 // RelayInfo is a row of the table of relays.

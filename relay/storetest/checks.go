@@ -61,6 +61,12 @@ func checks() []check {
 		{name: "settle concurrently", run: settleConcurrently},
 		{name: "cancelled settle writes all or nothing", run: cancelledSettleWritesAllOrNothing, manyWriters: true},
 
+		{name: "failed attempts are kept", run: attemptsAreKept},
+		{name: "failed attempts of a batch", run: attemptsOfABatch},
+		{name: "failed attempts of each sink", run: attemptsOfEachSink},
+		{name: "failed attempts by rows", run: attemptsByRows, byRows: true},
+		{name: "logs of failed attempts are limited", run: attemptLogsAreLimited},
+
 		{name: "dead letters are written", run: deadLettersAreWritten},
 		{name: "dead letters are written once", run: deadLettersAreWrittenOnce},
 		{name: "dead letters in order", run: deadLettersInOrder},

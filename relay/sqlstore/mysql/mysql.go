@@ -394,6 +394,16 @@ func among(rows []storage.RowID) string {
 	return "(" + strings.Join(parts, "\n    OR ") + ")"
 }
 
+// AttemptLogs implements [backend.Backend].
+func (m *MySQL) AttemptLogs(rows []storage.RowID, held bool) backend.Query {
+	from := m.table.Pending
+	if held {
+		from = m.table.Held
+	}
+	return query("SELECT t.id, t.lane, t.message_id, t.sinks, t.attempt_log FROM " + from + " AS t FORCE INDEX (PRIMARY)" +
+		"\nWHERE t.attempt_log IS NOT NULL AND " + among(rows))
+}
+
 // Due implements [backend.Backend].
 func (m *MySQL) Due(lanes []int, after storage.DueCursor, limit, _ int) backend.Query {
 	return m.sql.Fill("due", []string{

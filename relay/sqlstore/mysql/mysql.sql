@@ -302,8 +302,8 @@ WHERE {comes back} AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h
 ORDER BY t.due_at, t.id LIMIT :limit{skip t}
 
 -- name: bring back
-{unchecked}INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, expires_at, created_at, last_error, sinks)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, {real available_at}, {real expires_at}, {real created_at}, t.last_error, t.sinks FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
+{unchecked}INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, expires_at, created_at, last_error, attempt_log, sinks)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, {real available_at}, {real expires_at}, {real created_at}, t.last_error, t.attempt_log, t.sinks FROM {held} AS t FORCE INDEX (PRIMARY) WHERE :rows AND {comes back}{lock t}
 
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.

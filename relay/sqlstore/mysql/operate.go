@@ -153,7 +153,7 @@ func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids
 				part[i].State = storage.StateScheduled
 				ids = append(ids, part[i].ID)
 			}
-			g = givens(m.server, part, "state", "attempts", "crashes", "delay", "error", "holds")
+			g = givens(m.server, part, "state", "attempts", "crashes", "delay", "error", "holds", "attempt_log")
 			move := moving{MySQL: m}
 			_, err = backend.Exec(ctx, tx, m.hold(g, join(backend.KeptFor(""), arg(filter.To)), g.rows(m.table.Pending)), move.remove(m.table.Pending, text{}, part).Query)
 			if err != nil {

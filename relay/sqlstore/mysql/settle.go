@@ -90,7 +90,7 @@ func (m *MySQL) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep 
 				writes = append(writes, backend.Write{Query: m.keepDone(relay, g, join(backend.KeptFor(""), g.value("part")), join(g.rows(from), where(g)))})
 			}
 			if len(parts.Held) > 0 {
-				g := givens(m.server, parts.Held, append(among, "part", "state", "attempts", "crashes", "delay", "error", "holds")...)
+				g := givens(m.server, parts.Held, append(among, "part", "state", "attempts", "crashes", "delay", "error", "holds", "attempt_log")...)
 				writes = append(writes, backend.Write{Query: m.hold(g, join(backend.KeptFor(""), g.value("part")), join(g.rows(from), where(g)))})
 			}
 			g := givens(m.server, parts.All, append(among, "rest")...)
@@ -120,8 +120,8 @@ func (m *MySQL) hold(g *given, kept, rows text) backend.Query {
 	kept.sql = real.Replace(kept.sql)
 	available := g.availableAt()
 	available.sql = real.Replace(available.sql)
-	return join("INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
-		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", ", available, ", ", g.nullable("error", "t.last_error"), ", ", g.value("state"), ", ", g.value("holds"),
+	return join("INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.ChangingHeld+", state, holds)",
+		"\nSELECT ", kept, ", ", g.value("attempts"), ", ", g.value("crashes"), ", ", available, ", ", g.nullable("error", "t.last_error"), ", ", g.nullable("attempt_log", "t.attempt_log"), ", ", g.value("state"), ", ", g.value("holds"),
 		"\nFROM ", rows, m.sql.Text("lock t")).query()
 }
 
@@ -213,24 +213,24 @@ func (m moving) finish(from string, where text, settlements []storage.Settlement
 // table, held rows that stay there, and claimed rows that are released.
 func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.HotHeld; len(some) > 0 {
-		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds")
+		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds", "attempt_log")
 		held := m.hold(g, text{sql: backend.Of("t", backend.Kept)}, join(g.rows(m.table.Pending), m.claimed))
 		writes = append(writes, backend.Write{Query: held}, m.remove(m.table.Pending, m.claimed, some))
 	}
 	if some := groups.HeldHeld; len(some) > 0 {
-		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds", "read_at", "sinks")
+		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds", "read_at", "sinks", "attempt_log")
 		writes = append(writes, backend.Write{Counts: true, Query: join(
 			"UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on(),
 			" SET t.state = ", g.value("state"), ", t.holds = ", g.value("holds"), ", t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
-			", t.changes = t.changes + 1, t.available_at = ", g.availableAt(), ", t.last_error = ", g.nullable("error", "t.last_error"),
+			", t.changes = t.changes + 1, t.available_at = ", g.availableAt(), ", t.last_error = ", g.nullable("error", "t.last_error"), ", t.attempt_log = ", g.nullable("attempt_log", "t.attempt_log"),
 			"\nWHERE t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0 AND ", g.value("state"), " <> 'retry') AND ", g.asRead()).query()})
 	}
 	if some := groups.Freed; len(some) > 0 {
-		g := givens(m.server, some, "attempts", "crashes", "error")
+		g := givens(m.server, some, "attempts", "crashes", "error", "attempt_log")
 		writes = append(writes, backend.Write{Counts: true, Query: join(
 			m.unchecked+"UPDATE ", g.table(), m.table.Pending+" AS t FORCE INDEX (PRIMARY)", g.on(),
 			" SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
-			", t.last_error = ", g.nullable("error", "t.last_error"),
+			", t.last_error = ", g.nullable("error", "t.last_error"), ", t.attempt_log = ", g.nullable("attempt_log", "t.attempt_log"),
 			"\nWHERE ", text{"t.claim_token = ?", m.claimed.args}).query()})
 	}
 	return writes
@@ -306,6 +306,7 @@ var givenColumns = []column{
 	{"sinks", "varchar(400)", func(s *storage.Settlement) any { return s.Sinks }},
 	{"part", "varchar(400)", func(s *storage.Settlement) any { return s.For }},
 	{"rest", "varchar(400)", func(s *storage.Settlement) any { return s.Left }},
+	{"attempt_log", "longtext", func(s *storage.Settlement) any { return backend.AttemptLog(s) }},
 }
 
 // givens returns the values of the settlements. It has only the columns that are used, because

@@ -108,8 +108,8 @@ func (d *Oracle) redirectPending(ctx context.Context, filter backend.Filter, con
 		const given = " WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM "
 		_, err = backend.Exec(ctx, tx,
 			insert.query(
-				"INSERT INTO "+d.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
-				"SELECT "+backend.KeptFor(insert.Add(filter.To))+", 0, 0, t.available_at, t.last_error, 'scheduled', 0",
+				"INSERT INTO "+d.table.Held+" ("+backend.Kept+", "+backend.ChangingHeld+", state, holds)",
+				"SELECT "+backend.KeptFor(insert.Add(filter.To))+", 0, 0, t.available_at, t.last_error, t.attempt_log, 'scheduled', 0",
 				"FROM "+d.table.Pending+" t"+given+givenPlaces(&insert, places)+")"),
 			remove.query("DELETE FROM "+d.table.Pending+" t"+given+givenPlaces(&remove, places)+")"))
 		return err

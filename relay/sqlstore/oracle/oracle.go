@@ -261,6 +261,20 @@ func (d *Oracle) Pick(rows []storage.RowID, held bool) backend.Query {
 		"JOIN "+from)
 }
 
+// AttemptLogs implements [backend.Backend].
+func (d *Oracle) AttemptLogs(rows []storage.RowID, held bool) backend.Query {
+	from := d.table.Pending
+	if held {
+		from = d.table.Held
+	}
+	var a args
+	places := backend.Column(rows, func(row *storage.RowID) []int64 { return []int64{int64(row.Lane), row.ID} })
+	return a.query(
+		"SELECT t.id, t.lane, t.message_id, t.sinks, t.attempt_log",
+		"FROM "+given(&a, places, "lane NUMBER PATH '$[0]', id NUMBER PATH '$[1]'"),
+		"JOIN "+from+" t ON t.id = g.id AND t.lane = g.lane AND t.attempt_log IS NOT NULL")
+}
+
 // Due implements [backend.Backend].
 func (d *Oracle) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query {
 	var a args

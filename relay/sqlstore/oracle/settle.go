@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"strings"
 
 	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -124,7 +125,11 @@ func items(settlements []storage.Settlement) [][]any {
 		if s.Token != "" {
 			claim = s.Token
 		}
-		return []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), dialect.OracleCut(s.Error), dialect.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, readAt(s)}
+		item := []any{s.ID, s.Lane, claim, s.State, s.Attempts, s.Crashes, s.Delay.Microseconds(), dialect.OracleCut(s.Error), dialect.OracleCut(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, readAt(s)}
+		if log := backend.AttemptLog(s); log != "" {
+			item = append(item, log)
+		}
+		return item
 	})
 }
 
@@ -156,21 +161,26 @@ const sameSinks = "NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g
 const (
 	available = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN " + now + " + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END"
 	fault     = "NVL(g.fault, t.last_error)"
+	failed    = "NVL(g.attempt_log, t.attempt_log)"
 )
 
 // given returns a FROM item g with the settlements. If lanes are leased, it has only settlements whose leases are still valid.
-func (m moving) given(a *args, settlements []storage.Settlement) string {
+// The last argument defines further columns, such as withLog.
+func (m moving) given(a *args, settlements []storage.Settlement, more ...string) string {
 	given := given(a, items(settlements), "\n        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', "+m.claim+
-		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',\n        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]'")
+		", state VARCHAR2(10) PATH '$[3]',\n        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',\n        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]'"+strings.Join(more, ""))
 	if m.byLanes {
 		given += "\n    JOIN " + m.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = " + a.Add(m.relay)
 	}
 	return given
 }
 
+// withLog is the column of g with the logs of failed attempts, for rows that go to the held table or are released.
+const withLog = ", attempt_log VARCHAR2(4000) PATH '$[15]'"
+
 // found returns a FROM clause that joins the settlements with their rows t, by the rows' keys.
-func (m moving) found(a *args, from, where string, settlements []storage.Settlement) string {
-	return "FROM " + m.given(a, settlements) + "\n    JOIN " + from + " t ON " + row + where
+func (m moving) found(a *args, from, where string, settlements []storage.Settlement, more ...string) string {
+	return "FROM " + m.given(a, settlements, more...) + "\n    JOIN " + from + " t ON " + row + where
 }
 
 const found = "/*+ LEADING(g) USE_NL(t) INDEX(t) */"
@@ -246,9 +256,9 @@ func (m moving) keepDone(from, where, kept string, settlements []storage.Settlem
 func (m moving) insertHeld(from, where, kept string, settlements []storage.Settlement) backend.Query {
 	var a args
 	return a.query(
-		"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
-		"SELECT "+found+" "+kept+", g.attempts, g.crashes, "+available+", "+fault+", g.state, g.holds",
-		m.found(&a, from, where, settlements))
+		"INSERT INTO "+m.table.Held+" ("+backend.Kept+", "+backend.ChangingHeld+", state, holds)",
+		"SELECT "+found+" "+kept+", g.attempts, g.crashes, "+available+", "+fault+", "+failed+", g.state, g.holds",
+		m.found(&a, from, where, settlements, withLog))
 }
 
 func (m moving) remove(from, where string, settlements []storage.Settlement) backend.Write {
@@ -278,9 +288,9 @@ func (m moving) change(settlements []storage.Settlement) []backend.Write {
 	}
 	var a args
 	return []backend.Write{{Counts: true, Query: a.query(
-		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+" AND "+sameSinks+")",
+		"MERGE INTO "+m.table.Held+" t USING (SELECT g.* FROM "+m.given(&a, settlements, withLog)+") g ON ("+row+" AND "+sameSinks+")",
 		"WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,",
-		"    t.available_at = "+available+", t.last_error = "+fault,
+		"    t.available_at = "+available+", t.last_error = "+fault+", t.attempt_log = "+failed,
 		"    WHERE t.state <> 'error' AND "+backend.UndecidedStays+" AND "+backend.AsRead(asTime("g.read_at")))}}
 }
 
@@ -290,8 +300,8 @@ func (m moving) free(settlements []storage.Settlement) []backend.Write {
 	}
 	var a args
 	return []backend.Write{{Counts: true, Query: a.query(
-		"MERGE INTO "+m.table.Pending+" t USING (SELECT g.* FROM "+m.given(&a, settlements)+") g ON ("+row+")",
+		"MERGE INTO "+m.table.Pending+" t USING (SELECT g.* FROM "+m.given(&a, settlements, withLog)+") g ON ("+row+")",
 		"WHEN MATCHED THEN UPDATE SET t.claimed_by = NULL, t.claim_token = NULL, t.claimed_until = NULL, t.claim_stamp = NULL,",
-		"    t.attempts = g.attempts, t.crashes = g.crashes, t.last_error = "+fault,
+		"    t.attempts = g.attempts, t.crashes = g.crashes, t.last_error = "+fault+", t.attempt_log = "+failed,
 		"    WHERE t.claim_token = g.claim")}}
 }

@@ -116,9 +116,9 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 			"\n    SELECT lane, id, message_id FROM " + p.table.Pending + " AS t WHERE true" + what.Condition(p.table.Pending, p.table.Held, "now()") + " AND " + a.filter(filter) +
 			"\n    ORDER BY id LIMIT " + a.add(int64(filter.Limit), "bigint") + " FOR UPDATE)," +
 			"\nhot AS (DELETE FROM " + p.table.Pending + " AS t USING pending AS p WHERE t.lane = p.lane AND t.id = p.id AND t.message_id = p.message_id" +
-			"\n    RETURNING " + backend.KeptFor(a.add(filter.To, "text")+" AS sinks") + ", t.available_at, t.last_error)" +
-			"\nINSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.Changing + ", state, holds)" +
-			"\nSELECT " + backend.Kept + ", 0, 0, available_at, last_error, 'scheduled', 0 FROM hot RETURNING id"
+			"\n    RETURNING " + backend.KeptFor(a.add(filter.To, "text")+" AS sinks") + ", t.available_at, t.last_error, t.attempt_log)" +
+			"\nINSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.ChangingHeld + ", state, holds)" +
+			"\nSELECT " + backend.Kept + ", 0, 0, available_at, last_error, attempt_log, 'scheduled', 0 FROM hot RETURNING id"
 		return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
 	}
 	sets := what.Set("now()", "'9999-01-01 00:00:00+00'")

@@ -245,6 +245,17 @@ func (p *Postgres) Pick(rows []storage.RowID, held bool) backend.Query {
 		dialect.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true)
 }
 
+// AttemptLogs implements [backend.Backend].
+func (p *Postgres) AttemptLogs(rows []storage.RowID, held bool) backend.Query {
+	name := "attempt logs"
+	if held {
+		name = "attempt logs of held rows"
+	}
+	return p.sql.Query(name,
+		dialect.PostgresArray(backend.Column(rows, func(row *storage.RowID) int { return row.Lane })),
+		dialect.PostgresArray(backend.Column(rows, func(row *storage.RowID) int64 { return row.ID })), true)
+}
+
 // Due implements [backend.Backend].
 func (p *Postgres) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query {
 	return p.sql.Query("due", dialect.PostgresArray(lanes), after.At.UTC().Format(timestamp), after.ID, int64(limit), int64(max(1, maxBytes)), true)

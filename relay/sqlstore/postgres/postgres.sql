@@ -330,6 +330,17 @@ SELECT {held row} FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
 CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE h.lane = g.lane AND h.id = g.id LIMIT 1) AS t
 WHERE ($3::boolean OR {never}) AND t.state <> 'error'
 
+-- Arguments: $1 the rows' lanes, $2 their ids, $3 true.
+-- name: attempt logs
+SELECT t.id, t.lane, t.message_id::text, t.sinks, t.attempt_log FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+CROSS JOIN LATERAL (SELECT * FROM {hot} AS h WHERE h.lane = g.lane AND h.id = g.id AND h.attempt_log IS NOT NULL OFFSET 0) AS t
+WHERE ($3::boolean OR {never})
+
+-- name: attempt logs of held rows
+SELECT t.id, t.lane, t.message_id::text, t.sinks, t.attempt_log FROM unnest($1::smallint[], $2::bigint[]) AS g (lane, id)
+CROSS JOIN LATERAL (SELECT * FROM {held} AS h WHERE h.lane = g.lane AND h.id = g.id AND h.attempt_log IS NOT NULL OFFSET 0) AS t
+WHERE ($3::boolean OR {never})
+
 -- Arguments: $1 lanes, $2 and $3 the time and the id after which rows are selected, $4 the maximum number of rows.
 -- name: due rows
 SELECT t.* FROM {held} AS t
@@ -444,9 +455,9 @@ due AS MATERIALIZED (
             AND o.state <> 'error' AND COALESCE(o.available_at, '0001-01-01 00:00:00+00') <= now()) = 0 AND ($2::boolean OR {never})
     ORDER BY {due at}, id LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
 back AS (DELETE FROM {held} AS t USING due AS g WHERE {is at place}
-    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks)
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks FROM back
+    RETURNING t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.attempt_log, t.created_at, t.expires_at, t.sinks)
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks FROM back
 
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.

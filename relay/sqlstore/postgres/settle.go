@@ -99,7 +99,7 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 //	back    rows of the held table, updated to name only the other sinks
 //	parted  the rows of hot and back, with the values of their settlements
 //	done    the done rows of parted, inserted into the done table if done rows are kept
-//	moved   the other rows of parted, except discarded ones, inserted into the held table
+//	moved   the other rows of parted, except discarded ones, inserted into the held table; only if there are such settlements
 func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	if _, err := backend.Exec(ctx, tx, p.deadLetters(relay, settlements)...); err != nil {
 		return backend.Settled{}, err
@@ -112,9 +112,14 @@ func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, ke
 	add(c, "sinks", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Sinks }))
 	add(c, "part", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.For }))
 	add(c, "rest", "text", backend.Column(settlements, func(s *storage.Settlement) string { return s.Left }))
+	tables, log := backend.PartsOf(settlements, keep), ""
+	if slices.ContainsFunc(tables, func(parts backend.Parts) bool { return len(parts.Held) > 0 }) {
+		add(c, "attempt_log", "text", backend.Column(settlements, backend.AttemptLog))
+		log = ", " + newLog + " AS attempt_log"
+	}
 	with.parts = append(with.parts, "given AS MATERIALIZED ("+c.from()+" JOIN held USING (lane, fence))")
 	var parted []string
-	for _, parts := range backend.PartsOf(settlements, keep) {
+	for _, parts := range tables {
 		name, table, where := "hot", p.table.Pending, "NOT g.held"
 		if parts.Deferred {
 			name, table, where = "back", p.table.Held, "g.held AND t.state <> 'error' AND "+backend.Undecided
@@ -123,13 +128,15 @@ func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, ke
 		with.parts = append(with.parts, name+" AS (UPDATE "+table+" AS t SET sinks = g.rest"+
 			"\n    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM "+table+theRowOfSinks+") AS x) AS g"+
 			"\n    WHERE t.ctid = g.place AND "+where+
-			"\n    RETURNING "+backend.KeptFor("g.part AS sinks")+", g.attempts, g.crashes, "+newAvailable+" AS available_at, "+newError+" AS last_error, g.state, g.receipt, g.holds)")
+			"\n    RETURNING "+backend.KeptFor("g.part AS sinks")+", g.attempts, g.crashes, "+newAvailable+" AS available_at, "+newError+" AS last_error, g.state, g.receipt, g.holds"+log+")")
 	}
 	with.parts = append(with.parts, "parted AS ("+strings.Join(parted, " UNION ALL ")+")")
 	if keep {
 		with.parts = append(with.parts, p.done("SELECT * FROM parted WHERE state = 'done'", with.add(relay, "text")))
 	}
-	with.parts = append(with.parts, p.moved("parted WHERE state NOT IN ('done', 'discarded')"))
+	if log != "" {
+		with.parts = append(with.parts, p.moved("parted WHERE state NOT IN ('done', 'discarded')"))
+	}
 	return p.run(ctx, tx, with)
 }
 
@@ -291,6 +298,10 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		add(c, "read_at", "timestamptz", backend.Column(settlements, readAt))
 	}
 
+	if len(groups.HotHeld)+len(groups.HeldHeld)+len(groups.Freed) > 0 { // not for rows that are all done
+		add(c, "attempt_log", "text", backend.Column(settlements, backend.AttemptLog))
+	}
+
 	hot, held := p.table.Pending, p.table.Held
 	inHot := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + hot + theHotRow + ") AS x)"
 	inHeld := "(SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM " + held + theRowOfSinks + ") AS x)"
@@ -305,6 +316,9 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	}
 
 	changed := backend.Of("t", backend.Kept) + ", g.attempts, g.crashes, " + newAvailable + " AS available_at, " + newError + " AS last_error, g.state, g.receipt, g.holds"
+	if len(groups.HotHeld) > 0 {
+		changed += ", " + newLog + " AS attempt_log"
+	}
 	if len(groups.HotDone)+len(groups.HotHeld) > 0 {
 		returned := "t.id"
 		if keep || len(groups.HotHeld) > 0 {
@@ -333,12 +347,12 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	}
 	if len(groups.HeldHeld) > 0 {
 		with.changes, with.parts = append(with.changes, "stayed"), append(with.parts, "stayed AS (UPDATE "+held+" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes,"+
-			" available_at = "+newAvailable+", last_error = "+newError+
+			" available_at = "+newAvailable+", last_error = "+newError+", attempt_log = "+newLog+
 			"\n    FROM "+inHeld+" AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND "+backend.UndecidedStays+" AND "+backend.AsRead("g.read_at")+" RETURNING t.id)")
 	}
 	if len(groups.Freed) > 0 {
 		with.changes, with.parts = append(with.changes, "freed"), append(with.parts, "freed AS (UPDATE "+hot+" AS t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,"+
-			" attempts = g.attempts, crashes = g.crashes, last_error = "+newError+
+			" attempts = g.attempts, crashes = g.crashes, last_error = "+newError+", attempt_log = "+newLog+
 			"\n    FROM claimed AS g WHERE t.ctid = g.place AND g.state = 'pending' RETURNING t.id)")
 	}
 }
@@ -351,17 +365,18 @@ func (p *Postgres) done(selected, relay string) string {
 
 // moved returns the expression that inserts rows into the held table.
 func (p *Postgres) moved(from string) string {
-	return "moved AS (INSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.Changing + ", state, holds)" +
-		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", state, holds FROM " + from + ")"
+	return "moved AS (INSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.ChangingHeld + ", state, holds)" +
+		"\n    SELECT " + backend.Kept + ", " + backend.ChangingHeld + ", state, holds FROM " + from + ")"
 }
 
-// theRow and theRowOfSinks are conditions under which h is the row of the settlement g. newAvailable and
-// newError are the values that g gives a row t.
+// theRow and theRowOfSinks are conditions under which h is the row of the settlement g. newAvailable,
+// newError and newLog are the values that g gives a row t.
 const (
 	theRow        = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id"
 	theRowOfSinks = theRow + " AND h.sinks = g.sinks LIMIT 1"
 	newAvailable  = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END"
 	newError      = "COALESCE(NULLIF(g.error, ''), t.last_error)"
+	newLog        = "COALESCE(NULLIF(g.attempt_log, ''), t.attempt_log)"
 )
 
 // given builds a SELECT of the settlements' values. Each column is an array, or a single value if all

@@ -111,8 +111,8 @@ func (s *SQLite) redirectPending(ctx context.Context, to string, pending backend
 		}
 		const given = " WHERE t.id IN (SELECT value FROM json_each(?))"
 		_, err := backend.Exec(ctx, tx,
-			query("INSERT INTO "+s.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)"+
-				"\nSELECT "+backend.KeptFor("?")+", 0, 0, t.available_at, t.last_error, 'scheduled', 0 FROM "+s.table.Pending+" AS t"+given, to, bind.JSON(ids)),
+			query("INSERT INTO "+s.table.Held+" ("+backend.Kept+", "+backend.ChangingHeld+", state, holds)"+
+				"\nSELECT "+backend.KeptFor("?")+", 0, 0, t.available_at, t.last_error, t.attempt_log, 'scheduled', 0 FROM "+s.table.Pending+" AS t"+given, to, bind.JSON(ids)),
 			query("DELETE FROM "+s.table.Pending+" AS t"+given, bind.JSON(ids)))
 		return err
 	})

@@ -68,15 +68,15 @@ func (s *SQLite) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep
 		if parts.Deferred {
 			table, where = s.table.Held, where+" AND t.state <> 'error' AND "+backend.Undecided
 		}
-		from := "\nFROM " + givenParts + " CROSS JOIN " + table + byID + " ON " + where
+		from := " CROSS JOIN " + table + byID + " ON " + where
 		var writes []backend.Write
 		if len(parts.Done) > 0 {
 			writes = append(writes, backend.Write{Query: query("INSERT INTO "+s.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)"+
-				"\nSELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, t.available_at, "+newError+", "+s.sql.Text("now")+", nullif(g.receipt, ''), ?"+from, relay, items(parts.Done))})
+				"\nSELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, t.available_at, "+newError+", "+s.sql.Text("now")+", nullif(g.receipt, ''), ?\nFROM "+givenParts+from, relay, items(parts.Done))})
 		}
 		if len(parts.Held) > 0 {
-			writes = append(writes, backend.Write{Query: query("INSERT INTO "+s.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)"+
-				"\nSELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, "+newAvailable+", "+newError+", g.state, g.holds"+from, items(parts.Held))})
+			writes = append(writes, backend.Write{Query: query("INSERT INTO "+s.table.Held+" ("+backend.Kept+", "+backend.ChangingHeld+", state, holds)"+
+				"\nSELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, "+newAvailable+", "+newError+", "+newLog+", g.state, g.holds\nFROM "+givenHeld+from, items(parts.Held))})
 		}
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+table+byID+" SET sinks = g.rest\nFROM "+givenParts+" WHERE "+where, items(parts.All))})
 		if err := settled.Write(ctx, tx, writes); err != nil {
@@ -141,20 +141,20 @@ func (m moving) writes(groups backend.Groups) (writes []backend.Write) {
 		writes = append(writes, m.finish(held, "(id, message_id, sinks)", "t.id, t.message_id, t.sinks", groups.HeldDone, " AND t.state <> 'error'", nil)...)
 	}
 	if len(groups.HotHeld) > 0 {
-		writes = append(writes, backend.Write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.Changing+`, state, holds)
-SELECT `+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+newAvailable+", "+newError+`, g.state, g.holds
-FROM `+given+" CROSS JOIN "+hot+byID+" ON "+theRow+m.claimed, append([]any{items(groups.HotHeld)}, m.args...)...)},
+		writes = append(writes, backend.Write{Query: query("INSERT INTO "+held+" ("+backend.Kept+", "+backend.ChangingHeld+`, state, holds)
+SELECT `+backend.Of("t", backend.Kept)+", g.attempts, g.crashes, "+newAvailable+", "+newError+", "+newLog+`, g.state, g.holds
+FROM `+givenHeld+" CROSS JOIN "+hot+byID+" ON "+theRow+m.claimed, append([]any{items(groups.HotHeld)}, m.args...)...)},
 			m.remove(hot, "id", "t.id", groups.HotHeld, m.claimed, m.args))
 	}
 	if len(groups.HeldHeld) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+held+byID+`
-SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+`
-FROM `+given+" WHERE "+theRowOfSinks+" AND t.state <> 'error' AND "+backend.UndecidedStays+" AND "+backend.AsRead("g.read_at"), items(groups.HeldHeld))})
+SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = `+newAvailable+", last_error = "+newError+", attempt_log = "+newLog+`
+FROM `+givenHeld+" WHERE "+theRowOfSinks+" AND t.state <> 'error' AND "+backend.UndecidedStays+" AND "+backend.AsRead("g.read_at"), items(groups.HeldHeld))})
 	}
 	if len(groups.Freed) > 0 {
 		writes = append(writes, backend.Write{Counts: true, Query: query("UPDATE "+hot+byID+`
-SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = `+newError+`
-FROM `+given+" WHERE "+theRow+m.claimed, append([]any{items(groups.Freed)}, m.args...)...)})
+SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = `+newError+", attempt_log = "+newLog+`
+FROM `+givenHeld+" WHERE "+theRow+m.claimed, append([]any{items(groups.Freed)}, m.args...)...)})
 	}
 	return writes
 }
@@ -218,10 +218,11 @@ func (s *SQLite) found(table string, settlements []storage.Settlement) (from str
 }
 
 // given is a FROM item g with the values of settlements. givenParts also has the values that settlements for
-// some sinks need.
+// some sinks need. givenHeld has these values and the logs of failed attempts.
 const (
 	given      = "(SELECT " + columns + " FROM json_each(?) AS j) AS g"
 	givenParts = "(SELECT " + columns + ", json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[13]') AS rest FROM json_each(?) AS j) AS g"
+	givenHeld  = "(SELECT " + columns + ", json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[14]') AS attempt_log FROM json_each(?) AS j) AS g"
 )
 
 const columns = "json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, " +
@@ -231,18 +232,23 @@ const columns = "json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1
 func items(settlements []storage.Settlement) string {
 	return bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		item := []any{s.ID, s.Lane, s.State, s.Attempts, s.Crashes, seconds(s.Delay), s.Error, s.Receipt, s.MessageID, backend.HoldsOf(s), s.Sinks, backend.ReadAt(s).UTC().Format(timeFormat)}
-		if s.Left != "" {
+		log := backend.AttemptLog(s)
+		if s.Left != "" || log != "" {
 			item = append(item, s.For, s.Left)
+		}
+		if log != "" {
+			item = append(item, log)
 		}
 		return item
 	}))
 }
 
-// newAvailable and newError are the values that the settlement g gives a row t. theRow and theRowOfSinks are
+// newAvailable, newError and newLog are the values that the settlement g gives a row t. theRow and theRowOfSinks are
 // conditions under which t is the row of g.
 const (
 	newAvailable  = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
 	newError      = "coalesce(nullif(g.error, ''), t.last_error)"
+	newLog        = "coalesce(g.attempt_log, t.attempt_log)"
 	theRow        = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
 	theRowOfSinks = theRow + " AND t.sinks = g.sinks"
 )

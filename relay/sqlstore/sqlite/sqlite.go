@@ -167,6 +167,15 @@ func (s *SQLite) Pick(rows []storage.RowID, held bool) backend.Query {
 	return s.sql.Query(name, places)
 }
 
+// AttemptLogs implements [backend.Backend].
+func (s *SQLite) AttemptLogs(rows []storage.RowID, held bool) backend.Query {
+	name := "attempt logs"
+	if held {
+		name = "attempt logs of held rows"
+	}
+	return s.sql.Query(name, bind.JSON(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} })))
+}
+
 // Due implements [backend.Backend].
 func (s *SQLite) Due(lanes []int, after storage.DueCursor, limit, _ int) backend.Query {
 	return s.sql.Query("due", bind.JSON(lanes), after.At.UTC().Format(timeFormat), after.ID, int64(limit))

@@ -209,6 +209,14 @@ FROM json_each(?) AS j CROSS JOIN {hot} AS t NOT INDEXED ON t.id = json_extract(
 SELECT {held row}
 FROM json_each(?) AS j CROSS JOIN {held} AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.state <> 'error'
 
+-- name: attempt logs
+SELECT t.id, t.lane, t.message_id, t.sinks, t.attempt_log
+FROM json_each(?) AS j CROSS JOIN {hot} AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.attempt_log IS NOT NULL
+
+-- name: attempt logs of held rows
+SELECT t.id, t.lane, t.message_id, t.sinks, t.attempt_log
+FROM json_each(?) AS j CROSS JOIN {held} AS t NOT INDEXED ON t.id = json_extract(j.value, '$[1]') AND t.lane = json_extract(j.value, '$[0]') AND t.attempt_log IS NOT NULL
+
 -- Arguments: a list of lanes, the time and the id after which rows are selected, the maximum number of rows.
 -- name: due
 SELECT {held row} FROM {held} AS t
@@ -287,8 +295,8 @@ FROM {held} AS t WHERE {by rows} AND {is due}
 -- Inserts rows into the hot table. "remove what is back" then deletes only the inserted rows from the held table,
 -- because other held rows may have the same id. Argument: the maximum number of rows.
 -- name: bring back
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
-SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.created_at, t.expires_at, t.sinks {coming back} LIMIT ?
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks)
+SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.attempt_log, t.created_at, t.expires_at, t.sinks {coming back} LIMIT ?
 
 -- Parks the first row if the hot table's constraints refuse it. Such a row was written by a session that ignored the
 -- constraints. Argument: the error.

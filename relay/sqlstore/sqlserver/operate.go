@@ -77,8 +77,8 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 			"WITH pending AS (\n    SELECT TOP ("+a.add(int64(filter.Limit))+") * FROM "+d.table.Pending+" AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)"+
 				"\n    WHERE 1 = 1"+condition+" AND "+conditions(&a, filter, false)+" ORDER BY t.id)",
 			"DELETE FROM pending",
-			"OUTPUT "+strings.ReplaceAll(backend.KeptFor(a.add(filter.To)), "t.", "deleted.")+", 0, 0, deleted.available_at, deleted.last_error, N'scheduled', 0",
-			"INTO "+d.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
+			"OUTPUT "+strings.ReplaceAll(backend.KeptFor(a.add(filter.To)), "t.", "deleted.")+", 0, 0, deleted.available_at, deleted.last_error, deleted.attempt_log, N'scheduled', 0",
+			"INTO "+d.table.Held+" ("+backend.Kept+", "+backend.ChangingHeld+", state, holds)",
 			"OUTPUT deleted.id"))
 	}
 	sets := what.Set("SYSUTCDATETIME()", "CONVERT(datetime2(7), '9999-01-01T00:00:00', 126)")

@@ -75,8 +75,8 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 			from("g.state = N'done' AND " + where)
 		}
 		if len(parts.Held) > 0 {
-			m.add("INSERT INTO "+d.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)",
-				"SELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, "+newAvailable+", "+newError+", g.state, g.holds")
+			m.add("INSERT INTO "+d.table.Held+" ("+backend.Kept+", "+backend.ChangingHeld+", state, holds)",
+				"SELECT "+backend.KeptFor("g.part")+", g.attempts, g.crashes, "+newAvailable+", "+newError+", "+newLog+", g.state, g.holds")
 			from("g.state NOT IN (N'done', N'discarded') AND " + where)
 		}
 		m.change(table, "sinks = g.rest", where)
@@ -122,20 +122,30 @@ type moves struct {
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, groups: backend.GroupsOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
+	// Only batches with rows that go to the held table or are released have the column attempt_log.
+	logged := len(m.groups.HotHeld)+len(m.groups.HeldHeld)+len(m.groups.Freed) > 0
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
-		return []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), bind.Nullable(s.Error), bind.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, timestamp(backend.ReadAt(s))}
+		item := []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), bind.Nullable(s.Error), bind.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, timestamp(backend.ReadAt(s))}
+		if logged {
+			item = append(item, bind.Nullable(backend.AttemptLog(s)))
+		}
+		return item
 	})
-	const columns = "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at"
+	columns, column, path := "lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at", "", ""
+	if logged {
+		columns += ", attempt_log"
+		column, path = " attempt_log nvarchar(max) "+binary+",", ", attempt_log nvarchar(max) '$[16]'"
+	}
 	m.add(
 		d.sql.Text("prepare"),
 		"DECLARE @changed bigint = 0;",
 		"DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim "+claim+collate+" NOT NULL, state nvarchar(10) "+binary+" NOT NULL, held bit NOT NULL,",
 		"    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) "+binary+", receipt nvarchar(max) "+binary+", message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,",
-		"    sinks nvarchar(400) "+binary+" NOT NULL, part nvarchar(400) "+binary+" NOT NULL, rest nvarchar(400) "+binary+" NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));",
+		"    sinks nvarchar(400) "+binary+" NOT NULL, part nvarchar(400) "+binary+" NOT NULL, rest nvarchar(400) "+binary+" NOT NULL, read_at datetime2(7) NOT NULL,"+column+" INDEX place CLUSTERED (lane, id));",
 		"INSERT INTO @given ("+columns+")",
 		"SELECT "+columns+" FROM OPENJSON("+m.args.add(dialect.SQLServerList(items))+") WITH (lane smallint '$[0]', id bigint '$[1]', claim "+claim+" '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',",
 		"    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',",
-		"    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');")
+		"    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]'"+path+");")
 	return m
 }
 
@@ -157,9 +167,10 @@ func (m *moves) settle(more string) backend.Query {
 	return m.args.query(m.lines...)
 }
 
-// newError and newAvailable are the values that the settlement g gives a row t.
+// newError, newLog and newAvailable are the values that the settlement g gives a row t.
 const (
 	newError     = "COALESCE(g.error, t.last_error)"
+	newLog       = "COALESCE(g.attempt_log, t.attempt_log)"
 	newAvailable = "CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END"
 )
 
@@ -174,15 +185,15 @@ func (m *moves) move(relay string, keep bool) {
 	}
 	if len(m.groups.HotHeld) > 0 {
 		m.take(m.table.Pending, "g.state NOT IN (N'done', N'pending') AND "+hot+m.token,
-			"OUTPUT "+taken+", "+strings.ReplaceAll(newAvailable, "t.", "deleted.")+", "+takenError+", g.state, g.holds",
-			"INTO "+m.table.Held+" ("+backend.Kept+", "+backend.Changing+", state, holds)")
+			"OUTPUT "+taken+", "+strings.ReplaceAll(newAvailable, "t.", "deleted.")+", "+takenError+", "+strings.ReplaceAll(newLog, "t.", "deleted.")+", g.state, g.holds",
+			"INTO "+m.table.Held+" ("+backend.Kept+", "+backend.ChangingHeld+", state, holds)")
 	}
 	if len(m.groups.HeldHeld) > 0 {
-		m.change(m.table.Held, "state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError,
+		m.change(m.table.Held, "state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = "+newAvailable+", last_error = "+newError+", attempt_log = "+newLog,
 			"g.state <> N'done' AND "+held+" AND "+backend.UndecidedStays+" AND "+backend.AsRead("g.read_at"))
 	}
 	if len(m.groups.Freed) > 0 {
-		m.change(m.table.Pending, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError,
+		m.change(m.table.Pending, "claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = "+newError+", attempt_log = "+newLog,
 			"g.state = N'pending' AND "+hot+m.token)
 	}
 }

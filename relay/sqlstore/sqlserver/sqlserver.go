@@ -219,6 +219,15 @@ func (d *SQLServer) Pick(rows []storage.RowID, held bool) backend.Query {
 	return d.sql.Query(name, places)
 }
 
+// AttemptLogs implements [backend.Backend].
+func (d *SQLServer) AttemptLogs(rows []storage.RowID, held bool) backend.Query {
+	name := "attempt logs"
+	if held {
+		name = "attempt logs of held rows"
+	}
+	return d.sql.Query(name, dialect.SQLServerList(backend.Column(rows, func(row *storage.RowID) [2]int64 { return [2]int64{int64(row.Lane), row.ID} })))
+}
+
 // Due implements [backend.Backend].
 func (d *SQLServer) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) backend.Query {
 	return d.sql.Query("due", timestamp(after.At), int64(limit), dialect.SQLServerList(lanes), after.ID, int64(max(1, maxBytes)))

@@ -268,6 +268,22 @@ INNER JOIN {held} AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t
 OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
+-- name: attempt logs
+{at one moment}
+SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.sinks, t.attempt_log
+FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
+INNER JOIN {hot} AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t.attempt_log IS NOT NULL
+OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: attempt logs of held rows
+{at one moment}
+SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.sinks, t.attempt_log
+FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
+INNER JOIN {held} AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t.attempt_log IS NOT NULL
+OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
 -- Selects due rows, up to the row with which the payloads reach @p5 bytes. Arguments: @p1 and @p4 the time and the id
 -- after which rows are selected, @p2 the maximum number of rows, @p3 a list of lanes.
 -- name: due
@@ -375,10 +391,10 @@ UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cr
 -- Argument: @p1 the maximum number of rows.
 -- name: bring back
 {read committed}
-INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks FROM (
+INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks FROM (
     DELETE due
-    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at, deleted.expires_at, deleted.sinks
+    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.attempt_log, deleted.created_at, deleted.expires_at, deleted.sinks
     FROM (SELECT TOP (@p1) * FROM {held} AS t WITH (INDEX({index held_due}), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
         WHERE {by rows} AND state <> N'error' AND due_at <= SYSUTCDATETIME()
             AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND o.sinks < t.sinks) AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0

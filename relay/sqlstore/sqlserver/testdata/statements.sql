@@ -400,6 +400,24 @@ OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   1: [[1,15],[2,16]]
 
+-- attempt logs
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.sinks, t.attempt_log
+FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
+INNER JOIN app."Events" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t.attempt_log IS NOT NULL
+OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: [[1,15],[2,16]]
+
+-- attempt logs of held rows
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.sinks, t.attempt_log
+FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]') AS g
+INNER JOIN app."Events_held" AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t.attempt_log IS NOT NULL
+OPTION (FORCE ORDER, LOOP JOIN);
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: [[1,15],[2,16]]
+
 -- due
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
@@ -564,11 +582,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -592,13 +610,13 @@ WHERE g.state = N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'er
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), COALESCE(g.attempt_log, deleted.attempt_log), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
+UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error), attempt_log = COALESCE(g.attempt_log, t.attempt_log)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at)
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -619,11 +637,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -658,13 +676,13 @@ WHERE g.state = N'done' AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), COALESCE(g.attempt_log, deleted.attempt_log), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error)
+UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error), attempt_log = COALESCE(g.attempt_log, t.attempt_log)
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at)
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -686,11 +704,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -704,8 +722,8 @@ SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'done' AND g.held = 0 AND t.sinks = g.sinks
 OPTION (FORCE ORDER, LOOP JOIN);
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), g.state, g.holds
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), COALESCE(g.attempt_log, t.attempt_log), g.state, g.holds
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'discarded') AND g.held = 0 AND t.sinks = g.sinks
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -714,8 +732,8 @@ FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lan
 WHERE g.held = 0 AND t.sinks = g.sinks
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), g.state, g.holds
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), COALESCE(g.attempt_log, t.attempt_log), g.state, g.holds
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'discarded') AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -739,11 +757,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
 DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
 IF @own = 1 BEGIN TRANSACTION;
 INSERT INTO @held (lane, fence)
@@ -770,8 +788,8 @@ INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWL
 WHERE g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0) AND (t.available_at IS NULL OR t.available_at <= g.read_at)
 ORDER BY t.id
 OPTION (FORCE ORDER, LOOP JOIN);
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), g.state, g.holds
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), COALESCE(g.attempt_log, t.attempt_log), g.state, g.holds
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'discarded') AND g.held = 0 AND t.sinks = g.sinks
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -780,8 +798,8 @@ FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lan
 WHERE g.held = 0 AND t.sinks = g.sinks
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
-SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), g.state, g.holds
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, g.part, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, COALESCE(g.error, t.last_error), COALESCE(g.attempt_log, t.attempt_log), g.state, g.holds
 FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'discarded') AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0)
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -874,11 +892,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -893,7 +911,7 @@ FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lan
 WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
-UPDATE t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(g.error, t.last_error)
+UPDATE t SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, attempts = g.attempts, crashes = g.crashes, last_error = COALESCE(g.error, t.last_error), attempt_log = COALESCE(g.attempt_log, t.attempt_log)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state = N'pending' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -912,11 +930,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -930,8 +948,8 @@ WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), COALESCE(g.attempt_log, deleted.attempt_log), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -949,11 +967,11 @@ DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
 DECLARE @changed bigint = 0;
 DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
     attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
-    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, INDEX place CLUSTERED (lane, id));
-INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at)
-SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
     attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
-    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]');
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
 DECLARE @fenced int;
 IF @own = 1 BEGIN TRANSACTION;
 DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
@@ -976,8 +994,8 @@ WHERE g.state = N'done' AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
 SET @changed = @changed + @@ROWCOUNT;
 DELETE t
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), g.state, g.holds
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), COALESCE(g.attempt_log, deleted.attempt_log), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
 FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
 WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
 OPTION (FORCE ORDER, LOOP JOIN);
@@ -1078,10 +1096,10 @@ UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cr
 --   1: 10
 SET LOCK_TIMEOUT 3000;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
-INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks)
-SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, created_at, expires_at, sinks FROM (
+INSERT INTO app."Events" (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks)
+SELECT id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks FROM (
     DELETE due
-    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.created_at, deleted.expires_at, deleted.sinks
+    OUTPUT deleted.id, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.attempts, deleted.crashes, deleted.available_at, deleted.last_error, deleted.attempt_log, deleted.created_at, deleted.expires_at, deleted.sinks
     FROM (SELECT TOP (@p1) * FROM app."Events_held" AS t WITH (INDEX("Events_held_due"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
         WHERE EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows') AND state <> N'error' AND due_at <= SYSUTCDATETIME()
             AND (SELECT COUNT(*) FROM app."Events" h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND o.sinks < t.sinks) AND o.state <> N'error' AND o.due_at <= SYSUTCDATETIME()) = 0
@@ -1207,8 +1225,8 @@ WITH pending AS (
     SELECT TOP (@p1) * FROM app."Events" AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
     WHERE 1 = 1 AND (t.claimed_until IS NULL OR t.claimed_until < SYSUTCDATETIME()) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > @p2 AND t.topic = @p3 AND DATALENGTH(t.topic) = DATALENGTH(@p3) AND CHARINDEX(@p4, CONCAT(N',', t.sinks, N',')) > 0 ORDER BY t.id)
 DELETE FROM pending
-OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, @p5, 0, 0, deleted.available_at, deleted.last_error, N'scheduled', 0
-INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, state, holds)
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, @p5, 0, 0, deleted.available_at, deleted.last_error, deleted.attempt_log, N'scheduled', 0
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
 OUTPUT deleted.id;
 --   1: 10
 --   2: 0

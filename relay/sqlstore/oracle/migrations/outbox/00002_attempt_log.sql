@@ -1,0 +1,75 @@
+-- +goose NO TRANSACTION
+
+-- +goose Up
+
+-- The last failed attempts of a message that was not delivered yet, the oldest first: a JSON
+-- array of objects with at, relay, sink, answer and duration_ms, in ASCII and at most 4,000 bytes
+-- long. NULL for all other messages.
+--
+-- Each ALTER commits immediately. If this script stops halfway, run rowrelay migrate up, which
+-- leaves a column that exists as it is.
+ALTER TABLE {{.Pending}} ADD (attempt_log VARCHAR2(4000 BYTE));
+
+ALTER TABLE {{.Held}} ADD (attempt_log VARCHAR2(4000 BYTE));
+
+CREATE OR REPLACE VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'claimed'
+            WHEN available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'scheduled'
+            ELSE 'pending' END AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, 0 AS holds,
+       claimed_by, claim_token, claimed_until, created_at,
+       CAST(NULL AS TIMESTAMP(6)) AS finished_at, CAST(NULL AS VARCHAR2(4000)) AS receipt, CAST(NULL AS VARCHAR2(255)) AS relay, attempt_log
+FROM {{.Pending}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) THEN 'pending' ELSE state END,
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, holds,
+       NULL, NULL, NULL, created_at,
+       NULL, NULL, NULL, attempt_log
+FROM {{.Held}}
+UNION ALL
+SELECT id, lane, 'done',
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, 0,
+       NULL, NULL, NULL, created_at,
+       finished_at, receipt, relay, NULL
+FROM {{.Done}};
+
+UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
+
+-- +goose Down
+
+UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
+
+CREATE OR REPLACE VIEW {{.Messages}} AS
+SELECT id, lane,
+       CASE WHEN claimed_until > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'claimed'
+            WHEN available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 'scheduled'
+            ELSE 'pending' END AS state,
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, 0 AS holds,
+       claimed_by, claim_token, claimed_until, created_at,
+       CAST(NULL AS TIMESTAMP(6)) AS finished_at, CAST(NULL AS VARCHAR2(4000)) AS receipt, CAST(NULL AS VARCHAR2(255)) AS relay
+FROM {{.Pending}}
+UNION ALL
+SELECT id, lane,
+       CASE WHEN state = 'scheduled' AND (available_at IS NULL OR available_at <= SYS_EXTRACT_UTC(SYSTIMESTAMP)) THEN 'pending' ELSE state END,
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, holds,
+       NULL, NULL, NULL, created_at,
+       NULL, NULL, NULL
+FROM {{.Held}}
+UNION ALL
+SELECT id, lane, 'done',
+       message_id, topic, message_key, payload, payload_text, headers, priority, sinks,
+       attempts, crashes, available_at, expires_at, last_error, 0,
+       NULL, NULL, NULL, created_at,
+       finished_at, receipt, relay
+FROM {{.Done}};
+
+ALTER TABLE {{.Held}} DROP (attempt_log);
+
+ALTER TABLE {{.Pending}} DROP (attempt_log);

@@ -1,0 +1,99 @@
+package storage
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The limits of an AttemptLog.
+const (
+	MostAttempts   = 20   // the maximum number of attempts
+	MostAttemptLog = 4000 // the maximum length of its text, in bytes
+)
+
+// Attempt is an attempt to deliver a message that failed.
+type Attempt struct {
+	At         time.Time `json:"at"`             // when the attempt began, on the database's clock as the relay estimates it; in UTC
+	Relay      string    `json:"relay"`          // the relay or consumer that made the attempt
+	Sink       string    `json:"sink,omitempty"` // empty for a consumer
+	Answer     string    `json:"answer"`         // why it failed, as in last_error
+	DurationMS int64     `json:"duration_ms"`    // how long the sink took for the batch with the message, in milliseconds
+}
+
+// AttemptLog has a message's last failed attempts, the oldest first. A table stores it as text with the
+// row, so that it survives restarts and takeovers. It ends with the message's delivery.
+type AttemptLog []Attempt
+
+// With returns the log with further attempts at its end. It keeps the last [MostAttempts] attempts. If
+// their text would be longer than [MostAttemptLog], it shortens the answers of all attempts but the last
+// one, and then drops the oldest attempts.
+func (l AttemptLog) With(more ...Attempt) AttemptLog {
+	log := append(append(make(AttemptLog, 0, len(l)+len(more)), l...), more...)
+	log = log[max(0, len(log)-MostAttempts):]
+	for i := range log { // PostgreSQL's jsonb refuses the escape of a NUL
+		log[i].At, log[i].Answer = log[i].At.UTC().Truncate(time.Millisecond), strings.ReplaceAll(log[i].Answer, "\x00", "\uFFFD")
+	}
+	const brief = 64 // the length of a shortened text, in bytes
+	if len(log.Text()) > MostAttemptLog {
+		for i := range len(log) - 1 {
+			log[i].Answer = cut(log[i].Answer, brief)
+		}
+	}
+	for len(log) > 1 && len(log.Text()) > MostAttemptLog {
+		log = log[1:]
+	}
+	for len(log) == 1 && len(log.Text()) > MostAttemptLog { // its texts consist of escapes
+		last := &log[0]
+		last.Relay, last.Sink, last.Answer = cut(last.Relay, brief), cut(last.Sink, brief), cut(last.Answer, len(last.Answer)/2)
+	}
+	return log
+}
+
+// cut cuts a text to at most n bytes of valid UTF-8.
+func cut(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+// Text returns the log as tables store it: a JSON array in ASCII, which every database can store whatever
+// its character set is, or an empty string if the log is empty.
+func (l AttemptLog) Text() string {
+	if len(l) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(l)
+	if err != nil { // a time has a year of more than four digits
+		return ""
+	}
+	var ascii strings.Builder
+	for _, r := range string(text) {
+		switch {
+		case r < 0x7f:
+			ascii.WriteRune(r)
+		case r < 0x10000:
+			fmt.Fprintf(&ascii, `\u%04x`, r)
+		default:
+			r -= 0x10000
+			fmt.Fprintf(&ascii, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		}
+	}
+	return ascii.String()
+}
+
+// ParseAttemptLog parses the text of an AttemptLog. For a text that it can't parse, such as one that was
+// changed by hand, it returns an empty log.
+func ParseAttemptLog(text string) AttemptLog {
+	var log AttemptLog
+	if text == "" || json.Unmarshal([]byte(text), &log) != nil {
+		return nil
+	}
+	return log
+}
