@@ -27,6 +27,10 @@ import (
 // Version is the number of the newest migration, which this release needs.
 const Version = 2
 
+// compatible is the lowest version whose releases can use the tables of this one. The newest migration stores it as the setting
+// schema_compatible.
+const compatible = 1
+
 // Options name the table and select optional objects.
 type Options struct {
 	// Table is the outbox table's name, with or without a schema. The schema must
@@ -487,7 +491,11 @@ func (m *Migrations) repairVersions(ctx context.Context) error {
 	err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version)
 	if _, again := m.dialect.(dialect.Repeating); !again && (err == nil || errors.Is(err, sql.ErrNoRows)) {
 		for _, step := range m.steps {
-			versions = append(versions, step.version)
+			if has, err := m.hasStep(ctx, step.version); err != nil {
+				return err
+			} else if has {
+				versions = append(versions, step.version)
+			}
 		}
 	}
 	for _, version := range versions {
@@ -498,17 +506,32 @@ func (m *Migrations) repairVersions(ctx context.Context) error {
 	return nil
 }
 
+// added has, for each step after the first, a column that the step adds to the pending table.
+var added = map[int64]string{2: "attempt_log"}
+
+// hasStep reports whether existing tables have what a step adds.
+func (m *Migrations) hasStep(ctx context.Context, version int64) (bool, error) {
+	if m.set == inboxSet || added[version] == "" {
+		return true, nil
+	}
+	columns, err := backend.TableColumns(ctx, m.db, m.table.Pending)
+	return slices.Contains(columns, added[version]), err
+}
+
 // fillTables restores the fixed rows of the tables, which are missing after a TRUNCATE and in a copy without rows.
 func (m *Migrations) fillTables(ctx context.Context) error {
-	query := m.dialect.SchemaVersion(m.table)
-	var version string
-	if err := m.db.QueryRowContext(ctx, query.SQL, query.Args...).Scan(&version); errors.Is(err, sql.ErrNoRows) {
-		statement := fmt.Sprintf("INSERT INTO %s (name, value) VALUES ('schema', '%d')", m.table.Settings, Version)
-		if _, err := m.db.ExecContext(ctx, statement); err != nil {
+	for _, setting := range []struct {
+		name  string
+		value int
+	}{{"schema", Version}, {"schema_compatible", compatible}} {
+		var value string
+		err := m.db.QueryRowContext(ctx, fmt.Sprintf("SELECT value FROM %s WHERE name = '%s'", m.table.Settings, setting.name)).Scan(&value)
+		if errors.Is(err, sql.ErrNoRows) {
+			_, err = m.db.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (name, value) VALUES ('%s', '%d')", m.table.Settings, setting.name, setting.value))
+		}
+		if err != nil {
 			return err
 		}
-	} else if err != nil {
-		return err
 	}
 	for _, rows := range m.dialect.FixedRows(m.table) {
 		var count int

@@ -314,19 +314,19 @@ func TestPublishedFilesAreUnchanged(t *testing.T) {
 	published := map[string]string{
 		"mysql/migrations/inbox/00001_inbox.sql":            "00bd0e1bd7a0178c",
 		"mysql/migrations/outbox/00001_outbox.sql":          "e01b6f478e40b256",
-		"mysql/migrations/outbox/00002_attempt_log.sql":     "ae0cafe4b32281c4",
+		"mysql/migrations/outbox/00002_attempt_log.sql":     "bfc4d61006b86c3c",
 		"oracle/migrations/inbox/00001_inbox.sql":           "f229ac297f236e08",
 		"oracle/migrations/outbox/00001_outbox.sql":         "50644b6ce300dfff",
-		"oracle/migrations/outbox/00002_attempt_log.sql":    "fefc79875944b849",
+		"oracle/migrations/outbox/00002_attempt_log.sql":    "eb63af0664c02113",
 		"postgres/migrations/inbox/00001_inbox.sql":         "2ebb49f12e6e8a25",
 		"postgres/migrations/outbox/00001_outbox.sql":       "e8b3a15b2a585101",
-		"postgres/migrations/outbox/00002_attempt_log.sql":  "a0a10564a90ece6a",
+		"postgres/migrations/outbox/00002_attempt_log.sql":  "6412283d6b74298a",
 		"sqlite/migrations/inbox/00001_inbox.sql":           "e5c499ad212269a1",
 		"sqlite/migrations/outbox/00001_outbox.sql":         "d04fffadfa64cf40",
-		"sqlite/migrations/outbox/00002_attempt_log.sql":    "9dc501704252a65c",
+		"sqlite/migrations/outbox/00002_attempt_log.sql":    "29f8527f325a756b",
 		"sqlserver/migrations/inbox/00001_inbox.sql":        "0441d988074cb420",
 		"sqlserver/migrations/outbox/00001_outbox.sql":      "7d26c1184b6ad5c8",
-		"sqlserver/migrations/outbox/00002_attempt_log.sql": "c5421a36908fac90",
+		"sqlserver/migrations/outbox/00002_attempt_log.sql": "868535c90c1203e4",
 	}
 	const folder = "../relay/sqlstore/"
 	found, err := filepath.Glob(folder + "*/migrations/*/*.sql")

@@ -40,9 +40,14 @@ FROM {{.Done}};
 
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
+-- The step only adds, so releases that know version 1 can use these tables.
+INSERT IGNORE INTO {{.Settings}} (name, value) VALUES ('schema_compatible', '1');
+
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
+
+DELETE FROM {{.Settings}} WHERE name = 'schema_compatible';
 
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW {{.Messages}} AS
 SELECT id, lane,

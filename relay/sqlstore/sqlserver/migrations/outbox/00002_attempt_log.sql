@@ -36,9 +36,14 @@ FROM {{.Done}}');
 
 UPDATE {{.Settings}} SET value = '2' WHERE name = 'schema';
 
+-- The step only adds, so releases that know version 1 can use these tables.
+INSERT INTO {{.Settings}} (name, value) VALUES (N'schema_compatible', N'1');
+
 -- +goose Down
 
 UPDATE {{.Settings}} SET value = '1' WHERE name = 'schema';
+
+DELETE FROM {{.Settings}} WHERE name = N'schema_compatible';
 
 EXEC (N'ALTER VIEW {{.Messages}} AS
 SELECT id, lane,
