@@ -101,9 +101,12 @@ type Options struct {
 	Relay relay.Options
 
 	// Concurrency limits the number of concurrent calls of the functions given to
-	// Handle. The functions given to HandleTx have a separate limit of the same
-	// size. Messages with the same key are always handled one at a time. Defaults to
-	// 1, so that handlers of the same kind need no locks.
+	// Handle, for all topics together. The functions given to HandleTx have a separate
+	// limit of the same size; each call of these uses a connection of the database.
+	// Messages with the same key are always handled one at a time, in order, whatever
+	// their topics are. With 1, handlers of the same kind need no locks, but a slow one
+	// delays all others. Defaults to 10 for Handle; for HandleTx to 4, and on SQLite,
+	// which has one writer at a time, to 1.
 	Concurrency int
 
 	// Middleware wraps each handler given to Handle or HandleTx, for example to log
@@ -121,6 +124,12 @@ type Options struct {
 const (
 	handlersSink   = "handlers"
 	txHandlersSink = "handlers-tx"
+)
+
+// Defaults of Options.Concurrency.
+const (
+	defaultConcurrency   = 10
+	defaultTxConcurrency = 4
 )
 
 // App writes messages to one table, and relays them. Its methods may be called
@@ -211,7 +220,8 @@ func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string
 	return a.writer.Cancel(ctx, tx, messageIDs...)
 }
 
-// Handle registers the handler of a topic. If the handler returns an error, the message
+// Handle registers the handler of a topic, which must be safe for concurrent use unless
+// Options.Concurrency is 1. If the handler returns an error, the message
 // is retried after a back-off. With [inproc.Permanent], [inproc.Unavailable] and
 // [inproc.RetryAfter] the handler chooses another outcome. The function [Handle] also
 // decodes the payload. If a topic has neither a handler nor a route, its messages wait.
@@ -411,7 +421,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 			mux.Handle(topic, handler)
 		}
 		sink := forHandlers
-		sink.Sink = inproc.New(inproc.Wrap(mux.Serve, a.options.Middleware...), inproc.Options{Concurrency: a.options.Concurrency})
+		sink.Sink = inproc.New(inproc.Wrap(mux.Serve, a.options.Middleware...), inproc.Options{Concurrency: cmp.Or(a.options.Concurrency, defaultConcurrency)})
 		options.Sinks[handlersSink] = sink
 		routes = appendRoutes(routes, slices.Sorted(maps.Keys(a.handlers)), handlersSink)
 	}
@@ -422,7 +432,10 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 			mux.Handle(topic, func(ctx context.Context, m sinks.Message) error { return handler(ctx, ctx.Value(txOf{}).(*sql.Tx), m) })
 		}
 		sink := forHandlers
-		sink.Workers = max(1, a.options.Concurrency)
+		sink.Workers = max(1, cmp.Or(a.options.Concurrency, defaultTxConcurrency))
+		if a.options.Concurrency == 0 && a.dialect.Name() == string(SQLite) {
+			sink.Workers = 1
+		}
 		wrapped := inproc.Wrap(mux.Serve, a.options.Middleware...)
 		sink.Sink = inproc.Tx(func(ctx context.Context, tx *sql.Tx, m sinks.Message) error {
 			return wrapped(context.WithValue(ctx, txOf{}, tx), m)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rowrelay/rowrelay"
@@ -138,8 +139,9 @@ func TestDrain(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
 	app := newApp(t, db, rowrelay.Options{Handlers: relay.SinkOptions{JudgeAloneAfter: relay.JudgeAtOnce}})
-	handled, fail := 0, true
-	app.Handle("a", func(context.Context, sinks.Message) error { handled++; return nil })
+	var handled atomic.Int32
+	fail := true
+	app.Handle("a", func(context.Context, sinks.Message) error { handled.Add(1); return nil })
 	app.Handle("fails", func(context.Context, sinks.Message) error {
 		if fail {
 			return inproc.RetryAfter(errors.New("no"), 1<<40)
@@ -148,8 +150,8 @@ func TestDrain(t *testing.T) {
 	})
 	for n := range 3 {
 		write(t, db, app, "a", "a", "fails")
-		if err := app.Drain(t.Context()); err != nil || handled != 2*(n+1) {
-			t.Errorf("drain %d: %v, and %d are handled", n, err, handled)
+		if err := app.Drain(t.Context()); err != nil || int(handled.Load()) != 2*(n+1) {
+			t.Errorf("drain %d: %v, and %d are handled", n, err, handled.Load())
 		}
 	}
 	write(t, db, app, "typo")

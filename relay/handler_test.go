@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -83,6 +85,46 @@ func TestTimeoutFailsOneMessage(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The log reports once a minute that messages wait because handlers are busy. It doesn't report handlers that are only slow.
+func TestMessagesThatWaitForHandlersAreLogged(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		messages int
+		takes    time.Duration
+		options  inproc.Options
+		lines    int
+	}{
+		"quick handlers":                   {500, 5 * time.Millisecond, inproc.Options{}, 0},
+		"one slow handler":                 {1, 25 * time.Second, inproc.Options{}, 0},
+		"enough calls":                     {20, 25 * time.Second, inproc.Options{Concurrency: 20}, 0},
+		"a batch that isn't completed":     {8, time.Second, inproc.Options{}, 1},
+		"workers that are busy":            {8, 25 * time.Second, inproc.Options{Concurrency: 2, Batch: 1}, 2},
+		"for three minutes, once a minute": {16, 10 * time.Second, inproc.Options{}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, log := memstore.New(), &strings.Builder{}
+				for i := range c.messages {
+					write(db, "orders", fmt.Sprint("k", i), 1)
+				}
+				sink := inproc.New(func(context.Context, sinks.Message) error { time.Sleep(c.takes); return nil }, c.options)
+				_, stop := start(t, db.Store(), relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: sink}}, Logger: slog.New(slog.NewTextHandler(log, nil))})
+				time.Sleep(10 * time.Minute)
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+				if lines := strings.Count(log.String(), "messages wait for handlers"); lines != c.lines {
+					t.Errorf("%d lines, want %d:\n%s", lines, c.lines, log.String())
+				}
+				if counts := statusOf(t, db); counts[storage.StateDone] != int64(c.messages) {
+					t.Errorf("%v, want %d done", counts, c.messages)
+				}
+			})
+		})
+	}
 }
 
 // An attempt that a stop cancels is not charged, and the next relay gets the message immediately.

@@ -16,7 +16,11 @@ import (
 func (b *batch) done(e *engine, f *flight) {
 	q, outcomes := f.queue, b.outcomes
 	q.observeSent(f.took, outcomes)
+	cut := f.ctx.Err() != nil || !time.Now().Before(e.lease.safeUntil)
 	for i, it := range f.items {
+		if q.oneByOne && !cut && outcomes[i].Result == sinks.Unsent && outcomes[i].Reason == sinks.ReasonCancelled {
+			q.unstarted++
+		}
 		if it.key != nil {
 			it.key.inFlight--
 		}
@@ -32,7 +36,7 @@ func (b *batch) done(e *engine, f *flight) {
 	}
 	probed := q.breaker.state == breakerProbing
 	verdicts, told := q.breaker.judge(sent{
-		turn: f.turn, items: f.items, outcomes: outcomes, cut: f.ctx.Err() != nil || !time.Now().Before(e.lease.safeUntil), excused: b.excused, paused: q.paused, relays: q.relays,
+		turn: f.turn, items: f.items, outcomes: outcomes, cut: cut, excused: b.excused, paused: q.paused, relays: q.relays,
 	}, time.Now())
 	var rest []*item
 	for i, it := range f.items {

@@ -14,13 +14,14 @@ import (
 
 // sinkQueue is the queue of one sink. The engine's loop owns it.
 type sinkQueue struct {
-	base    *base
-	name    string
-	index   int
-	options SinkOptions
-	order   sinks.Order
-	tx      sinks.TxSink // set if the sink's handler runs in the transaction that settles the message
-	ordered bool         // batches are sorted by id; true when claiming by lanes
+	base     *base
+	name     string
+	index    int
+	options  SinkOptions
+	order    sinks.Order
+	tx       sinks.TxSink // set if the sink's handler runs in the transaction that settles the message
+	oneByOne bool         // its handler is called for each message, and the time-out applies to each message
+	ordered  bool         // batches are sorted by id; true when claiming by lanes
 
 	// maxUnsettled limits the messages that were sent but are not settled yet, all of which would be sent again if the relay
 	// died. It makes these and the messages in flight together fill at most half of the buffer, or three batches for each worker
@@ -38,11 +39,13 @@ type sinkQueue struct {
 	passed   int  // how many of its rows in shared pages the queue ignored because it was behind
 	apart    bool // until the queue has caught up, shared pages leave out the topics that only it needs (apart.go)
 
-	jobs     chan *flight
-	longest  time.Duration        // the longest time that a call to the sink may take
-	flights  map[*flight]struct{} // the jobs that workers have
-	allStuck bool                 // every worker hangs in a call
-	breaker  breaker
+	jobs       chan *flight
+	longest    time.Duration        // the longest time that a call to the sink may take
+	flights    map[*flight]struct{} // the jobs that workers have
+	allStuck   bool                 // every worker hangs in a call
+	unstarted  int                  // how many messages returned unsent within the last second, because their handlers were busy for beginFor
+	waitLogged time.Time            // when it was logged last that messages wait for handlers
+	breaker    breaker
 
 	suspended []*item   // items that failed and wait in memory for their next attempt, in the order in which they failed
 	retryAt   time.Time // when the next suspended item is due; zero: unknown, so check now
@@ -70,7 +73,8 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 		q.order = ordered.Order()
 	}
 	q.tx, _ = options.Sink.(sinks.TxSink)
-	if _, each := options.Sink.(sinks.OneByOne); each || q.tx != nil { // the time-out applies to each message
+	_, each := options.Sink.(sinks.OneByOne)
+	if q.oneByOne = each || q.tx != nil; q.oneByOne {
 		q.longest += min(options.Timeout, beginFor)
 	}
 	if q.ordered = b.options.Claim == storage.ByLanes; q.ordered {

@@ -153,6 +153,7 @@ func (e *engine) loop(ctx context.Context) error {
 		if now.Sub(e.work.housekept) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.housekept = now
 			e.findStuck(now)
+			e.findBusyHandlers(now)
 			e.reportIdle(now)
 			e.reportWork(now, over)
 		}

@@ -211,3 +211,19 @@ func (e *engine) findStuck(now time.Time) {
 		e.options.Logger.Info("relay: all stuck calls have returned", "relay", e.options.Name)
 	}
 }
+
+// findBusyHandlers logs that messages wait for handlers: a batch has ended with messages whose handler was not called for
+// beginFor, or messages wait while all workers have been busy for beginFor. It logs at most one line a minute for each sink.
+func (e *engine) findBusyHandlers(now time.Time) {
+	for _, q := range e.queues {
+		busy := len(q.flights) == q.options.Workers && !q.waiting.empty()
+		for f := range q.flights {
+			busy = busy && now.Sub(f.began) >= beginFor
+		}
+		if q.oneByOne && (busy || q.unstarted > 0) && now.Sub(q.waitLogged) >= time.Minute {
+			q.waitLogged = now
+			e.options.Logger.Warn("relay: messages wait for handlers: raise Concurrency, or give a slow topic a sink of its own", "relay", e.options.Name, "sink", q.name, "in_memory", q.buffered)
+		}
+		q.unstarted = 0
+	}
+}
