@@ -174,21 +174,33 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	if c.Headers == "" {
 		return row, nil
 	}
-	var headers map[string]any
-	if err := json.Unmarshal([]byte(c.Headers), &headers); err != nil {
-		row.Malformed = "the headers aren't a JSON object"
-		return row, nil
-	}
-	row.Message.Headers = make(map[string]string, len(headers))
-	for name, value := range headers {
-		text, ok := value.(string)
-		if !ok {
-			row.Message.Headers, row.Malformed = nil, fmt.Sprintf("the header %.100q isn't a string", name)
-			break
-		}
-		row.Message.Headers[name] = text
-	}
+	row.Message.Headers, row.Malformed = headersOf(c.Headers)
 	return row, nil
+}
+
+// headersOf reads the JSON of headers. A number or a boolean becomes its text, because many languages write them without
+// converting them; null means that the message doesn't have the header. Any other value makes the row malformed.
+func headersOf(text string) (headers map[string]string, malformed string) {
+	if !strings.Contains(text, "null") && json.Unmarshal([]byte(text), &headers) == nil { // all values are strings
+		return headers, ""
+	}
+	var values map[string]any
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber() // keeps all digits
+	if err := decoder.Decode(&values); err != nil || !json.Valid([]byte(text)) { // Decode ignores text after the object
+		return nil, "the headers aren't a JSON object"
+	}
+	headers = make(map[string]string, len(values))
+	for name, value := range values {
+		switch value := value.(type) {
+		case nil:
+		case string, bool, json.Number:
+			headers[name] = fmt.Sprint(value)
+		default:
+			return nil, fmt.Sprintf("the header %.100q is an object or array", name)
+		}
+	}
+	return headers, ""
 }
 
 // IsMessageID reports whether the id has the form of a message's id: 36 hexadecimal digits and hyphens. Such an id is

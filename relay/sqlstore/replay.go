@@ -142,13 +142,14 @@ func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (int, er
 // withHeader returns the JSON of a message's headers with one more header. If it can't read the
 // headers, it returns them unchanged, and a relay will park the message.
 func withHeader(headers, name, value string) string {
-	all := map[string]any{}
+	all := map[string]json.RawMessage{} // keeps the digits of numbers
 	if headers != "" {
 		if err := json.Unmarshal([]byte(headers), &all); err != nil || all == nil {
 			return headers
 		}
 	}
-	all[name] = value
+	quoted, _ := json.Marshal(value) // a string
+	all[name] = quoted
 	text, err := json.Marshal(all)
 	if err != nil {
 		return headers
