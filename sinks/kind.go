@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -119,13 +120,30 @@ func (r *Registry) FromURL(rawURL string) (Sink, error) {
 	}
 	kind, ok := r.byScheme[parsed.Scheme]
 	if !ok {
-		return nil, fmt.Errorf("the sink's URL has the scheme %q: it must be one of %s", parsed.Scheme, names(r.byScheme))
+		return nil, r.unknownScheme(cmp.Or(parsed.Scheme, rawURL), parsed.Scheme)
 	}
 	settings, err := kind.FromURL(parsed)
 	if err != nil {
 		return nil, fmt.Errorf("read the %s sink's URL: %w", kind.Name, err)
 	}
 	return r.Make(kind.Name, settings)
+}
+
+// unknownScheme returns an error that names the schemes of a kind if its name was given as the scheme, such as rabbitmq, if the
+// scheme has an addition, as in kafka+ssl, or if it has no colon.
+func (r *Registry) unknownScheme(given, scheme string) error {
+	hint := ""
+	name, _, _ := strings.Cut(given, "+")
+	kind, known := r.byName[name]
+	if !known {
+		kind, known = r.byScheme[name]
+	}
+	if known && len(kind.Schemes) > 0 {
+		hint = fmt.Sprintf("; the URL of a %s sink begins with %s:", kind.Name, strings.Join(kind.Schemes, ": or "))
+	} else if _, has := r.byScheme["plugin"]; has && scheme != "" {
+		hint = "; other destinations need a plug-in, plugin:PROGRAM"
+	}
+	return fmt.Errorf("the sink's URL has the scheme %q: it must be one of %s%s", scheme, names(r.byScheme), hint)
 }
 
 func names(kinds map[string]Kind) string {

@@ -80,6 +80,8 @@ func TestRegistryFromURL(t *testing.T) {
 	tests := []struct{ rawURL, want string }{
 		{"", `the sink's URL has the scheme "": it must be one of ant, zoo, zoos`},
 		{"cat:t", `the sink's URL has the scheme "cat": it must be one of ant, zoo, zoos`},
+		{"zoo+x:t", `the sink's URL has the scheme "zoo+x": it must be one of ant, zoo, zoos; the URL of a zoo sink begins with zoo: or zoos:`},
+		{"zoos", `the sink's URL has the scheme "": it must be one of ant, zoo, zoos; the URL of a zoo sink begins with zoo: or zoos:`},
 		{"zoo:", "read the zoo sink's URL: there is nothing to remember"},
 		{"zoo:bad", "sink kind zoo: the text is bad"},
 	}

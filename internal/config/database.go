@@ -129,7 +129,7 @@ func ParseDatabase(text string) (Database, error) {
 	form, known := formOf(scheme)
 	switch {
 	case !known:
-		return Database{}, errNoURL()
+		return Database{}, errNoURL(text)
 	case form.File == nil:
 		return parseURL(form, text)
 	}
@@ -149,7 +149,15 @@ func formOf(scheme string) (form backend.URL, known bool) {
 	return backend.URL{}, false
 }
 
-func errNoURL() error {
+// errNoURL returns the error of a text whose scheme isn't known. Other libraries' URLs of a known database, such as
+// postgresql+psycopg://, jdbc:mysql:// and sqlite3:, get the example of that database.
+func errNoURL(text string) error {
+	scheme, _, found := strings.Cut(strings.TrimPrefix(strings.ToLower(text), "jdbc:"), ":")
+	for _, form := range databases.URLs() {
+		if found && strings.HasPrefix(scheme, form.Dialect) {
+			return fmt.Errorf("isn't a database's URL: write %s, in lower case and without the name of a driver", form.Example)
+		}
+	}
 	return fmt.Errorf("isn't a database's URL: write one that begins with %[2]s, such as %[1]s", databases.URLs()[0].Example, databases.Schemes())
 }
 
