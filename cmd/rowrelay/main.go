@@ -126,10 +126,13 @@ func (p program) rootCommand() *cobra.Command {
 		Long:              rootHelp,
 		Args:              cobra.ArbitraryArgs,
 		RunE:              onlyCommands,
+		Version:           versionLine(),
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,
 	}
+	root.SetVersionTemplate("{{.Version}}")
+	root.Flags().Bool("version", false, "print the version") // cobra would add the shorthand -v, which often means verbose
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)

@@ -57,6 +57,11 @@ func TestUsageErrorsHaveExitCode2AndAHint(t *testing.T) {
 		"status --json=maybe --database x": "invalid argument",
 		"status --database hunter2":        "--database: the value isn't a database's URL",
 		"status --database mongodb://u:hunter2@h/d":                            "--database: the value isn't a database's URL",
+		"status --database postgresql+psycopg://u:hunter2@h/d":                 "write postgres://user:password@host:5432/name, in lower case and without the name of a driver",
+		"run --database sqlite:a.db --sink rabbitmq://u:hunter2@h":             "; the URL of a rabbitmq sink begins with amqp: or amqps:",
+		"run --database sqlite:a.db --sink amqp+ssl://u:hunter2@h":             "; the URL of a rabbitmq sink begins with amqp: or amqps:",
+		"run --database sqlite:a.db --sink redis://u:hunter2@h":                "; other destinations need a plug-in, plugin:PROGRAM",
+		"run --database sqlite:a.db --sink stdout":                             "; the URL of a stdout sink begins with stdout:",
 		"status --database postgres://u:hun#ter2@h/d":                          "percent-encoded",
 		"status --database sqlite::memory:":                                    "is in memory",
 		"status --table a;b --database " + database:                            `--table: "a;b" isn't a table`,
@@ -193,6 +198,13 @@ func TestVersion(t *testing.T) {
 	}
 	if got := mustRun(t, "version", "--json"); !strings.Contains(got.stdout, `"version": "`) || !strings.Contains(got.stdout, `"revision": "`) {
 		t.Errorf("got %q", got.stdout)
+	}
+}
+
+func TestVersionFlagPrintsWhatTheCommandPrints(t *testing.T) {
+	t.Parallel()
+	if flag, command := mustRun(t, "--version"), mustRun(t, "version"); flag.stdout != command.stdout || !strings.HasPrefix(flag.stdout, "rowrelay ") {
+		t.Errorf("--version printed %q, and version %q", flag.stdout, command.stdout)
 	}
 }
 

@@ -31,6 +31,11 @@ func build() metrics.Build {
 	return b
 }
 
+func versionLine() string {
+	b := build()
+	return fmt.Sprintf("rowrelay %s (revision %s, %s)\n", b.Version, b.Revision, runtime.Version())
+}
+
 func (p program) versionCommand() *cobra.Command {
 	var asJSON bool
 	command := &cobra.Command{
@@ -38,11 +43,11 @@ func (p program) versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			b := build()
 			if asJSON {
+				b := build()
 				return p.printJSON(map[string]string{"version": b.Version, "revision": b.Revision, "go": runtime.Version()})
 			}
-			return p.print(fmt.Sprintf("rowrelay %s (revision %s, %s)\n", b.Version, b.Revision, runtime.Version()))
+			return p.print(versionLine())
 		},
 	}
 	jsonFlag(command, &asJSON)
