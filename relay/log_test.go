@@ -54,6 +54,28 @@ func TestLogOfAFailingMessage(t *testing.T) {
 	})
 }
 
+// A start is logged with what the relay delivers, and where. Drains are not.
+func TestLogOfAStart(t *testing.T) {
+	t.Parallel()
+	for _, drain := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &lines{}
+			_, stop := start(t, memstore.New().Store(), relay.Options{
+				Name: "one", Sinks: to(&recorder{}), Routes: []relay.Route{{Topic: "orders.paid", Sink: "main"}, {Prefix: "log.", Sink: "main"}},
+				Drain: drain, Logger: slog.New(slog.NewTextHandler(log, nil)),
+			})
+			synctest.Wait()
+			if err := stop(); err != nil {
+				t.Error(err)
+			}
+			lines := log.with("level=INFO", "relay: started", "relay=one", "claim=lanes", `sinks="[main: `, `routes="[prefix log. to main topic orders.paid to main]"`)
+			if want := map[bool]int{false: 1}[drain]; lines != want {
+				t.Errorf("drain %v: %d lines, want %d:\n%s", drain, lines, want, log.text.String())
+			}
+		})
+	}
+}
+
 // If many messages fail for the same reason, one line is logged in ten seconds, with the number of suppressed ones.
 func TestLogOfManyFailuresIsLimited(t *testing.T) {
 	t.Parallel()

@@ -103,11 +103,20 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 		return errors.Join(err, e.closeSinks(ctx))
 	}
+	r.logStart()
 	r.health.reached.Store(r.health.now())
 	r.health.looped.Store(r.health.now())
 	r.health.started.Store(true)
 	defer r.health.started.Store(false)
 	return e.run(ctx)
+}
+
+// logStart logs what the relay is going to do. A drain is short and may be repeated, so it isn't logged.
+func (r *Relay) logStart() {
+	if o := r.options; !o.Drain {
+		setup := setupOf(o, r.names)
+		o.Logger.Info("relay: started", "relay", o.Name, "claim", string(o.Claim), "sinks", setup.Sinks, "routes", setup.Routes)
+	}
 }
 
 // Abort makes Run stop without waiting for the sends in flight: Run cancels them, and writes the outcomes that are known. Abort
