@@ -83,7 +83,7 @@ func targetTyped(command *cobra.Command) *target {
 }
 
 func (p program) sources(command *cobra.Command) []string {
-	c, _ := config.Load(targetTyped(command).config, p.kinds)
+	c, _ := config.LoadSources(targetTyped(command).config, p.kinds)
 	return c.SourceNames()
 }
 
@@ -94,7 +94,7 @@ type knownNames struct{ topics, sinks, relays []string }
 func (p program) known(command *cobra.Command) (names knownNames) {
 	t := targetTyped(command)
 	if t.config != "" {
-		c, _ := config.Load(t.config, p.kinds)
+		c, _ := config.LoadSources(t.config, p.kinds)
 		names.sinks = c.SinkNames()
 	}
 	source, err := t.resolve(p, command)

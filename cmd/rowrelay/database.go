@@ -84,16 +84,31 @@ func openDatabase(ctx context.Context, database config.Database, as pool) (*sql.
 	return db, driver.dialect, nil
 }
 
-// renewing is a connector for a login that may change. For each new connection it rereads the file that contains the
-// database's URL with the login, and rereads the certificates that the URL names.
+// renewing is a connector for a login that may change. For each new connection it gets the current login, and rereads the
+// certificates that the URL names.
 type renewing struct {
 	driver.Connector // for the initial login
 	database         config.Database
+	refuses          func(error) bool // whether an error means that the server refuses the login
 	make             func(config.Database) (driver.Connector, error)
 }
 
+// Connect tries once more if the server refuses the login and there is a new one.
 func (r renewing) Connect(ctx context.Context) (driver.Conn, error) {
-	connector, err := r.make(r.database.Current())
+	database, stale := r.database.Current(ctx)
+	conn, err := r.connect(ctx, database)
+	if err == nil || !r.refuses(err) || !r.database.Renewable() {
+		return conn, err
+	}
+	renewed, failed := r.database.Refused(ctx)
+	if renewed.Secret() != database.Secret() {
+		return r.connect(ctx, renewed)
+	}
+	return nil, errors.Join(err, cmp.Or(failed, stale))
+}
+
+func (r renewing) connect(ctx context.Context, database config.Database) (driver.Conn, error) {
+	connector, err := r.make(database)
 	if err != nil {
 		return nil, err
 	}
@@ -102,9 +117,9 @@ func (r renewing) Connect(ctx context.Context) (driver.Conn, error) {
 
 // newRenewing returns a connector that calls the function make for each new connection. newRenewing returns an error
 // if this function can't parse the URL.
-func newRenewing(database config.Database, make func(config.Database) (driver.Connector, error)) (driver.Connector, error) {
+func newRenewing(database config.Database, refuses func(error) bool, make func(config.Database) (driver.Connector, error)) (driver.Connector, error) {
 	connector, err := make(database)
-	return renewing{connector, database, make}, err
+	return renewing{connector, database, refuses, make}, err
 }
 
 // openStore opens a source's table for a relay.

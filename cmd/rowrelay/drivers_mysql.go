@@ -18,7 +18,7 @@ import (
 
 // openMySQL opens MySQL and MariaDB.
 func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB, error) {
-	connector, err := newRenewing(database, func(database config.Database) (driver.Connector, error) {
+	connector, err := newRenewing(database, refusesMySQL, func(database config.Database) (driver.Connector, error) {
 		settings, err := mysqlSettings(database.Secret())
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errURL, err)
@@ -81,6 +81,12 @@ func (c session) Connect(ctx context.Context) (driver.Conn, error) {
 		}
 	}
 	return conn, nil
+}
+
+// refusesMySQL reports whether the server refuses the login.
+func refusesMySQL(err error) bool {
+	refused, found := errors.AsType[*mysql.MySQLError](err)
+	return found && refused.Number == 1045
 }
 
 func hintMySQL(err error) string {

@@ -21,7 +21,7 @@ func optionalDrivers() []databaseDriver {
 
 func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
 	made := oracle.NewDriver() // one for all connections, because it caches properties of the server
-	connector, err := newRenewing(database, func(database config.Database) (driver.Connector, error) {
+	connector, err := newRenewing(database, refusesOracle, func(database config.Database) (driver.Connector, error) {
 		return made.OpenConnector(database.Secret())
 	})
 	if err != nil {
@@ -31,6 +31,9 @@ func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, e
 	db.SetConnMaxIdleTime(maxIdleTime)
 	return db, nil
 }
+
+// refusesOracle reports whether the server refuses the login.
+func refusesOracle(err error) bool { return strings.Contains(err.Error(), "ORA-01017") }
 
 func hintOracle(err error) string {
 	switch {

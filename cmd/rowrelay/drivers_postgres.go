@@ -19,7 +19,7 @@ import (
 )
 
 func openPostgres(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
-	connector, err := newRenewing(database, connectPostgres)
+	connector, err := newRenewing(database, refusesPostgres, connectPostgres)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +38,12 @@ func connectPostgres(database config.Database) (driver.Connector, error) {
 		settings.RuntimeParams["application_name"] = "rowrelay"
 	}
 	return stdlib.GetConnector(*settings, stdlib.OptionAfterConnect(setUpSession)), nil
+}
+
+// refusesPostgres reports whether the server refuses the login.
+func refusesPostgres(err error) bool {
+	var coded interface{ SQLState() string }
+	return errors.As(err, &coded) && strings.HasPrefix(coded.SQLState(), "28")
 }
 
 // setUpSession overrides settings that the server, the database or the user may have changed. It uses a statement, because
@@ -81,7 +87,10 @@ func hintPostgres(err error) string {
 // newListener returns a listener that wakes a relay on NOTIFY.
 func newListener(source config.Source) (relay.Listener, error) {
 	listener, err := relaypgx.NewListener(source.Database.Secret(), relaypgx.ListenerOptions{
-		Table: source.Table, Connection: func() string { return source.Database.Current().Secret() },
+		Table: source.Table, Connection: func(ctx context.Context) (string, error) {
+			current, _ := source.Database.Current(ctx) // if the login can't be read, the previous one may still be valid
+			return current.Secret(), nil
+		},
 	})
 	if err != nil {
 		return nil, unparsed(err)

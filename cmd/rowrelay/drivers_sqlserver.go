@@ -16,7 +16,7 @@ import (
 
 // openSQLServer opens SQL Server and Azure SQL.
 func openSQLServer(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
-	connector, err := newRenewing(database, connectSQLServer)
+	connector, err := newRenewing(database, refusesSQLServer, connectSQLServer)
 	if err != nil {
 		return nil, err
 	}
@@ -37,6 +37,12 @@ func connectSQLServer(database config.Database) (driver.Connector, error) {
 		settings.AppName = "rowrelay"
 	}
 	return mssql.NewConnectorConfig(settings), nil
+}
+
+// refusesSQLServer reports whether the server refuses the login.
+func refusesSQLServer(err error) bool {
+	var numbered interface{ SQLErrorNumber() int32 }
+	return errors.As(err, &numbered) && numbered.SQLErrorNumber() == 18456
 }
 
 func hintSQLServer(err error) string {

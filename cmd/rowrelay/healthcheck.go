@@ -41,7 +41,7 @@ func (p program) healthcheckCommand() *cobra.Command {
 					return usagef("--admin: %w", err)
 				}
 			} else {
-				c, err := config.Load(file, p.kinds)
+				c, err := config.LoadSources(file, p.kinds)
 				if err != nil {
 					return usage(err)
 				}

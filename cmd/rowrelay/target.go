@@ -74,7 +74,7 @@ func (t *target) resolveAll(p program, command *cobra.Command) ([]config.Source,
 			return nil, usagef("--%s and --config can't be given together: the configuration names the table", flag)
 		}
 	}
-	c, err := config.Load(t.config, p.kinds)
+	c, err := config.LoadSources(t.config, p.kinds)
 	if err != nil || t.source == "" {
 		return c.Sources, usage(err)
 	}
@@ -120,7 +120,7 @@ func (t *target) checkSink(p program, to string) error {
 	if to == "" || t.config == "" { // without a configuration, checkLivingSink checks the live relays' sinks instead
 		return nil
 	}
-	c, err := config.Load(t.config, p.kinds)
+	c, err := config.LoadSources(t.config, p.kinds)
 	if err != nil {
 		return usage(err)
 	}
@@ -175,7 +175,7 @@ func (t *target) isGone(ctx context.Context, p program, operator storage.Operato
 		return false, nil
 	}
 	if t.config != "" {
-		c, err := config.Load(t.config, p.kinds)
+		c, err := config.LoadSources(t.config, p.kinds)
 		if err != nil || slices.Contains(c.SinkNames(), sink) {
 			return false, usage(err)
 		}

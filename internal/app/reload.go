@@ -21,8 +21,8 @@ func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
-	var look <-chan time.Time // ticks when it is time to read the files that have databases' URLs
-	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.InFile() }) {
+	var look <-chan time.Time // ticks when it is time to read the databases' URLs that come from files or commands
+	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.Renewable() }) {
 		ticker := time.NewTicker(movedEvery)
 		defer ticker.Stop()
 		look = ticker.C

@@ -39,6 +39,7 @@ func TestAdminSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c, err := Parse(filepath.Join(folder, "rowrelay.yaml"), []byte(smallest+"admin: "+test.settings+"\n"), allKinds(t))
+			c.Admin.secrets = nil
 			switch {
 			case test.problem == "" && (err != nil || !reflect.DeepEqual(c.Admin, test.want)):
 				t.Errorf("got %+v, %v, want %+v", c.Admin, err, test.want)

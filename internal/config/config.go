@@ -2,8 +2,9 @@
 // reports all problems together, each with its line.
 //
 // The file is YAML. In any value, ${NAME} and ${NAME:-default} are replaced by environment variables, and $${ by a
-// literal ${. The value of a secret setting, such as password, can be in a file: the setting password_file names the
-// file, and one newline at its end is removed. deploy/rowrelay.example.yaml has every setting.
+// literal ${. The value of a secret setting, such as password, can be in a file, which the setting password_file names, or
+// can be printed by the program that password_command names. One newline at its end is removed.
+// deploy/rowrelay.example.yaml has every setting.
 package config
 
 import (
@@ -27,11 +28,15 @@ type Config struct {
 	Admin   Admin
 	Log     Log
 
-	again func() (Config, error) // parses the same text and reads the secret files again; nil if the configuration has no file
+	// Stale has the errors of commands that have failed, and whose previous secrets are used.
+	Stale []error
+
+	again func() (Config, error) // parses the same text and reads the secrets again; nil if the configuration has no file
 }
 
-// Again returns the configuration with the current content of its secret files. It doesn't read the configuration file
-// again, because a change of that file needs a reload.
+// Again returns the configuration with the current secrets of its files and commands. It doesn't read the configuration file
+// again, because a change of that file needs a reload. It doesn't wait for commands: until a command has printed a new
+// secret, the previous one is current.
 func (c Config) Again() (Config, error) {
 	if c.again == nil {
 		return c, nil
@@ -39,10 +44,17 @@ func (c Config) Again() (Config, error) {
 	return c.again()
 }
 
-// Load reads a configuration from a file. The argument kinds has the available kinds of
+// Load reads a configuration from a file, and runs its commands. The argument kinds has the available kinds of
 // sinks. The error is a [*Problems] if the content is invalid, and it matches
 // [fs.ErrNotExist] if the file doesn't exist.
-func Load(name string, kinds *sinks.Registry) (Config, error) {
+func Load(name string, kinds *sinks.Registry) (Config, error) { return loadFile(name, kinds, false) }
+
+// LoadSources is like Load, but doesn't run the commands of sinks and of the admin server. So these may lack secrets.
+func LoadSources(name string, kinds *sinks.Registry) (Config, error) {
+	return loadFile(name, kinds, true)
+}
+
+func loadFile(name string, kinds *sinks.Registry, sourcesOnly bool) (Config, error) {
 	content, err := readLimited(name, maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Config{}, fmt.Errorf("read the configuration %s: %w (give another file with --config)", name, fs.ErrNotExist)
@@ -50,29 +62,36 @@ func Load(name string, kinds *sinks.Registry) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("the configuration %w", err)
 	}
-	return load(name, content, kinds)
+	return load(name, content, kinds, newCommands(), sourcesOnly)
 }
 
-func load(name string, content []byte, kinds *sinks.Registry) (Config, error) {
-	c, err := Parse(name, content, kinds)
+func load(name string, content []byte, kinds *sinks.Registry, commands *commands, sourcesOnly bool) (Config, error) {
+	r := newReader(kinds)
+	r.commands, r.sourcesOnly = commands, sourcesOnly
+	c, err := r.configuration(name, content)
 	for i := range c.Sources {
 		c.Sources[i].File = name
 	}
-	c.again = func() (Config, error) { return load(name, content, kinds) }
+	c.again = func() (Config, error) { return load(name, content, kinds, commands, sourcesOnly) }
 	return c, err
 }
 
 // Parse reads a configuration from the text of a file. The file's name appears
-// in errors, and ..._file settings are relative to its folder. The error is a
+// in errors, and ..._file settings are relative to its folder. Parse runs no commands, so
+// the settings of a sink that has a command are checked less. The error is a
 // [*Problems].
 func Parse(file string, content []byte, kinds *sinks.Registry) (Config, error) {
-	r := newReader(kinds)
+	return newReader(kinds).configuration(file, content)
+}
+
+func (r *reader) configuration(file string, content []byte) (Config, error) {
 	r.folder, r.problems.File = filepath.Dir(file), file
 	var c Config
 	if root := r.document(content); root != nil {
 		fill(r, root, rootFields(), &c)
 		r.check(root, &c)
 	}
+	c.Stale = r.stale
 	return c, r.err()
 }
 
@@ -85,7 +104,11 @@ func rootFields() []field[Config] {
 				c.Routes = append(c.Routes, r.route(item))
 			}
 		}},
-		group("admin", adminFields(), func(c *Config) *Admin { return &c.Admin }),
+		{name: "admin", set: func(r *reader, c *Config, n *node) {
+			before := len(r.secrets)
+			fill(r, n, adminFields(), &c.Admin)
+			c.Admin.secrets = r.secrets[before:]
+		}},
 		group("log", logFields(), func(c *Config) *Log { return &c.Log }),
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,7 +20,13 @@ type Admin struct {
 	Hosts         []string // host names at which the page is served without a ReaderToken, in addition to localhost and the machine's name and addresses
 	Payloads      Payloads
 	TLS           AdminTLS
+
+	secrets []origin // where the tokens come from, except those that are in the configuration itself
 }
+
+// Await waits for the commands of the tokens: for those whose last tokens are too old, or for all if the server has refused a
+// token. The wait ends early if the context ends.
+func (a Admin) Await(ctx context.Context, refused bool) { await(ctx, a.secrets, refused) }
 
 // AdminTLS names the files of the admin server's certificate. Without them, the server doesn't use TLS.
 type AdminTLS struct{ CertFile, KeyFile string }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,38 +16,80 @@ import (
 type Database struct {
 	kind string
 	url  string // for a database in a file: the file's path
-	file string // the file that the URL was read from; empty: none
+
+	from     origin // where the URL comes from; the zero origin: the configuration
+	password origin // where the password comes from; the zero origin: the URL or the configuration
 }
 
-// Current returns the database with the login in the URL that its file contains now. It returns d unchanged if that
-// file can't be read, or names another database; see Moved. Only a restarted relay uses another database.
-func (d Database) Current() Database {
-	now, ok := d.reread()
-	if !ok || now.withoutLogin() != d.withoutLogin() {
-		return d
-	}
-	return now
-}
+// Current returns the database with the current login: the login in the URL that its file or command has now, and the current
+// password. If a part can't be read, or the URL names another database (see Moved), that part stays as it is, and
+// the error has the reason. Current waits for a command only if the command's last secret is too old. Another database
+// needs a restarted relay.
+func (d Database) Current(ctx context.Context) (Database, error) { return d.read(ctx, inTime) }
 
-// InFile reports whether the URL was read from a file.
-func (d Database) InFile() bool { return d.file != "" }
+// Refused is like Current, but runs the commands again, because the server has refused the login that Current returned.
+// It does nothing for a command that ran a few seconds ago.
+func (d Database) Refused(ctx context.Context) (Database, error) { return d.read(ctx, refused) }
 
-// Moved reports whether the URL's file now names another database or server, or has other parameters.
+// Renewable reports whether the URL or the password comes from a file or a command.
+func (d Database) Renewable() bool { return d.from != (origin{}) || d.password != (origin{}) }
+
+// Moved reports whether the URL's file or command now names another database or server, or has other parameters.
 func (d Database) Moved() bool {
-	now, ok := d.reread()
-	return ok && now.withoutLogin() != d.withoutLogin()
+	now, err := d.reread(context.Background(), lastKnown)
+	return err == nil && now.withoutLogin() != d.withoutLogin()
 }
 
-func (d Database) reread() (now Database, ok bool) {
-	if d.file == "" {
-		return d, false
+func (d Database) read(ctx context.Context, how urgency) (Database, error) {
+	now, err := d.reread(ctx, how)
+	if err != nil || now.withoutLogin() != d.withoutLogin() {
+		now = d
 	}
-	text, err := readSecret(d.file)
-	if err == nil {
-		now, err = ParseDatabase(text)
+	if d.password == (origin{}) {
+		return now, err
 	}
-	now.file = d.file
-	return now, err == nil
+	secret, passwordErr := d.password.text(ctx, how)
+	if passwordErr != nil {
+		err = errors.Join(err, fmt.Errorf("%s: %w", d.password.setting(), passwordErr))
+	}
+	if secret == "" {
+		return now, err
+	}
+	if changed, wrong := now.withPassword(secret); wrong == nil {
+		now = changed
+	}
+	return now, err
+}
+
+// reread returns the database whose URL the file or command has now.
+func (d Database) reread(ctx context.Context, how urgency) (Database, error) {
+	if d.from == (origin{}) {
+		return d, nil
+	}
+	text, err := d.from.text(ctx, how)
+	now := d
+	if text != "" {
+		var wrong error
+		if now, wrong = ParseDatabase(text); wrong != nil {
+			err = errors.Join(err, wrong)
+		}
+	}
+	now.from, now.password = d.from, d.password
+	if err != nil {
+		err = fmt.Errorf("%s: %w", d.from.setting(), err)
+	}
+	return now, err
+}
+
+// withPassword returns the database with the password in its URL. The error completes the sentence "the password …".
+func (d Database) withPassword(secret string) (Database, error) {
+	parsed, err := url.Parse(d.url)
+	if err != nil || d.IsFile() || parsed.User.Username() == "" {
+		return d, errors.New("needs a database with a user in its URL, such as postgres://user@host/name")
+	}
+	parsed.User = url.UserPassword(parsed.User.Username(), secret)
+	d.url = parsed.String()
+	return d, nil
 }
 
 func (d Database) withoutLogin() string {

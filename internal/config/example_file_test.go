@@ -39,7 +39,8 @@ func TestTheExampleIsValid(t *testing.T) {
 	}
 }
 
-// The example file has every setting, some of them in comments.
+// The example file has every setting, some of them in comments. It shows only one ..._command, because every secret can come from
+// a command in the same way.
 func TestTheExampleIsComplete(t *testing.T) {
 	t.Parallel()
 	content, err := os.ReadFile(exampleFile)
@@ -47,6 +48,9 @@ func TestTheExampleIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range everySetting(t) {
+		if strings.HasSuffix(name, "_command") && name != "password_command" {
+			continue
+		}
 		if !regexp.MustCompile(`(?m)^[ #-]*` + name + `:|[{ ]` + name + `: `).Match(content) {
 			t.Errorf("%s isn't in it", name)
 		}

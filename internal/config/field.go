@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks/settings"
@@ -15,7 +14,7 @@ import (
 // field is one setting of a T: its name in the file, and a function that reads it.
 type field[T any] struct {
 	name   string
-	secret bool // the setting may also be given as name_file
+	secret bool // the setting may also be given as name_file or name_command
 	set    func(*reader, *T, *node)
 }
 
@@ -27,7 +26,7 @@ func value[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T
 }
 
 // secret returns a field whose value is a secret scalar. Errors don't show the value. The
-// value may also be in a file, which the setting name_file names.
+// value may also come from the file that the setting name_file names, or from the command name_command.
 func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[T] {
 	return field[T]{name: name, secret: true, set: func(r *reader, target *T, n *node) {
 		set(r, n, "the value", parse, place(target))
@@ -88,7 +87,7 @@ func fillKnown[T any](r *reader, n *node, fields []field[T], target *T) (others 
 		if found, ok := find(fields, e.key); ok {
 			found.set(r, target, e.node)
 		} else if found, ok := findSecret(fields, e.key); ok {
-			if held := r.fromFile(n, e, found.name); held != nil {
+			if held := r.fromOrigin(n, e, found.name); held != nil {
 				found.set(r, target, held)
 			}
 		} else {
@@ -107,16 +106,16 @@ func find[T any](fields []field[T], name string) (field[T], bool) {
 }
 
 func findSecret[T any](fields []field[T], name string) (field[T], bool) {
-	base, isFile := strings.CutSuffix(name, "_file")
+	base, derived := derivedFrom(name)
 	found, ok := find(fields, base)
-	return found, ok && isFile && found.secret
+	return found, ok && derived && found.secret
 }
 
 func names[T any](fields []field[T]) (found []string) {
 	for _, f := range fields {
 		found = append(found, f.name)
 		if f.secret {
-			found = append(found, f.name+"_file")
+			found = append(found, f.name+"_file", f.name+"_command")
 		}
 	}
 	return found

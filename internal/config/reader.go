@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -13,11 +12,16 @@ import (
 
 // reader reads settings and collects problems.
 type reader struct {
-	folder   string // the folder that relative names in ..._file settings start from
-	env      func(string) (string, bool)
-	kinds    *sinks.Registry
-	problems Problems
-	secrets  []string // the names of all secret files that were read
+	folder      string // the folder that relative names in ..._file settings start from
+	env         func(string) (string, bool)
+	kinds       *sinks.Registry
+	problems    Problems
+	secrets     []origin  // where secrets come from that aren't in the configuration itself
+	commands    *commands // nil: no command runs
+	sourcesOnly bool      // only the commands of sources run
+	password    string    // the current source's setting password
+	pending     bool      // a secret is unknown, because its command didn't run
+	stale       []error   // errors of commands whose previous secrets are used
 }
 
 func newReader(kinds *sinks.Registry) *reader {
@@ -71,50 +75,6 @@ func (r *reader) mapping(n *node) bool {
 		r.fail(n, "needs settings below it, but has none")
 	}
 	return !n.broken
-}
-
-// secretFile reads the file that a ..._file setting names, without the newline
-// at its end. A relative name is relative to the configuration's folder.
-func (r *reader) secretFile(n *node) (string, bool) {
-	name, ok := r.scalar(n)
-	if !ok {
-		return "", false
-	}
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(r.folder, name)
-	}
-	r.secrets = append(r.secrets, name)
-	secret, err := readSecret(name)
-	if err != nil {
-		r.fail(n, err.Error())
-		return "", false
-	}
-	if secret == "" {
-		r.fail(n, "names an empty file: "+name)
-	}
-	return secret, secret != ""
-}
-
-// readSecret reads a file without the newline at its end.
-func readSecret(name string) (string, error) {
-	content, err := readLimited(name, maxSecret)
-	return strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), err
-}
-
-// fromFile returns a node with the content of the file that the entry name_file names. The node has the position
-// of the entry. If fromFile reports a problem, it returns nil.
-func (r *reader) fromFile(n *node, e entry, name string) *node {
-	if n.get(name) != nil {
-		r.fail(e.node, "is given together with "+name+": remove one of them")
-		return nil
-	}
-	content, ok := r.secretFile(e.node)
-	if !ok {
-		return nil
-	}
-	held := textNode(e.node.path, content)
-	held.line, held.column = e.node.line, e.node.column
-	return held
 }
 
 // Problem is a mistake in a configuration.

@@ -57,13 +57,14 @@ func TestADatabaseInAFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before.file = file
+		before.from = origin{path: "database", file: file}
 		write(t, file, test.after)
 		want := test.before
 		if test.current {
 			want = strings.TrimSpace(test.after)
 		}
-		if got := before.Current().Secret(); strings.TrimPrefix(got, "sqlite:") != strings.TrimPrefix(want, "sqlite:") || before.Moved() != test.moved {
+		current, _ := before.Current(t.Context())
+		if got := current.Secret(); strings.TrimPrefix(got, "sqlite:") != strings.TrimPrefix(want, "sqlite:") || before.Moved() != test.moved {
 			t.Errorf("%s, then %s: it is %s, and has moved: %v", test.before, test.after, got, before.Moved())
 		}
 	}

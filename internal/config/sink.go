@@ -1,6 +1,8 @@
 package config
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -30,7 +32,7 @@ type Sink struct {
 	// set it. It may have secrets.
 	URL string
 
-	secrets []string // the names of the files that the secrets of Settings were read from
+	secrets []origin // where the secrets of Settings come from, except those that are in Settings themselves
 }
 
 // certificateFiles returns the names of the certificate files in the settings or the URL. A sink reads these files when
@@ -48,8 +50,12 @@ func (s Sink) certificateFiles() (names []string) {
 	return names
 }
 
-// Renewable reports whether the sink has secrets or certificates in files.
+// Renewable reports whether the sink has secrets or certificates in files, or secrets from commands.
 func (s Sink) Renewable() bool { return len(s.secrets)+len(s.certificateFiles()) > 0 }
+
+// Await waits for the commands of the sink's secrets: for those whose last secrets are too old, or for all if the destination
+// has refused the sink's login. The wait ends early if the context ends.
+func (s Sink) Await(ctx context.Context, refused bool) { await(ctx, s.secrets, refused) }
 
 // State returns a hash of the settings and of the current content of the certificate files.
 func (s Sink) State() string {
@@ -122,6 +128,7 @@ func (r *reader) sink(name string, n *node) (sink Sink) {
 		return sink
 	}
 	before := len(r.secrets)
+	r.pending = false
 	defer func() { sink.secrets = r.secrets[before:] }()
 	others := fillKnown(r, n, sinkFields(), &sink)
 	for _, name := range []string{"backoff", "breaker_backoff"} {
@@ -192,6 +199,9 @@ func (r *reader) settings(n *node, entries []entry, sink *Sink) {
 	for _, e := range fillKnown(r, &node{path: n.path, entries: entries}, fields, &sink.Settings) {
 		r.unknown(n, e, append(names(fields), names(sinkFields())...))
 	}
+	if r.pending {
+		return
+	}
 	_, err := kind.Parse(sink.Settings)
 	if err == nil && !anyBroken(n) {
 		_, err = sink.Make(r.kinds)
@@ -220,7 +230,7 @@ func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 					r.fail(n, "needs a value; leave it out for the default")
 				}
 				if f.Type == settings.TypeSecretMap {
-					r.secretFiles(n)
+					r.secretEntries(n)
 				}
 				(*target)[f.Name] = n.plain()
 			},
@@ -229,15 +239,15 @@ func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 	return fields
 }
 
-// secretFiles replaces the entries of a mapping that name files. An entry with the key name_file becomes an entry with
-// the key name and the content of the file.
-func (r *reader) secretFiles(n *node) {
+// secretEntries replaces the entries of a mapping that name files or commands. An entry with the key name_file or
+// name_command becomes an entry with the key name and the secret.
+func (r *reader) secretEntries(n *node) {
 	for i, e := range n.entries {
-		name, isFile := strings.CutSuffix(e.key, "_file")
-		if !isFile {
+		name, derived := derivedFrom(e.key)
+		if !derived {
 			continue
 		}
-		if held := r.fromFile(n, e, name); held != nil {
+		if held := r.fromOrigin(n, e, name); held != nil {
 			n.entries[i] = entry{name, e.line, e.column, held}
 		}
 	}
@@ -251,10 +261,7 @@ func (r *reader) refused(n *node, err error) {
 		return
 	}
 	for _, problem := range list {
-		at := n.get(problem.Field)
-		if at == nil {
-			at = n.get(problem.Field + "_file")
-		}
+		at := cmp.Or(n.get(problem.Field), n.get(problem.Field+"_file"), n.get(problem.Field+"_command"))
 		if at == nil {
 			r.report(n.line, n.column, n.child(problem.Field), problem.Err.Error())
 			continue

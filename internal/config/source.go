@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -67,6 +68,7 @@ func (s *Source) SetTopics(topics ...string) error {
 func sourceFields() []field[Source] {
 	return []field[Source]{
 		secret("database", ParseDatabase, func(s *Source) *Database { return &s.Database }),
+		{name: "password", secret: true, set: func(r *reader, _ *Source, n *node) { set(r, n, "the value", text(maxSecret), &r.password) }},
 		value("table", parseTable, func(s *Source) *string { return &s.Table }),
 		value("claim", oneOf(storage.ByLanes, storage.ByRows), func(s *Source) *storage.Claim { return &s.Claim }),
 		value("pick", oneOf(storage.Oldest, storage.Newest, storage.Priority), func(s *Source) *storage.Pick { return &s.Pick }),
@@ -92,12 +94,24 @@ func parseTable(name string) (string, error) {
 func (r *reader) source(name string, n *node) Source {
 	source := Source{Name: name, Table: DefaultTable}
 	before := len(r.secrets)
+	r.password = ""
 	fill(r, n, sourceFields(), &source)
-	if len(r.secrets) > before { // the database's URL is the only secret of a source
-		source.Database.file = r.secrets[before]
+	for _, o := range r.secrets[before:] {
+		if o.path == n.child("database") {
+			source.Database.from = o
+		} else {
+			source.Database.password = o
+		}
 	}
-	if n.get("database") == nil && n.get("database_file") == nil {
+	if cmp.Or(n.get("database"), n.get("database_file"), n.get("database_command")) == nil {
 		r.fail(n, "needs a database")
+	}
+	if password := cmp.Or(n.get("password"), n.get("password_file"), n.get("password_command")); password != nil && source.Database.Kind() != "" {
+		changed, err := source.Database.withPassword(r.password)
+		if err != nil {
+			r.fail(password, err.Error())
+		}
+		source.Database = changed
 	}
 	if source.Claim != storage.ByRows {
 		for _, name := range []string{"pick", "topics"} {

@@ -39,9 +39,9 @@ type ListenerOptions struct {
 	// sends to itself at its start. Defaults to 5 s.
 	Patience time.Duration
 
-	// Connection returns the current connection string, if its login can change. The listener calls it before it connects. By
-	// default the listener uses the string that was passed to NewListener.
-	Connection func() string
+	// Connection returns the current connection string, if its login can change. The listener calls it before each connection.
+	// By default the listener uses the string that was passed to NewListener.
+	Connection func(ctx context.Context) (string, error)
 }
 
 // ErrDeaf means that notifications do not arrive. The relay then polls.
@@ -145,14 +145,18 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 
 // connect opens a connection and returns it with a function that closes it.
 func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), err error) {
-	dial, cancel := context.WithTimeout(ctx, l.options.Patience)
-	defer cancel()
 	config := l.config.Copy()
 	if l.options.Connection != nil {
-		if config, err = pgx.ParseConfig(l.options.Connection()); err != nil {
+		current, err := l.options.Connection(ctx)
+		if err != nil {
+			return nil, nil, fmt.Errorf("get the connection string: %w", err)
+		}
+		if config, err = pgx.ParseConfig(current); err != nil {
 			return nil, nil, err // pgx leaves the password out
 		}
 	}
+	dial, cancel := context.WithTimeout(ctx, l.options.Patience)
+	defer cancel()
 	if conn, err = pgx.ConnectConfig(dial, config); err != nil {
 		return nil, nil, fmt.Errorf("connect: %w", err)
 	}

@@ -1,0 +1,118 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// origin is where a secret comes from: a file or a command.
+type origin struct {
+	path    string // the secret's setting, without _file or _command
+	file    string // empty: a command
+	command *command
+}
+
+// setting returns the setting that names the file or the command.
+func (o origin) setting() string {
+	if o.command != nil {
+		return o.path + "_command"
+	}
+	return o.path + "_file"
+}
+
+// text returns the current secret, without the newline at its end. If a command has failed, text returns the previous secret
+// and the error. The context limits the wait for a command.
+func (o origin) text(ctx context.Context, how urgency) (string, error) {
+	if o.command != nil {
+		return o.command.text(ctx, how)
+	}
+	content, err := readLimited(o.file, maxSecret)
+	secret := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
+	if err == nil && secret == "" {
+		err = errors.New("names an empty file: " + o.file)
+	}
+	return secret, err
+}
+
+// await waits for the commands of secrets.
+func await(ctx context.Context, secrets []origin, wereRefused bool) {
+	how := inTime
+	if wereRefused {
+		how = refused
+	}
+	for _, o := range secrets {
+		if o.command != nil {
+			_, _ = o.command.text(ctx, how) // the next read returns the error again
+		}
+	}
+}
+
+// derivedFrom returns the name of the secret setting whose value comes from the file or the command that the setting name
+// names. Such a name ends in _file or _command.
+func derivedFrom(name string) (base string, ok bool) {
+	if base, ok = strings.CutSuffix(name, "_file"); ok {
+		return base, true
+	}
+	return strings.CutSuffix(name, "_command")
+}
+
+// fromOrigin returns a node with the secret of the setting name. The entry names a file or a command, from which the secret
+// comes. The node has the position of the entry. If fromOrigin reports a problem, it returns nil.
+func (r *reader) fromOrigin(n *node, e entry, name string) *node {
+	for _, other := range []string{name, name + "_file"} {
+		if other != e.key && n.get(other) != nil {
+			r.fail(e.node, "is given together with "+other+": remove one of them")
+			return nil
+		}
+	}
+	o, ok := r.originOf(e)
+	if !ok {
+		return nil
+	}
+	o.path = n.child(name)
+	r.secrets = append(r.secrets, o)
+	secret, ok := r.secretOf(o, e)
+	if !ok {
+		return nil
+	}
+	held := textNode(e.node.path, secret)
+	held.line, held.column = e.node.line, e.node.column
+	return held
+}
+
+// originOf reads the value of a ..._file or ..._command setting. A relative name of a file is relative to the
+// configuration's folder.
+func (r *reader) originOf(e entry) (o origin, ok bool) {
+	if strings.HasSuffix(e.key, "_command") {
+		s, ok := r.commandOf(e.node)
+		if ok && r.commands != nil && (!r.sourcesOnly || strings.HasPrefix(e.node.path, "sources.")) {
+			o.command = r.commands.of(s)
+		}
+		return o, ok
+	}
+	o.file, ok = r.scalar(e.node)
+	if ok && !filepath.IsAbs(o.file) {
+		o.file = filepath.Join(r.folder, o.file)
+	}
+	return o, ok
+}
+
+// secretOf returns the secret of an origin. It reports a problem and returns false if there is no secret. If commands don't
+// run, it returns false and sets r.pending.
+func (r *reader) secretOf(o origin, e entry) (string, bool) {
+	if o.file == "" && o.command == nil {
+		r.pending = true
+		return "", false
+	}
+	secret, err := o.text(context.Background(), lastKnown)
+	switch {
+	case err != nil && secret != "":
+		r.stale = append(r.stale, fmt.Errorf("%s: %w", o.setting(), err))
+	case err != nil:
+		r.fail(e.node, err.Error())
+	}
+	return secret, secret != "" && !e.node.broken
+}
