@@ -101,6 +101,15 @@ type Checker interface {
 	Check(ctx context.Context) error
 }
 
+// Renewable is implemented by a Sink that can replace its secrets and certificates while it is in use.
+//
+// Renew takes over the secrets and certificates of a sink of the same type, whose other settings are the same. New connections
+// and requests use them. What is in progress continues with the previous ones. Renew may be called concurrently with Send. The
+// caller closes the other sink afterwards.
+type Renewable interface {
+	Renew(with Sink)
+}
+
 // Destined is implemented by a Sink that can describe itself and its destination in a few words,
 // without secrets, such as "kafka host:9092, topic orders". The description of any other sink is the
 // name of its Go type. Relays compare the descriptions to find out whether they have the same sinks.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,20 +12,21 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Files of secrets and certificates may change while the daemon runs: by hand, by a secrets manager, or by
-// Kubernetes, which swaps a symbolic link. The daemon reads them again when a sink is opened, when a destination
-// refuses messages of a sink, and at most once a second when a sink sends or a token is checked. For each new
-// connection to a database, the daemon reads the database's login again.
+// Secrets and certificates may change while the daemon runs: files by hand, by a secrets manager, or by Kubernetes, which swaps a
+// symbolic link, and commands when they run again. The daemon gets the current ones when a sink is opened, when a destination
+// refuses a login, and at most once a second when a sink sends or a token is checked. For each new connection to a database, the
+// daemon gets the database's current login.
 
-// secrets has the configuration with the current content of its secret files.
+// secrets has the configuration with the current content of its secret files, and the current secrets of its commands.
 type secrets struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
 	read   time.Time
 	config config.Config
-	states map[string]string // each sink's state, by the sink's name
-	failed string            // the last read's error, as it was logged
+	states map[string]string   // each sink's state, by the sink's name
+	failed string              // the last read's error, as it was logged
+	stale  map[string]struct{} // the errors of commands, as they were logged
 }
 
 // renewEvery is the minimum time between two reads of the files that are caused by a send or by the check of a
@@ -37,12 +39,20 @@ func newSecrets(c config.Config, logger *slog.Logger) *secrets {
 	return s
 }
 
-// note stores the sinks' current states.
+// note stores the sinks' current states, and logs the errors of commands that are new.
 func (s *secrets) note() {
 	s.read, s.states = time.Now(), map[string]string{}
 	for _, sink := range s.config.Sinks {
 		if sink.Renewable() {
 			s.states[sink.Name] = sink.State()
+		}
+	}
+	logged := s.stale
+	s.stale = map[string]struct{}{}
+	for _, err := range s.config.Stale {
+		s.stale[err.Error()] = struct{}{}
+		if _, known := logged[err.Error()]; !known {
+			s.logger.Error("a secret can't be renewed: the previous secret stays in use", "error", err)
 		}
 	}
 }
@@ -66,11 +76,28 @@ func (s *secrets) refresh(now bool) {
 	s.note()
 }
 
-// sink returns a sink's settings and their state. If the argument now is true, it reads the files first.
-func (s *secrets) sink(name string, now bool) (found config.Sink, state string) {
+// occasion is why secrets are read.
+type occasion int
+
+const (
+	onSend    occasion = iota // read the files if that hasn't happened for renewEvery
+	onOpen                    // read the files
+	onRefusal                 // run the commands again, and read the files
+)
+
+// sink returns a sink's settings and their state. The context limits the wait for commands.
+func (s *secrets) sink(ctx context.Context, name string, why occasion) (found config.Sink, state string) {
+	found, state = s.known(name)
+	found.Await(ctx, why == onRefusal)
+	s.mu.Lock()
+	s.refresh(why != onSend)
+	s.mu.Unlock()
+	return s.known(name)
+}
+
+func (s *secrets) known(name string) (found config.Sink, state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refresh(now)
 	for _, sink := range s.config.Sinks {
 		if sink.Name == name {
 			found = sink
@@ -80,39 +107,61 @@ func (s *secrets) sink(name string, now bool) (found config.Sink, state string) 
 }
 
 // tokens returns the current tokens of the admin server.
-func (s *secrets) tokens() (reader, operator string) {
+func (s *secrets) tokens(ctx context.Context, refused bool) (reader, operator string) {
+	s.mu.Lock()
+	admin := s.config.Admin
+	s.mu.Unlock()
+	admin.Await(ctx, refused)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refresh(false)
+	s.refresh(refused)
 	return s.config.Admin.ReaderToken, s.config.Admin.OperatorToken
 }
 
-// renewing wraps a sink, and makes it again when its secrets or certificates have changed. Its Send then reports
-// Unavailable, so that the relay opens the sink again without charging an attempt.
+// renewing wraps a sink whose secrets or certificates may change. When they have changed, it makes another sink with them. If
+// that sink can be opened, the wrapped sink takes over its secrets and certificates; see [sinks.Renewable]. Meanwhile, and while
+// the other sink can't be opened, the wrapped sink sends with the previous ones. If the destination refuses a login, renewing
+// gets the current secrets, and sends the refused messages again with them.
+//
+// If the wrapped sink isn't Renewable, Send reports Unavailable instead, so that the relay calls Open without charging an
+// attempt, and Open replaces the sink.
 type renewing struct {
 	name    string
 	secrets *secrets
 	make    func(config.Sink) (sinks.Sink, error)
 	logger  *slog.Logger
 
-	mu    sync.Mutex
-	sink  sinks.Sink
-	state string // the state of the settings and files from which the field sink was made
+	running sync.WaitGroup
+	turn    chan struct{} // semaphore: one renewal at a time
+	ended   context.Context
+	end     context.CancelFunc // called by Close
+
+	mu     sync.Mutex
+	sink   sinks.Sink
+	state  string    // the state of the settings and files that the field sink uses
+	failed string    // the state with which no other sink could be opened; empty: none
+	next   time.Time // no renewal in the background starts before this time
+	pause  time.Duration
 }
+
+// A renewal that fails is tried again after firstTry, and then at intervals that double until they reach lastTry. A renewal
+// takes at most renewalTime.
+const renewalTime = 30 * time.Second
 
 // renewingDeduplicating wraps a sink that implements [sinks.Deduplicating].
 type renewingDeduplicating struct{ *renewing }
 
-// renewable wraps a sink whose secrets or certificates are in files. It returns other sinks unchanged.
+// renewable wraps a sink whose secrets or certificates may change. It returns other sinks unchanged.
 func (a *App) renewable(to config.Sink, made sinks.Sink) sinks.Sink {
 	if !to.Renewable() {
 		return made
 	}
-	_, state := a.secrets.sink(to.Name, false)
+	_, state := a.secrets.known(to.Name)
 	r := &renewing{
-		name: to.Name, secrets: a.secrets, logger: a.logger, sink: made, state: state,
+		name: to.Name, secrets: a.secrets, logger: a.logger, sink: made, state: state, turn: make(chan struct{}, 1),
 		make: func(to config.Sink) (sinks.Sink, error) { return to.Make(a.options.Sinks) },
 	}
+	r.ended, r.end = context.WithCancel(context.Background())
 	if _, is := made.(sinks.Deduplicating); is {
 		return renewingDeduplicating{r}
 	}
@@ -125,57 +174,208 @@ func (r *renewing) current() sinks.Sink {
 	return r.sink
 }
 
-func (r *renewing) changed(now bool) bool {
-	_, state := r.secrets.sink(r.name, now)
+func (r *renewing) inUse() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.state != state
+	return r.state
 }
 
-// Open makes the sink again if its files have changed, and opens it. If it can't be made, Open opens the previous
-// sink.
+// changed reports whether the sink's current secrets or certificates differ from those in use.
+func (r *renewing) changed(ctx context.Context, why occasion) bool {
+	_, state := r.secrets.sink(ctx, r.name, why)
+	return r.inUse() != state
+}
+
+// inPlace reports whether the wrapped sink can be renewed while it sends.
+func (r *renewing) inPlace() bool {
+	_, can := r.current().(sinks.Renewable)
+	return can
+}
+
+// Open opens the sink with the current secrets. If it can't be made or opened with them, Open opens the sink with the previous
+// ones.
 func (r *renewing) Open(ctx context.Context) error {
-	if to, state := r.secrets.sink(r.name, true); r.changed(false) {
-		made, err := r.make(to)
-		if err != nil {
-			r.logger.Error("the sink can't be made from its renewed files: the previous secrets and certificates stay in use", "sink", r.name, "error", err)
-		} else {
-			r.logger.Info("the sink's secrets or certificates were renewed", "sink", r.name)
-			before := r.current()
-			r.mu.Lock()
-			r.sink = made
-			r.mu.Unlock()
-			if err := before.Close(ctx); err != nil {
-				r.logger.Warn("closing the sink with the previous secrets failed", "sink", r.name, "error", err)
-			}
-		}
-		r.mu.Lock()
-		r.state = state
-		r.mu.Unlock()
+	if !r.inPlace() {
+		r.replace(ctx)
+		return r.current().Open(ctx)
 	}
-	return r.current().Open(ctx)
+	if r.changed(ctx, onOpen) && r.renew(ctx) == nil {
+		return nil // the other sink was opened with the secrets that are now in use
+	}
+	err := r.current().Open(ctx)
+	if err != nil && sinks.Unopened(err).Reason == sinks.ReasonAuth && r.changed(ctx, onRefusal) && r.renew(ctx) == nil {
+		return nil
+	}
+	return err
+}
+
+// replace replaces the sink by one with the current secrets and certificates.
+func (r *renewing) replace(ctx context.Context) {
+	to, state := r.secrets.sink(ctx, r.name, onOpen)
+	before := r.current()
+	if state == r.inUse() {
+		return
+	}
+	made, err := r.make(to)
+	r.mu.Lock()
+	r.state = state
+	if err == nil {
+		r.sink = made
+	}
+	r.mu.Unlock()
+	if err != nil {
+		r.logger.Error("the sink can't be made from its renewed files: the previous secrets and certificates stay in use", "sink", r.name, "error", err)
+		return
+	}
+	r.logger.Info("the sink's secrets or certificates were renewed", "sink", r.name)
+	if err := before.Close(ctx); err != nil {
+		r.logger.Warn("closing the sink with the previous secrets failed", "sink", r.name, "error", err)
+	}
+}
+
+// renew makes and opens another sink with the current secrets and certificates, and gives these to the wrapped sink. It returns
+// nil if the wrapped sink then uses the current ones.
+func (r *renewing) renew(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	to, state := r.secrets.known(r.name)
+	if state == r.inUse() {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, renewalTime)
+	defer cancel()
+	defer context.AfterFunc(r.ended, cancel)()
+	other, err := r.make(to)
+	if err == nil {
+		if err = other.Open(limited); err == nil {
+			r.current().(sinks.Renewable).Renew(other)
+		}
+		if closeErr := other.Close(limited); closeErr != nil {
+			r.logger.Warn("closing a sink that was made to test renewed secrets failed", "sink", r.name, "error", closeErr)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		r.logger.Info("the sink's secrets or certificates were renewed", "sink", r.name)
+		r.state, r.failed, r.pause = state, "", 0
+		return nil
+	}
+	if r.failed != state && limited.Err() == nil {
+		r.failed = state
+		r.logger.Warn("the sink can't be opened with its renewed secrets or certificates: the previous ones stay in use", "sink", r.name, "error", err)
+	}
+	r.pause = min(max(firstTry, 2*r.pause), lastTry)
+	r.next = time.Now().Add(r.pause)
+	return err
+}
+
+// renewInBackground starts a renewal, unless one is running or has failed a short time ago.
+func (r *renewing) renewInBackground() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.turn) > 0 || time.Now().Before(r.next) || r.ended.Err() != nil {
+		return
+	}
+	r.running.Go(func() { _ = r.renew(r.ended) }) // renew has logged the error
 }
 
 const renewed = "the sink's secrets or certificates were renewed: it is opened again with them"
 
-// Send reports Unavailable if the sink's files have changed. It checks the files before it sends, so that it doesn't
-// use old secrets. It checks them again after the destination has refused messages, so that no message is charged
-// because of an old secret.
+// Send starts a renewal if the secrets or certificates have changed. After a refused login it waits for the current secrets,
+// and sends the refused messages again if they differ from those that were refused.
 func (r *renewing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
-	if r.changed(false) {
-		return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, renewed))
+	if r.changed(ctx, onSend) {
+		if !r.inPlace() {
+			return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, renewed))
+		}
+		r.renewInBackground()
 	}
+	used := r.inUse()
 	outcomes := r.current().Send(ctx, batch)
-	for i, o := range outcomes {
-		refused := (o.Result == sinks.Reject || o.Result == sinks.Retry) && (o.Reason == sinks.ReasonRefused || o.Reason == sinks.ReasonAuth)
-		if refused && r.changed(true) {
-			outcomes[i] = sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, fmt.Sprintf("%s (%s)", renewed, o.Reason))
+	if !slices.ContainsFunc(outcomes, isRefused) || !r.hasRenewed(ctx, used, outcomes) {
+		return outcomes
+	}
+	_, exact := r.current().(sinks.Deduplicating)
+	if !r.inPlace() {
+		for i, o := range outcomes {
+			if isRefused(o) {
+				outcomes[i] = sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, fmt.Sprintf("%s (%s)", renewed, o.Reason))
+			}
+		}
+		return outcomes
+	}
+	var again []sinks.Message
+	places := toRepeat(batch, outcomes, exact)
+	for _, i := range places {
+		again = append(again, batch[i])
+	}
+	if len(again) > 0 {
+		for n, o := range r.current().Send(ctx, again) {
+			outcomes[places[n]] = o
 		}
 	}
 	return outcomes
 }
 
-func (r *renewing) Close(ctx context.Context) error { return r.current().Close(ctx) }
+// hasRenewed reports whether the sink's secrets now differ from those that the refused messages were sent with. If a login was
+// refused, it runs the commands again.
+func (r *renewing) hasRenewed(ctx context.Context, used string, outcomes []sinks.Outcome) bool {
+	why := onOpen
+	if slices.ContainsFunc(outcomes, func(o sinks.Outcome) bool { return o.Reason == sinks.ReasonAuth }) {
+		why = onRefusal
+	}
+	changed := r.changed(ctx, why)
+	if !r.inPlace() {
+		return changed
+	}
+	if changed && r.renew(ctx) != nil {
+		return false
+	}
+	return r.inUse() != used && ctx.Err() == nil
+}
+
+// isRefused reports whether a message may have failed because of a secret.
+func isRefused(o sinks.Outcome) bool {
+	switch o.Result {
+	case sinks.Reject, sinks.Retry:
+		return o.Reason == sinks.ReasonRefused || o.Reason == sinks.ReasonAuth
+	case sinks.Unavailable:
+		return o.Reason == sinks.ReasonAuth
+	}
+	return false
+}
+
+// toRepeat returns the positions of the messages to send again: those that were refused, and those that were not sent because of
+// these. A message is left out if an earlier message of its key failed for another reason. If the argument exact is
+// true, the sink is Deduplicating, and only a planned batch whose outcome is open may be sent again.
+func toRepeat(batch []sinks.Message, outcomes []sinks.Outcome, exact bool) (places []int) {
+	failed := map[string]bool{} // keys
+	for i, o := range outcomes {
+		unsent := o.Result == sinks.Unsent && o.RetryAfter == 0
+		key := batch[i].Key
+		switch {
+		case o.Result == sinks.Delivered:
+		case key != "" && failed[key]:
+		case exact && !sinks.IsOpen(o), !isRefused(o) && !unsent:
+			failed[key] = true
+		default:
+			places = append(places, i)
+		}
+	}
+	return places
+}
+
+// Close ends a renewal that is in progress, and closes the sink.
+func (r *renewing) Close(ctx context.Context) error {
+	r.end()
+	r.running.Wait()
+	return r.current().Close(ctx)
+}
 
 // Order implements [sinks.Ordered].
 func (r *renewing) Order() sinks.Order {
@@ -210,7 +410,12 @@ func (r *renewing) Address(topic string) sinks.Address {
 	return sinks.Address{}
 }
 
-// Plan implements [sinks.Deduplicating].
+// Plan implements [sinks.Deduplicating]. After a refused login it waits for the current secrets, as Send does.
 func (r renewingDeduplicating) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
-	return r.current().(sinks.Deduplicating).Plan(ctx, batch)
+	used := r.inUse()
+	refs, outcomes := r.current().(sinks.Deduplicating).Plan(ctx, batch)
+	if slices.ContainsFunc(outcomes, isRefused) && r.inPlace() && r.hasRenewed(ctx, used, outcomes) {
+		return r.current().(sinks.Deduplicating).Plan(ctx, batch)
+	}
+	return refs, outcomes
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -132,6 +134,173 @@ func TestRenewedPasswordChargesNoMessage(t *testing.T) {
 				}
 				send(sinks.Ok(""))
 			})
+		}
+	}
+}
+
+// latch is a sink that can be renewed while it sends. Open tests its password.
+type latch struct {
+	*lock
+	password *string
+}
+
+func (l latch) Open(context.Context) error {
+	if *l.password != l.lock.password {
+		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: "wrong password"}
+	}
+	return nil
+}
+
+func (l latch) Close(context.Context) error { l.closed++; return nil }
+
+func (l latch) Renew(with sinks.Sink) { *l.password = *with.(latch).password }
+
+// Send refuses all messages from the first one whose key is refused on, if the password is wrong.
+func (l latch) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
+	outcomes := sinks.All(len(batch), sinks.Ok(""))
+	if *l.password != l.lock.password {
+		outcomes = sinks.All(len(batch), sinks.Blocked())
+		outcomes[0] = l.outcome
+	}
+	return outcomes
+}
+
+// exactLatch is a latch that implements sinks.Deduplicating.
+type exactLatch struct{ latch }
+
+func (l exactLatch) Renew(with sinks.Sink) { l.latch.Renew(with.(exactLatch).latch) }
+
+func (l exactLatch) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
+	return make([]sinks.BatchRef, len(batch)), l.Send(ctx, batch)
+}
+
+// While a sink sends, its password is renewed ten times, at the destination and in its file, in both orders. No message
+// fails.
+func TestRenewedPasswordFailsNoMessage(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		outcome sinks.Outcome
+		exact   bool
+	}{
+		"unavailable":        {sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, "wrong password"), false},
+		"unavailable, exact": {sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, "wrong password"), true},
+		"retry":              {sinks.Fail(sinks.Retry, sinks.ReasonAuth, "401"), false},
+		"reject":             {sinks.Fail(sinks.Reject, sinks.ReasonRefused, "401"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				to, folder, log := &lock{password: "0", outcome: test.outcome}, t.TempDir(), &strings.Builder{}
+				kinds, err := sinks.NewRegistry(sinks.Kind{Name: "lock", Fields: []settings.Field{{Name: "password", Type: settings.TypeSecret, Help: "The password."}},
+					New: func(s settings.Values) (sinks.Sink, error) {
+						password := s.Secret("password").Reveal()
+						if test.exact {
+							return exactLatch{latch{to, &password}}, nil
+						}
+						return latch{to, &password}, nil
+					}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				write := func(name, text string) {
+					t.Helper()
+					if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				write("password", "0")
+				write("rowrelay.yaml", "sources: {a: {database: \"sqlite:a.db\"}}\nsinks: {all: {type: lock, password_file: password}}\n")
+				c, err := config.Load(filepath.Join(folder, "rowrelay.yaml"), kinds)
+				if err != nil {
+					t.Fatal(err)
+				}
+				options := newBench("a").options(t)
+				options.Sinks, options.Logger = kinds, slog.New(slog.NewTextHandler(log, nil))
+				sink := make1(t, c, options).sources[0].sinks["all"].Sink
+				batch := []sinks.Message{{Message: outbox.Message{Topic: "t", Key: "a"}}, {Message: outbox.Message{Topic: "t", Key: "b"}}}
+				send := func() {
+					t.Helper()
+					if plans, is := sink.(sinks.Deduplicating); is {
+						if _, outcomes := plans.Plan(t.Context(), batch); outcomes[0].Result != sinks.Delivered {
+							t.Errorf("planned: %+v", outcomes[0])
+						}
+					}
+					for _, o := range sink.Send(t.Context(), batch) {
+						if o.Result != sinks.Delivered {
+							t.Errorf("%+v", o)
+						}
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if err := sink.Open(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for i := range 10 {
+					next := strconv.Itoa(i + 1)
+					if i%2 == 0 { // the file is first: until the destination accepts the new password, the previous one stays in use
+						write("password", next)
+						for range 50 {
+							send()
+						}
+						to.password = next
+					} else {
+						to.password = next
+						write("password", next)
+					}
+					for range 50 {
+						send()
+					}
+				}
+				if n := strings.Count(log.String(), "the sink's secrets or certificates were renewed"); n != 10 {
+					t.Errorf("the sink was renewed %d times:\n%s", n, log)
+				}
+				if n := strings.Count(log.String(), "the previous ones stay in use"); n != 5 {
+					t.Errorf("%d renewals failed, want one for each file that is written first:\n%s", n, log)
+				}
+				to.password = "another"
+				if err := sink.Open(t.Context()); err == nil || sinks.Unopened(err).Reason != sinks.ReasonAuth {
+					t.Errorf("with a wrong password: %v", err)
+				}
+				write("password", "another")
+				if err := sink.Open(t.Context()); err != nil {
+					t.Error(err)
+				}
+				send()
+				if err := sink.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// After a refused login only messages that this refusal has affected are sent again.
+func TestMessagesToRepeat(t *testing.T) {
+	t.Parallel()
+	auth, refused, open := sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, ""), sinks.Fail(sinks.Reject, sinks.ReasonRefused, ""), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")
+	ok, blocked, later := sinks.Ok(""), sinks.Blocked(), sinks.Postpone(sinks.ReasonBusy, "", time.Second)
+	for name, test := range map[string]struct {
+		keys     string
+		outcomes []sinks.Outcome
+		exact    bool
+		want     []int
+	}{
+		"all":                                     {"aab", []sinks.Outcome{auth, blocked, blocked}, false, []int{0, 1, 2}},
+		"delivered ones are left out":             {"aab", []sinks.Outcome{ok, refused, ok}, false, []int{1}},
+		"behind an unknown outcome":               {"aabb", []sinks.Outcome{open, blocked, refused, blocked}, false, []int{2, 3}},
+		"behind a postponed message":              {"aab", []sinks.Outcome{later, blocked, auth}, false, []int{2}},
+		"without a key nothing is behind":         {"--b", []sinks.Outcome{open, blocked, auth}, false, []int{1, 2}},
+		"a planned batch only if its end is open": {"abc", []sinks.Outcome{refused, blocked, auth}, true, []int{2}},
+	} {
+		batch := make([]sinks.Message, len(test.keys))
+		for i, key := range test.keys {
+			if key != '-' {
+				batch[i].Key = string(key)
+			}
+		}
+		if got := toRepeat(batch, test.outcomes, test.exact); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
 }

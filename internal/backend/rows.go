@@ -186,7 +186,7 @@ func headersOf(text string) (headers map[string]string, malformed string) {
 	}
 	var values map[string]any
 	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber() // keeps all digits
+	decoder.UseNumber()                                                          // keeps all digits
 	if err := decoder.Decode(&values); err != nil || !json.Valid([]byte(text)) { // Decode ignores text after the object
 		return nil, "the headers aren't a JSON object"
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -43,7 +44,7 @@ const (
 
 // guard determines the roles of clients.
 type guard struct {
-	latest     func() (reader, operator string)
+	latest     func(ctx context.Context, refused bool) (reader, operator string)
 	cookieName string
 	logger     *slog.Logger
 	state      *State
@@ -58,7 +59,9 @@ type guard struct {
 func newGuard(options Options, state *State) *guard {
 	g := &guard{latest: options.Tokens, logger: options.Logger, state: state, refused: options.LoginRefused, checks: make(chan struct{}, mostChecked)}
 	if g.latest == nil {
-		g.latest = func() (reader, operator string) { return options.ReaderToken, options.OperatorToken }
+		g.latest = func(context.Context, bool) (reader, operator string) {
+			return options.ReaderToken, options.OperatorToken
+		}
 	}
 	mac := hmac.New(sha256.New, []byte(options.ReaderToken+"\n"+options.OperatorToken))
 	mac.Write([]byte("cookie"))
@@ -67,9 +70,11 @@ func newGuard(options Options, state *State) *guard {
 }
 
 // tokens returns the tokens that are set.
-func (g *guard) tokens() map[role]string {
+func (g *guard) tokens() map[role]string { return g.read(context.Background(), false) }
+
+func (g *guard) read(ctx context.Context, refused bool) map[role]string {
 	all := map[role]string{}
-	forReaders, forOperators := g.latest()
+	forReaders, forOperators := g.latest(ctx, refused)
 	for r, token := range map[role]string{reader: forReaders, operator: forOperators} {
 		if token != "" {
 			all[r] = token
@@ -82,7 +87,7 @@ func (g *guard) tokens() map[role]string {
 func (g *guard) roleOf(request *http.Request) role {
 	free := g.free()
 	if token, is := strings.CutPrefix(request.Header.Get("Authorization"), "Bearer "); is {
-		return max(free, g.byToken(token))
+		return max(free, byToken(g.tokens(), token))
 	}
 	if cookie, err := request.Cookie(g.cookieName); err == nil {
 		return max(free, g.byCookie(cookie.Value))
@@ -91,15 +96,23 @@ func (g *guard) roleOf(request *http.Request) role {
 }
 
 // byToken returns the role of a token. It compares hashes in constant time.
-func (g *guard) byToken(given string) (found role) {
+func byToken(tokens map[role]string, given string) (found role) {
 	hash := sha256.Sum256([]byte(given))
-	for r, token := range g.tokens() {
+	for r, token := range tokens {
 		own := sha256.Sum256([]byte(token))
 		if subtle.ConstantTimeCompare(hash[:], own[:]) == 1 {
 			found = max(found, r)
 		}
 	}
 	return found
+}
+
+// byLatestToken returns the role of a token like byToken. If the token is wrong, it reads the tokens again first.
+func (g *guard) byLatestToken(ctx context.Context, given string) role {
+	if found := byToken(g.tokens(), given); found > nobody {
+		return found
+	}
+	return byToken(g.read(ctx, true), given)
 }
 
 // refuse counts and logs a wrong token, and waits for wrongTakes.
@@ -166,7 +179,7 @@ func (g *guard) login(w http.ResponseWriter, request *http.Request) {
 		return
 	}
 	r := nobody
-	if g.slowly(w, request, func() bool { r = g.byToken(asked.Token); return r == nobody }) {
+	if g.slowly(w, request, func() bool { r = g.byLatestToken(request.Context(), asked.Token); return r == nobody }) {
 		return
 	}
 	ends := time.Now().Add(cookieLasts)
@@ -227,7 +240,7 @@ func (g *guard) free() role {
 // wrongToken refuses a request with a wrong token. It reports whether it has refused the request.
 func (g *guard) wrongToken(w http.ResponseWriter, request *http.Request) (refused bool) {
 	token, is := strings.CutPrefix(request.Header.Get("Authorization"), "Bearer ")
-	return is && token != "" && len(g.tokens()) > 0 && g.slowly(w, request, func() bool { return g.byToken(token) == nobody })
+	return is && token != "" && len(g.tokens()) > 0 && g.slowly(w, request, func() bool { return g.byLatestToken(request.Context(), token) == nobody })
 }
 
 // need calls the handler next only for requests with at least this role.

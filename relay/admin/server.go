@@ -78,8 +78,9 @@ type Options struct {
 	OperatorToken string
 
 	// Tokens returns the current values of ReaderToken and OperatorToken, if they can change while the server runs. May be nil.
-	// A token that is empty at the start must stay empty.
-	Tokens func() (reader, operator string)
+	// A token that is empty at the start must stay empty. The argument refused is true if a client has sent another token, so
+	// that the values should be read again.
+	Tokens func(ctx context.Context, refused bool) (reader, operator string)
 
 	// HidePayloads hides payloads, and texts that may repeat them: receipts, the values of headers, and errors except
 	// for their reasons. Keys and the names of headers are shown.

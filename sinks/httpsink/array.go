@@ -240,7 +240,7 @@ func (s *Sink) arrayOf(pieces []piece, ids []string) call {
 	for i, p := range pieces {
 		bodies[i] = p.body
 	}
-	c := call{url: pieces[0].url, header: s.static.Clone()}
+	c := call{url: pieces[0].url, header: s.secrets.Load().static.Clone()}
 	c.body = append(append([]byte("["), bytes.Join(bodies, []byte(","))...), ']')
 	switch {
 	case s.contentType != "":

@@ -76,7 +76,7 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	var response *http.Response
 	if err == nil {
 		request.Header = c.header
-		response, err = s.transport.RoundTrip(request)
+		response, err = s.secrets.Load().transport.RoundTrip(request)
 	}
 	if err != nil {
 		arrived := on.mayHaveArrived()
@@ -95,7 +95,7 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 	ended := token != "" || s.login && !slices.Contains(s.rejects, http.StatusUnauthorized)
 	if response.StatusCode == http.StatusUnauthorized && ended {
 		if token != "" { // the token may have been revoked
-			s.tokens.forget(token)
+			s.secrets.Load().tokens.forget(token)
 		}
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
 	}
@@ -116,12 +116,13 @@ func (c call) redact(text string) string {
 
 // authorize adds an OAuth 2.0 token to the header, if the settings require one, and returns it.
 func (s *Sink) authorize(ctx context.Context, header http.Header) (token string, err error) {
-	if s.tokens == nil {
+	tokens := s.secrets.Load().tokens
+	if tokens == nil {
 		return "", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	if token, err = s.tokens.get(ctx); err == nil {
+	if token, err = tokens.get(ctx); err == nil {
 		header.Set("Authorization", "Bearer "+token)
 	}
 	return token, err
@@ -263,4 +264,7 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 const excerptLength = 200
 
 // sanitize makes a foreign text safe for an operator's terminal: one short line without secrets.
-func (s *Sink) sanitize(text string) string { return s.redactor.Present(text, excerptLength) }
+func (s *Sink) sanitize(text string) string {
+	held := s.secrets.Load()
+	return held.redactor.Present(held.previous.Redact(text), excerptLength)
+}

@@ -16,12 +16,12 @@ func (o Options) Through(dialer net.Dialer) Options {
 
 // Over replaces the function that makes the sink's connections.
 func (s *Sink) Over(dial func(ctx context.Context, network, address string) (net.Conn, error)) *Sink {
-	s.transport.DialContext = counted(dial)
+	s.secrets.Load().transport.DialContext = counted(dial)
 	return s
 }
 
 // Via sets the proxy that the sink uses, as the environment could.
 func (s *Sink) Via(proxy *url.URL) *Sink {
-	s.transport.Proxy = http.ProxyURL(proxy)
+	s.secrets.Load().transport.Proxy = http.ProxyURL(proxy)
 	return s
 }

@@ -37,10 +37,11 @@ var overwritable = []string{"Content-Type", "User-Agent"}
 // producer wrote it, which fills the templates. The second is the message to send,
 // which may be a CloudEvent. If a header can't be sent, the error names it.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
+	held := s.secrets.Load()
 	theirs := make(http.Header, len(m.Headers))
 	for name, value := range m.Headers {
 		canonical := http.CanonicalHeaderKey(name)
-		_, static := s.static[canonical]
+		_, static := held.static[canonical]
 		_, made := s.made[canonical]
 		if (static || made) && !slices.Contains(overwritable, canonical) {
 			return nil, fmt.Errorf("the header %q is set by the sink's configuration", name)
@@ -50,7 +51,7 @@ func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 		}
 		theirs.Set(name, value)
 	}
-	header := s.static.Clone()
+	header := held.static.Clone()
 	if err := s.fill(header, &written); err != nil {
 		return nil, err
 	}

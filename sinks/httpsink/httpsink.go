@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -116,32 +117,39 @@ type Options struct {
 type Sink struct {
 	target      target
 	method      string
-	static      http.Header                  // headers of every request
 	made        map[string]settings.Template // headers that each message fills
 	contentType string
 	events      *cloudevents.Encoder
-	signatures  []signature
-	tokens      *tokens // nil: requests carry no OAuth 2.0 token
+	secrets     atomic.Pointer[secrets]
 	timeout     time.Duration
 	rejects     []int
 	login       bool // the settings contain credentials
 	concurrency int
-	transport   *http.Transport
 	endpoints   *endpoints // nil: all messages go to one endpoint
 	giveUp      time.Duration
 	fan         *sinks.Fan
 	arrayMax    int           // 0: a request for each message
 	slots       chan struct{} // limits concurrent array requests
-	redactor    settings.Redactor
 
 	unanswered unanswered
 }
 
+// secrets are the secrets and certificates that requests are made with. They are immutable.
+type secrets struct {
+	static     http.Header // headers of every request
+	signatures []signature
+	tokens     *tokens // nil: requests carry no OAuth 2.0 token
+	transport  *http.Transport
+	redactor   settings.Redactor
+	previous   settings.Redactor // of the secrets that were in use before
+}
+
 var (
-	_ sinks.Sink     = (*Sink)(nil)
-	_ sinks.Ordered  = (*Sink)(nil)
-	_ sinks.Limited  = (*Sink)(nil)
-	_ sinks.Destined = (*Sink)(nil)
+	_ sinks.Sink      = (*Sink)(nil)
+	_ sinks.Ordered   = (*Sink)(nil)
+	_ sinks.Limited   = (*Sink)(nil)
+	_ sinks.Destined  = (*Sink)(nil)
+	_ sinks.Renewable = (*Sink)(nil)
 )
 
 // New returns a sink that sends to options.URL. It makes no connection. The error lists everything that is
@@ -158,27 +166,44 @@ func New(options Options) (*Sink, error) {
 	target, _ := parseTarget(options.URL) // options.check has parsed all of these
 	signatures, _ := parseSecrets(options.SigningSecret)
 	made, _ := parseHeaders(options.MessageHeaders)
-	return &Sink{
+	s := &Sink{
 		target:      target,
 		method:      options.Method,
-		static:      options.staticHeader(),
 		made:        made,
 		contentType: options.ContentType,
 		events:      events,
-		signatures:  signatures,
 		timeout:     options.Timeout,
 		rejects:     options.RejectStatuses,
 		login:       options.logins() > 0,
 		concurrency: options.Concurrency,
-		tokens:      newTokens(options.OAuth2, newTransport(options, options.BlockPrivateAddresses)),
-		transport:   newTransport(options, options.BlockPrivateAddresses || target.chosen),
 		endpoints:   newEndpoints(options, target),
 		arrayMax:    options.ArrayMax,
 		slots:       make(chan struct{}, options.atOnce(target)),
 		giveUp:      options.EndpointMaxAge,
 		fan:         sinks.NewFan(options.atOnce(target)),
-		redactor:    settings.NewRedactor(append(options.secrets(), target.secrets()...)...),
-	}, nil
+	}
+	s.secrets.Store(&secrets{
+		static:     options.staticHeader(),
+		signatures: signatures,
+		tokens:     newTokens(options.OAuth2, newTransport(options, options.BlockPrivateAddresses)),
+		transport:  newTransport(options, options.BlockPrivateAddresses || target.chosen),
+		redactor:   settings.NewRedactor(append(options.secrets(), target.secrets()...)...),
+	})
+	return s, nil
+}
+
+// Renew makes new requests with the login, signing secrets and certificates of another Sink. It implements [sinks.Renewable].
+func (s *Sink) Renew(with sinks.Sink) {
+	before, renewed := s.secrets.Load(), *with.(*Sink).secrets.Load()
+	renewed.previous = before.redactor
+	s.secrets.Store(&renewed)
+	before.close()
+}
+
+// close closes the idle connections.
+func (s *secrets) close() {
+	s.transport.CloseIdleConnections()
+	s.tokens.close()
 }
 
 // idleTimeout is shorter than the idle timeout of common servers (Node: 5 s), so that a server seldom
@@ -238,17 +263,18 @@ func (s *Sink) Reach(ctx context.Context) (tried bool, err error) {
 	if to == nil {
 		return false, nil
 	}
-	if s.transport.Proxy != nil {
-		if proxy, err := s.transport.Proxy(&http.Request{URL: to}); proxy != nil || err != nil {
+	transport := s.secrets.Load().transport
+	if transport.Proxy != nil {
+		if proxy, err := transport.Proxy(&http.Request{URL: to}); proxy != nil || err != nil {
 			return false, nil
 		}
 	}
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	address := net.JoinHostPort(to.Hostname(), portOf(to))
-	conn, err := s.transport.DialContext(limited, "tcp", address)
+	conn, err := transport.DialContext(limited, "tcp", address)
 	if err == nil && to.Scheme == "https" {
-		_, err = settings.Handshake(limited, conn, s.transport.TLSClientConfig, address)
+		_, err = settings.Handshake(limited, conn, transport.TLSClientConfig, address)
 	}
 	if conn != nil {
 		err = errors.Join(err, conn.Close())
@@ -261,8 +287,7 @@ func (s *Sink) Reach(ctx context.Context) (tried bool, err error) {
 
 // Close closes the idle connections.
 func (s *Sink) Close(context.Context) error {
-	s.transport.CloseIdleConnections()
-	s.tokens.close()
+	s.secrets.Load().close()
 	return nil
 }
 

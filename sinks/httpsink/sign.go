@@ -92,13 +92,14 @@ func byPrivateKey(encoded string) (signature, error) {
 // secrets accepts the request. The timestamp is the time of this attempt, because
 // receivers refuse old timestamps.
 func (s *Sink) sign(header http.Header, id string, body []byte) {
-	if len(s.signatures) == 0 {
+	signatures := s.secrets.Load().signatures
+	if len(signatures) == 0 {
 		return
 	}
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	content := append([]byte(id+"."+now+"."), body...)
-	signed := make([]string, len(s.signatures))
-	for i, signature := range s.signatures {
+	signed := make([]string, len(signatures))
+	for i, signature := range signatures {
 		signed[i] = signature(content)
 	}
 	header.Set(headerSignedID, id)

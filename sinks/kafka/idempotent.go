@@ -41,6 +41,9 @@ func NewIdempotent(options Options) (*IdempotentSink, error) {
 	return &IdempotentSink{s, newIdentity(), newSearches()}, nil
 }
 
+// Renew makes new connections with the login and certificates of another IdempotentSink. It implements [sinks.Renewable].
+func (s *IdempotentSink) Renew(with sinks.Sink) { s.Sink.Renew(with.(*IdempotentSink).Sink) }
+
 // Plan assigns sequences to the next record batch of each partition. Messages that
 // don't fit into these batches wait for the next plan.
 func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {

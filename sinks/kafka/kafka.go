@@ -27,22 +27,22 @@ import (
 // Sink writes messages to Kafka. Its methods may be called concurrently. No
 // goroutine outlives the Send that started it.
 type Sink struct {
-	options  Options
-	topic    settings.Template
-	brokers  *wire
-	client   *kafkago.Client
-	cluster  *cluster
-	gates    sync.Map      // by topicPartition: a chan struct{}, the semaphore of the partition
-	slots    chan struct{} // semaphore: one slot for each record batch in flight
-	redactor settings.Redactor
-	events   *cloudevents.Encoder
-	schemas  *schemas // nil if values get no frame
+	options Options
+	topic   settings.Template
+	brokers *wire
+	client  *kafkago.Client
+	cluster *cluster
+	gates   sync.Map      // by topicPartition: a chan struct{}, the semaphore of the partition
+	slots   chan struct{} // semaphore: one slot for each record batch in flight
+	events  *cloudevents.Encoder
+	schemas *schemas // nil if values get no frame
 }
 
 var (
-	_ sinks.Sink    = (*Sink)(nil)
-	_ sinks.Ordered = (*Sink)(nil)
-	_ sinks.Checker = (*Sink)(nil)
+	_ sinks.Sink      = (*Sink)(nil)
+	_ sinks.Ordered   = (*Sink)(nil)
+	_ sinks.Checker   = (*Sink)(nil)
+	_ sinks.Renewable = (*Sink)(nil)
 )
 
 // New returns a sink that writes to a cluster. It makes no connection. The error
@@ -61,15 +61,14 @@ func New(options Options) (*Sink, error) {
 	// The Client asks brokers to wait for their replicas for half of Timeout.
 	client := &kafkago.Client{Transport: brokers, Timeout: options.RequestTimeout}
 	return &Sink{
-		options:  options,
-		topic:    topic,
-		brokers:  brokers,
-		client:   client,
-		cluster:  newCluster(client, options.Brokers),
-		slots:    make(chan struct{}, options.Concurrency),
-		redactor: settings.NewRedactor(options.Password),
-		events:   events,
-		schemas:  newSchemas(options),
+		options: options,
+		topic:   topic,
+		brokers: brokers,
+		client:  client,
+		cluster: newCluster(client, options.Brokers),
+		slots:   make(chan struct{}, options.Concurrency),
+		events:  events,
+		schemas: newSchemas(options),
 	}, nil
 }
 
@@ -145,6 +144,9 @@ func (s *Sink) Close(context.Context) error {
 	s.brokers.closeIdle()
 	return nil
 }
+
+// Renew makes new connections with the login and certificates of another Sink. It implements [sinks.Renewable].
+func (s *Sink) Renew(with sinks.Sink) { s.brokers.renew(with.(*Sink).brokers.held()) }
 
 // Order returns [sinks.OrderPrefix]: within each key, the delivered messages are
 // a prefix of the batch.

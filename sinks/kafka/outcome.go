@@ -115,7 +115,10 @@ func (s *Sink) openError(trouble sinks.Outcome) error {
 }
 
 // sanitize returns the text of an error without secrets, printable, and at most 300 bytes long.
-func (s *Sink) sanitize(err error) string { return s.redactor.Present(err.Error(), 300) }
+func (s *Sink) sanitize(err error) string {
+	held := s.brokers.held()
+	return held.redactor.Present(held.previous.Redact(err.Error()), 300)
+}
 
 // meaning is what a broker's error code means for a record batch. A table in
 // README.md lists the errors and their outcomes.

@@ -28,21 +28,44 @@ import (
 // any bytes of a failed request were written.
 type wire struct {
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	tls      *tls.Config    // nil: no TLS
-	login    sasl.Mechanism // nil: no login
 	clientID string
 	timeout  time.Duration // for connecting, including the TLS handshake and the login
 
-	mu   sync.Mutex
-	idle map[string][]*conn // by address, the most recently used last
+	mu      sync.Mutex
+	secrets *secrets
+	idle    map[string][]*conn // by address, the most recently used last
+}
+
+// secrets are the secrets and certificates that connections are made with. They are immutable.
+type secrets struct {
+	tls      *tls.Config    // nil: no TLS
+	login    sasl.Mechanism // nil: no login
+	redactor settings.Redactor
+	previous settings.Redactor // of the secrets that were in use before
 }
 
 func newWire(o Options) *wire {
-	w := &wire{dial: o.Dial, clientID: o.ClientID, timeout: o.RequestTimeout, tls: o.TLS.Clone(), idle: map[string][]*conn{}}
+	held := &secrets{tls: o.TLS.Clone(), redactor: settings.NewRedactor(o.Password)}
 	if build := mechanisms[o.SASL]; build != nil {
-		w.login = build(o.Username, o.Password.Reveal())
+		held.login = build(o.Username, o.Password.Reveal())
 	}
-	return w
+	return &wire{dial: o.Dial, clientID: o.ClientID, timeout: o.RequestTimeout, secrets: held, idle: map[string][]*conn{}}
+}
+
+func (w *wire) held() *secrets {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.secrets
+}
+
+// renew makes new connections with other secrets. Each existing connection is closed as soon as it is idle.
+func (w *wire) renew(with *secrets) {
+	renewed := *with
+	w.mu.Lock()
+	renewed.previous = w.secrets.redactor
+	w.secrets = &renewed
+	w.mu.Unlock()
+	w.closeIdle()
 }
 
 // wireError is an error of the connection, in contrast to an error code in a
@@ -152,29 +175,35 @@ func (w *wire) connect(ctx context.Context, address string) (*conn, error) {
 
 // greet prepares a connection: TLS handshake, API versions, login.
 func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, error) {
-	link := raw
-	if w.tls != nil {
+	link, held := raw, w.held()
+	if held.tls != nil {
 		var err error
-		if link, err = settings.Handshake(ctx, raw, w.tls, address); err != nil {
+		if link, err = settings.Handshake(ctx, raw, held.tls, address); err != nil {
 			return nil, fmt.Errorf("TLS handshake (does the broker expect TLS here?): %w", err)
 		}
 	}
 	c := newConn(raw, link, w.clientID)
+	c.secrets = held
 	if err := c.agree(); err != nil {
 		return nil, err
 	}
-	if w.login == nil {
+	if held.login == nil {
 		return c, nil
 	}
-	return c, c.logIn(ctx, w.login)
+	return c, c.logIn(ctx, held.login)
 }
 
 // giveBack returns a connection to the pool, and closes the connections to the same
-// address that were idle for longer than longestIdle.
+// address that were idle for longer than longestIdle. It closes a connection that was made
+// with other secrets than the current ones.
 func (w *wire) giveBack(address string, c *conn) {
 	c.usedAt = time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if c.secrets != w.secrets {
+		c.close()
+		return
+	}
 	idle := append(w.idle[address], c)
 	for c.usedAt.Sub(idle[0].usedAt) > longestIdle {
 		idle[0].close()
@@ -208,6 +237,7 @@ type conn struct {
 	raw      net.Conn
 	link     *countingConn
 	protocol *protocol.Conn
+	secrets  *secrets // which it was made with
 	usedAt   time.Time
 	retireAt time.Time // when to stop using it, before its login expires; zero: never
 }

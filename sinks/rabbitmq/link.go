@@ -25,12 +25,19 @@ func newConnection(s *Sink, number int) *connection {
 	return &connection{sink: s, turn: make(chan struct{}, 1), next: number}
 }
 
-// ready returns a checked session.
+// ready returns a checked session that the caller has entered.
 func (l *connection) ready(ctx context.Context) (*session, error) {
-	if n := l.current.Load(); n != nil && !n.dead() && n.checked.Load() {
-		return n, n.blockedNow()
+	for {
+		n, err := l.current.Load(), error(nil)
+		if n != nil && !n.dead() && !n.isOld() && n.checked.Load() {
+			err = n.blockedNow()
+		} else {
+			n, err = l.connect(ctx)
+		}
+		if err != nil || n.enter() {
+			return n, err
+		}
 	}
-	return l.connect(ctx)
 }
 
 // open connects if necessary, and checks the session in any case.
@@ -57,19 +64,26 @@ func (l *connection) connect(ctx context.Context) (*session, error) {
 	return n, err
 }
 
-// checked checks the current session, or a new one, and returns it.
+// checked checks the current session, or a new one, and returns it. If a session with the current secrets can't be made, it
+// returns one with the previous ones.
 func (l *connection) checked(ctx context.Context) (n *session, err error) {
 	n = l.current.Load()
-	if n == nil || n.dead() {
-		if n != nil {
-			n.close(ctx)
-		}
-		var at int
-		n, at, err = l.sink.dial(ctx, l.next)
-		if l.next = at + 1; err != nil {
+	if n != nil && n.dead() {
+		n.close(ctx)
+		n = nil
+	}
+	if before := n; before == nil || before.isOld() {
+		made, at, err := l.sink.dial(ctx, l.next)
+		if l.next = at + 1; err != nil && before == nil {
 			return nil, err
 		}
-		l.current.Store(n)
+		if err == nil {
+			n = made
+			l.current.Store(n)
+			if before != nil {
+				before.retire(ctx)
+			}
+		}
 	}
 	if n.checked.Load() {
 		return n, n.blockedNow() // another Send has checked it meanwhile

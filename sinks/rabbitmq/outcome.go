@@ -97,4 +97,7 @@ func isException(answer *amqp.Error) bool {
 }
 
 // sanitize returns a text without secrets, printable, and at most 500 bytes long.
-func (s *Sink) sanitize(text string) string { return s.redactor.Present(text, 500) }
+func (s *Sink) sanitize(text string) string {
+	held := s.secrets.Load()
+	return held.redactor.Present(held.previous.Redact(text), 500)
+}

@@ -408,6 +408,7 @@ func (p *batchPart) stopFor(err error) bool {
 func (p *batchPart) detach() {
 	if p.release != nil {
 		p.release()
+		defer p.session.leave()
 	}
 	if p.channel != nil && !p.channel.IsClosed() {
 		p.session.giveBack(p.channel)

@@ -21,6 +21,7 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -119,16 +120,17 @@ type Sink struct {
 	exchange   settings.Template
 	routingKey settings.Template
 	events     *cloudevents.Encoder
-	redactor   settings.Redactor
+	secrets    *atomic.Pointer[secrets]
 	links      []*connection
 	full       *full
 	seed       maphash.Seed
 }
 
 var (
-	_ sinks.Sink    = (*Sink)(nil)
-	_ sinks.Ordered = (*Sink)(nil)
-	_ sinks.Checker = (*Sink)(nil)
+	_ sinks.Sink      = (*Sink)(nil)
+	_ sinks.Ordered   = (*Sink)(nil)
+	_ sinks.Checker   = (*Sink)(nil)
+	_ sinks.Renewable = (*Sink)(nil)
 )
 
 // New returns a sink. It makes no connection. The error lists every problem of the
@@ -146,12 +148,30 @@ func New(options Options) (*Sink, error) {
 	}
 	s := &Sink{
 		options: options, exchange: exchange, routingKey: routingKey, events: events,
-		redactor: redactor, seed: maphash.MakeSeed(), full: &full{closed: map[destination]*closure{}},
+		secrets: &atomic.Pointer[secrets]{}, seed: maphash.MakeSeed(), full: &full{closed: map[destination]*closure{}},
 	}
+	s.secrets.Store(&secrets{username: options.Username, password: options.Password, tls: options.TLS, redactor: redactor})
 	for number := range options.Connections {
 		s.links = append(s.links, newConnection(s, number))
 	}
 	return s, nil
+}
+
+// secrets are the secrets and certificates that connections are made with. They are immutable.
+type secrets struct {
+	username string
+	password settings.Secret
+	tls      *tls.Config
+	redactor settings.Redactor
+	previous settings.Redactor // of the secrets that were in use before
+}
+
+// Renew makes new connections with the login and certificates of another Sink. Each existing connection is closed when the
+// Sends that use it have ended. It implements [sinks.Renewable].
+func (s *Sink) Renew(with sinks.Sink) {
+	renewed := *with.(*Sink).secrets.Load()
+	renewed.previous = s.secrets.Load().redactor
+	s.secrets.Store(&renewed)
 }
 
 // Destination returns the hosts, the virtual host, and the configured exchange and routing key, including

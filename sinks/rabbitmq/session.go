@@ -50,7 +50,8 @@ func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session,
 	}
 	w := &wire{Conn: plain}
 	stop := context.AfterFunc(ctx, w.cut) // interrupts the handshakes
-	connection, err := s.handshake(ctx, w, address)
+	held := s.secrets.Load()
+	connection, err := s.handshake(ctx, w, address, held)
 	if !stop() {
 		err = fmt.Errorf("log in within the time limit: %w", context.Cause(ctx))
 	}
@@ -58,11 +59,11 @@ func (s *Sink) dialOne(ctx context.Context, address string, left int) (*session,
 		w.cut()
 		return nil, err
 	}
-	return newSession(s, connection, w), nil
+	return newSession(s, connection, w, held), nil
 }
 
-func (s *Sink) handshake(ctx context.Context, w *wire, address string) (*amqp.Connection, error) {
-	login := amqp.Authentication(&amqp.PlainAuth{Username: s.options.Username, Password: s.options.Password.Reveal()})
+func (s *Sink) handshake(ctx context.Context, w *wire, address string, held *secrets) (*amqp.Connection, error) {
+	login := amqp.Authentication(&amqp.PlainAuth{Username: held.username, Password: held.password.Reveal()})
 	if s.options.External {
 		login = &amqp.ExternalAuth{}
 	}
@@ -71,10 +72,10 @@ func (s *Sink) handshake(ctx context.Context, w *wire, address string) (*amqp.Co
 		SASL:       []amqp.Authentication{login},
 		Properties: amqp.Table{"product": "rowrelay", "connection_name": "rowrelay"},
 	}
-	if s.options.TLS == nil {
+	if held.tls == nil {
 		return amqp.Open(w, config)
 	}
-	secured, err := settings.Handshake(ctx, w, s.options.TLS, address)
+	secured, err := settings.Handshake(ctx, w, held.tls, address)
 	if err != nil {
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
@@ -86,6 +87,7 @@ type session struct {
 	sink       *Sink
 	connection *amqp.Connection
 	wire       *wire
+	secrets    *secrets       // which the connection was made with
 	background sync.WaitGroup // goroutines that end with the connection
 
 	checked atomic.Bool // whether a check has found that the exchange exists and the broker accepts messages
@@ -96,10 +98,12 @@ type session struct {
 	reason  string        // the broker's reason for the last block
 	signal  chan struct{} // closed when the connection gets blocked
 	closing bool          // no more goroutines may be added to background
+	users   int           // Sends that use the session
+	retired bool          // another session has replaced this one, which its last user closes
 }
 
-func newSession(s *Sink, connection *amqp.Connection, w *wire) *session {
-	n := &session{sink: s, connection: connection, wire: w, signal: make(chan struct{})}
+func newSession(s *Sink, connection *amqp.Connection, w *wire, held *secrets) *session {
+	n := &session{sink: s, connection: connection, wire: w, secrets: held, signal: make(chan struct{})}
 	notices := connection.NotifyBlocked(make(chan amqp.Blocking, 8))
 	n.background.Go(func() {
 		for notice := range notices {
@@ -150,6 +154,41 @@ func (n *session) getsBlocked() <-chan struct{} {
 }
 
 func (n *session) dead() bool { return n.connection.IsClosed() }
+
+// isOld reports whether the connection was made with other secrets than the current ones.
+func (n *session) isOld() bool { return n.secrets != n.sink.secrets.Load() }
+
+// enter registers a user of the session. It returns false if the session is retired.
+func (n *session) enter() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.retired {
+		n.users++
+	}
+	return !n.retired
+}
+
+// leave ends a use of the session. The last user closes a retired session.
+func (n *session) leave() {
+	n.mu.Lock()
+	n.users--
+	last := n.retired && n.users == 0
+	n.mu.Unlock()
+	if last {
+		n.close(context.Background())
+	}
+}
+
+// retire closes the session as soon as it has no user.
+func (n *session) retire(ctx context.Context) {
+	n.mu.Lock()
+	n.retired = true
+	unused := n.users == 0
+	n.mu.Unlock()
+	if unused {
+		n.close(ctx)
+	}
+}
 
 // take returns a free channel, or opens a new one.
 func (n *session) take() (*channel, error) {
