@@ -54,7 +54,8 @@ var arrows = []arrow{
 	{from: "sinks/settings", to: []string{"outbox"}},
 	{from: "sinks", to: []string{"sinks/settings", "outbox"}},
 	{from: "sinks/cloudevents", to: []string{"sinks", "sinks/settings", "outbox"}},
-	{from: "sinks/*", to: []string{"sinks", "sinks/settings", "sinks/cloudevents", "outbox"}, modules: true},
+	{from: "sinks/oauth2", to: []string{"sinks/settings"}},
+	{from: "sinks/*", to: []string{"sinks", "sinks/settings", "sinks/cloudevents", "sinks/oauth2", "outbox"}, modules: true},
 	{from: "plugins/pluginv1", modules: true},
 	{from: "plugins", to: []string{"plugins/pluginv1", "sinks", "sinks/settings", "outbox"}, modules: true},
 	{from: "plugins/*/*", to: []string{"plugins", "sinks", "sinks/*", "outbox"}, modules: true}, // examples

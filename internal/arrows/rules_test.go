@@ -53,7 +53,7 @@ func sinkToSink(i Import) bool {
 // belongs to no sink.
 func sinkOf(folder string) string {
 	rest, ok := strings.CutPrefix(folder, "sinks/")
-	if !ok || testHelper(folder) || folder == "sinks/cloudevents" || folder == "sinks/settings" {
+	if !ok || testHelper(folder) || folder == "sinks/cloudevents" || folder == "sinks/oauth2" || folder == "sinks/settings" {
 		return ""
 	}
 	name, _, _ := strings.Cut(rest, "/")

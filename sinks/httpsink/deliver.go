@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -60,14 +61,25 @@ func (s *Sink) make(ctx context.Context, r *round, c call) sinks.Outcome {
 	if err != nil {
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.sanitize(err.Error()))
 	}
-	o := s.endpoints.call(ctx, r, c.url, c.of, func() sinks.Outcome { return s.exchange(ctx, c, token) })
+	o := s.endpoints.call(ctx, r, c.url, c.of, func() sinks.Outcome {
+		o := s.exchange(ctx, c, token)
+		if token.Secret == "" || o.Result != sinks.Unavailable || o.Reason != sinks.ReasonAuth {
+			return o
+		}
+		c.header = c.header.Clone()                // the transport may still read it
+		another, err := s.authorize(ctx, c.header) // exchange has dropped the refused token
+		if err != nil || another == token {
+			return o
+		}
+		return s.exchange(ctx, c, another)
+	})
 	if s.endpoints != nil {
 		o.Destination = nameOf(c.url)
 	}
 	return o
 }
 
-func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome {
+func (s *Sink) exchange(ctx context.Context, c call, token oauth2.Token) sinks.Outcome {
 	limited, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var on wire
@@ -89,13 +101,13 @@ func (s *Sink) exchange(ctx context.Context, c call, token string) sinks.Outcome
 		*c.status = response.StatusCode
 	}
 	text := c.redact(read(response, cancel))
-	if token != "" { // an answer may repeat the token
-		text = settings.NewRedactor(settings.Secret(token)).Redact(text)
+	if token.Secret != "" { // an answer may repeat the token
+		text = settings.NewRedactor(token.Secret).Redact(text)
 	}
-	ended := token != "" || s.login && !slices.Contains(s.rejects, http.StatusUnauthorized)
+	ended := token.Secret != "" || s.login && !slices.Contains(s.rejects, http.StatusUnauthorized)
 	if response.StatusCode == http.StatusUnauthorized && ended {
-		if token != "" { // the token may have been revoked
-			s.secrets.Load().tokens.forget(token)
+		if token.Secret != "" { // the token may have been revoked
+			s.secrets.Load().tokens.Forget(token)
 		}
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, s.describe(response.StatusCode, ""))
 	}
@@ -115,15 +127,15 @@ func (c call) redact(text string) string {
 }
 
 // authorize adds an OAuth 2.0 token to the header, if the settings require one, and returns it.
-func (s *Sink) authorize(ctx context.Context, header http.Header) (token string, err error) {
+func (s *Sink) authorize(ctx context.Context, header http.Header) (token oauth2.Token, err error) {
 	tokens := s.secrets.Load().tokens
 	if tokens == nil {
-		return "", nil
+		return token, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	if token, err = tokens.get(ctx); err == nil {
-		header.Set("Authorization", "Bearer "+token)
+	if token, err = tokens.Token(ctx); err == nil {
+		header.Set("Authorization", "Bearer "+token.Secret.Reveal())
 	}
 	return token, err
 }

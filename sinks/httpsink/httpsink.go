@@ -16,6 +16,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -58,7 +59,7 @@ type Options struct {
 	Password    settings.Secret
 
 	// OAuth2 obtains the bearer tokens of the requests. It replaces BearerToken.
-	OAuth2 OAuth2
+	OAuth2 oauth2.Options
 
 	// Timeout limits one request, from connecting to the end of the answer's header. Defaults to
 	// [DefaultTimeout].
@@ -138,7 +139,7 @@ type Sink struct {
 type secrets struct {
 	static     http.Header // headers of every request
 	signatures []signature
-	tokens     *tokens // nil: requests carry no OAuth 2.0 token
+	tokens     *oauth2.Source // nil: requests carry no OAuth 2.0 token
 	transport  *http.Transport
 	redactor   settings.Redactor
 	previous   settings.Redactor // of the secrets that were in use before
@@ -185,11 +186,19 @@ func New(options Options) (*Sink, error) {
 	s.secrets.Store(&secrets{
 		static:     options.staticHeader(),
 		signatures: signatures,
-		tokens:     newTokens(options.OAuth2, newTransport(options, options.BlockPrivateAddresses)),
+		tokens:     newTokens(options),
 		transport:  newTransport(options, options.BlockPrivateAddresses || target.chosen),
 		redactor:   settings.NewRedactor(append(options.secrets(), target.secrets()...)...),
 	})
 	return s, nil
+}
+
+// newTokens returns the source of the requests' tokens, or nil if they carry none.
+func newTokens(options Options) *oauth2.Source {
+	if !options.OAuth2.IsSet() {
+		return nil
+	}
+	return oauth2.NewSource(options.OAuth2, newTransport(options, options.BlockPrivateAddresses))
 }
 
 // Renew makes new requests with the login, signing secrets and certificates of another Sink. It implements [sinks.Renewable].
@@ -203,7 +212,7 @@ func (s *Sink) Renew(with sinks.Sink) {
 // close closes the idle connections.
 func (s *secrets) close() {
 	s.transport.CloseIdleConnections()
-	s.tokens.close()
+	s.tokens.Close()
 }
 
 // idleTimeout is shorter than the idle timeout of common servers (Node: 5 s), so that a server seldom

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -59,7 +60,7 @@ func (o Options) check() error {
 		problems = append(problems, errors.New("an endpoint's concurrency, rate, pause and maximum age must not be negative"))
 	}
 	problems = append(problems, settings.PrefixError("headers", checkHeaders(o.Headers)), settings.PrefixError("content type", checkValue(o.ContentType)),
-		settings.PrefixError("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.check(), o.checkLogin())
+		settings.PrefixError("signing secret", checkSigning(o.SigningSecret)), o.OAuth2.Check(), o.checkLogin())
 	_, err := parseNetworks(o.AllowedNetworks)
 	problems = append(problems, settings.PrefixError("allowed networks", err), settings.PrefixError("message headers", o.checkMade()))
 	if err := errors.Join(problems...); err != nil {
@@ -98,7 +99,7 @@ func (o Options) logins() int {
 	if o.BearerToken != "" {
 		count++
 	}
-	if o.OAuth2.set() {
+	if o.OAuth2.IsSet() {
 		count++
 	}
 	if o.Username != "" || o.Password != "" {
@@ -196,10 +197,6 @@ func Kind() sinks.Kind {
 			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers whose values are templates. They may contain the placeholders {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "content_type", Type: settings.TypeString, Check: checkText, Help: "The Content-Type of messages that have no such header. By default application/json for a JSON object or array, and application/octet-stream for any other payload."},
 			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A bearer token to authenticate with."},
-			{Name: "oauth2_token_url", Type: settings.TypeString, Help: "The URL that issues bearer tokens for OAuth 2.0 client credentials."},
-			{Name: "oauth2_client_id", Type: settings.TypeString, Help: "The OAuth 2.0 client id."},
-			{Name: "oauth2_client_secret", Type: settings.TypeSecret, Help: "The OAuth 2.0 client secret."},
-			{Name: "oauth2_scopes", Type: settings.TypeList, Help: "The OAuth 2.0 scopes to request."},
 			{Name: "username", Type: settings.TypeString, Help: "The user name for HTTP basic authentication."},
 			{Name: "password", Type: settings.TypeSecret, Help: "The password for HTTP basic authentication."},
 			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests according to Standard Webhooks 1.0, with a shared secret (whsec_…) or an ed25519 private key (whsk_…). For a rotation, set several secrets, separated by blanks; each adds a signature."},
@@ -214,7 +211,7 @@ func Kind() sinks.Kind {
 			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "The statuses among 401, 403 and 404 for which a message is parked. For the others, the message is retried."},
 			{Name: "block_private_addresses", Type: settings.TypeBool, Default: "false", Help: "Connect to public addresses only, not to private, loopback or link-local addresses or a cloud provider's metadata service, whatever a name resolves to. No proxy is used then. Always on if messages choose the scheme, host or port of the url."},
 			{Name: "allowed_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Exceptions to block_private_addresses, such as 10.1.0.0/16."},
-		}, settings.TLSFields(), cloudevents.Fields()),
+		}, oauth2.Fields(), settings.TLSFields(), cloudevents.Fields()),
 	}
 }
 
@@ -263,14 +260,11 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 		AllowedNetworks: s.List("allowed_networks"),
 		ContentType:     s.Text("content_type"),
 		BearerToken:     s.Secret("bearer_token"),
-		OAuth2: OAuth2{
-			TokenURL: s.Text("oauth2_token_url"), ClientID: s.Text("oauth2_client_id"),
-			ClientSecret: s.Secret("oauth2_client_secret"), Scopes: s.List("oauth2_scopes"),
-		},
-		Username:    s.Text("username"),
-		Password:    s.Secret("password"),
-		Timeout:     s.Duration("request_timeout"),
-		Concurrency: s.Int("concurrency"),
+		OAuth2:          oauth2.FromSettings(s),
+		Username:        s.Text("username"),
+		Password:        s.Secret("password"),
+		Timeout:         s.Duration("request_timeout"),
+		Concurrency:     s.Int("concurrency"),
 
 		RejectStatuses: statusesOf(s.List("reject_statuses")),
 

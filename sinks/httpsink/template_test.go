@@ -10,6 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -77,7 +78,7 @@ func TestTemplateOptionsAreChecked(t *testing.T) {
 		{httpsink.Options{URL: "{header:url}", BearerToken: "s3cret"}, "lets messages send the credentials to any host"},
 		{httpsink.Options{URL: "https://{key}/", Username: "u", Password: "s3cret"}, "lets messages send the credentials to any host"},
 		{httpsink.Options{URL: "{header:scheme}://h/", Headers: map[string]settings.Secret{"Authorization": "s3cret"}}, "lets messages send the credentials to any host"},
-		{httpsink.Options{URL: "https://h:{key}/", OAuth2: httpsink.OAuth2{TokenURL: good, ClientID: "i", ClientSecret: "s3cret"}}, "lets messages send the credentials to any host"},
+		{httpsink.Options{URL: "https://h:{key}/", OAuth2: oauth2.Options{TokenURL: good, ClientID: "i", ClientSecret: "s3cret"}}, "lets messages send the credentials to any host"},
 		{httpsink.Options{URL: "https://{key}.example.com/", BearerToken: "s3cret"}, ""},
 	}
 	for _, test := range tests {

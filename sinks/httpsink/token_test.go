@@ -10,6 +10,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -38,7 +39,7 @@ func (a *authority) answering(answer func(w http.ResponseWriter, n int64)) { a.a
 func withTokens(t *testing.T, endpoint http.HandlerFunc) (*httpsink.Sink, *authority) {
 	t.Helper()
 	a := &authority{wrong: t.Errorf}
-	sink, err := httpsink.New(httpsink.Options{URL: answering(t, endpoint), Concurrency: 8, OAuth2: httpsink.OAuth2{
+	sink, err := httpsink.New(httpsink.Options{URL: answering(t, endpoint), Concurrency: 8, OAuth2: oauth2.Options{
 		TokenURL: answering(t, a.ServeHTTP), ClientID: "shop+", ClientSecret: "s3cret&", Scopes: []string{"a", "b"},
 	}})
 	fatal(t, err)
@@ -75,12 +76,8 @@ func TestRevokedTokenIsReplaced(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}
 	})
-	if got := sendOne(t, sink, message("k")); got.Result != sinks.Unavailable || got.Reason != sinks.ReasonAuth {
-		t.Errorf("revoked: %+v", got)
-	}
-	fatal(t, sink.Open(t.Context()))
 	if got := sendOne(t, sink, message("k")); got.Result != sinks.Delivered {
-		t.Errorf("with another: %+v", got)
+		t.Errorf("%+v", got)
 	}
 	if n := a.asked.Load(); n != 2 {
 		t.Errorf("%d tokens were requested", n)
@@ -142,13 +139,16 @@ func TestNothingIsSentWithoutAToken(t *testing.T) {
 
 func TestInvalidOAuth2Options(t *testing.T) {
 	t.Parallel()
-	whole := httpsink.OAuth2{TokenURL: "https://id.example/token", ClientID: "id", ClientSecret: "s3cret"}
+	whole := oauth2.Options{TokenURL: "https://id.example/token", ClientID: "id", ClientSecret: "s3cret"}
 	for name, change := range map[string]func(*httpsink.Options){
 		"no url":       func(o *httpsink.Options) { o.OAuth2.TokenURL = "" },
 		"no id":        func(o *httpsink.Options) { o.OAuth2.ClientID = "" },
 		"no secret":    func(o *httpsink.Options) { o.OAuth2.ClientSecret = "" },
 		"and a token":  func(o *httpsink.Options) { o.BearerToken = "t" },
 		"and a login":  func(o *httpsink.Options) { o.Username = "u" },
+		"not http":     func(o *httpsink.Options) { o.OAuth2.TokenURL = "ftp://id.example/token" },
+		"a login":      func(o *httpsink.Options) { o.OAuth2.TokenURL = "https://u:s3cret@id.example/token" },
+		"only scopes":  func(o *httpsink.Options) { o.OAuth2 = oauth2.Options{Scopes: []string{"a"}} },
 		"and a header": func(o *httpsink.Options) { o.Headers = map[string]settings.Secret{"authorization": "x"} },
 	} {
 		options := httpsink.Options{URL: "https://shop.example/", OAuth2: whole}
