@@ -23,6 +23,7 @@ var packages = map[string]string{
 	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "outbox": "outbox", "outboxtest": "outbox/outboxtest", "testing": "testing",
 	"relay": "relay", "relaypgx": "relay/relaypgx", "rowrelay": "", "sinks": "sinks", "sqlstore": "relay/sqlstore", "storage": "relay/storage", "stdout": "sinks/stdout",
 	"metrics": "relay/metrics", "prometheus": "github.com/prometheus/client_golang/prometheus",
+	"pgx": "github.com/jackc/pgx/v5", "stdlib": "github.com/jackc/pgx/v5/stdlib",
 }
 
 const parameters = "ctx context.Context, db *sql.DB, tx *sql.Tx, store *sqlstore.Store, r *relay.Relay, app *rowrelay.App, request *http.Request, t *testing.T"

@@ -142,6 +142,7 @@ func (s *Sink) fixed() []string {
 // Close closes the sink's connections.
 func (s *Sink) Close(context.Context) error {
 	s.brokers.closeIdle()
+	s.brokers.held().source.Close()
 	return nil
 }
 

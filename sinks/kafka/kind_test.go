@@ -29,6 +29,8 @@ func TestKind(t *testing.T) {
 		map[string]any{"brokers": brokers, "sasl": "scram-sha-512", "username": "user", "password": "p4ssword"},
 		map[string]any{"brokers": brokers, "schema_registry": "https://registry:8081", "schema_registry_username": "user", "schema_registry_password": "p4ssw0rd"},
 		map[string]any{"brokers": brokers, "schema_id": "{header:schema-id}", "schema_message": "1,0"},
+		map[string]any{"brokers": brokers, "sasl": "oauthbearer", "token": "t0ken"},
+		map[string]any{"brokers": brokers, "sasl": "oauthbearer", "oauth2_token_url": "https://id.example/token", "oauth2_client_id": "relay", "oauth2_client_secret": "cl1ent"},
 	)
 }
 

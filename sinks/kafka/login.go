@@ -13,9 +13,50 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/xdg-go/scram"
+
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// mechanisms are the constructors of the SASL mechanisms, by their names in the settings.
+// login is what the sink logs in with on one connection.
+type login struct {
+	sasl.Mechanism
+	hides   settings.Redactor // removes the login's secret from errors
+	expires time.Time         // when the broker ends the session at the latest; zero: unknown
+	refused func()            // called if the broker refuses the login and another one may be accepted; may be nil
+}
+
+// loginsOf returns a function that returns the current login, or nil if the sink doesn't log in. The source of OAuth 2.0
+// tokens is nil if the options have none.
+func loginsOf(o Options, source *oauth2.Source) func(context.Context) (login, error) {
+	if build := mechanisms[o.SASL]; build != nil {
+		always := login{Mechanism: build(o.Username, o.Password.Reveal()), hides: settings.NewRedactor(o.Password)}
+		return func(context.Context) (login, error) { return always, nil }
+	}
+	switch {
+	case o.SASL != oauthBearer:
+		return nil
+	case source != nil:
+		return func(ctx context.Context) (login, error) {
+			token, err := source.Token(ctx)
+			if err != nil {
+				return login{}, err
+			}
+			l, err := bearerLogin(token.Secret, o.SASLExtensions)
+			l.expires, l.refused = token.Expires, func() { source.Forget(token) }
+			return l, err
+		}
+	}
+	return func(ctx context.Context) (login, error) {
+		token, err := o.Token(ctx)
+		if err != nil {
+			return login{}, fmt.Errorf("get a token: %w", err)
+		}
+		return bearerLogin(token, o.SASLExtensions)
+	}
+}
+
+// mechanisms are the constructors of the SASL mechanisms with a user name and a password, by their names in the settings.
 var mechanisms = map[string]func(user, password string) sasl.Mechanism{
 	"plain": func(user, password string) sasl.Mechanism { return plain.Mechanism{Username: user, Password: password} },
 	"scram-sha-256": func(user, password string) sasl.Mechanism {
@@ -63,18 +104,42 @@ func (s scramSession) Next(_ context.Context, said []byte) (done bool, say []byt
 }
 
 // loginError is the error of a refused login.
-type loginError struct{ err error }
+type loginError struct {
+	err   error
+	hides settings.Redactor
+	again bool // another login may be accepted
+}
 
-func (e *loginError) Error() string { return "log in: " + e.err.Error() }
+func (e *loginError) Error() string { return "log in: " + e.hides.Redact(e.err.Error()) }
 func (e *loginError) Unwrap() error { return e.err }
 
-func (c *conn) logIn(ctx context.Context, how sasl.Mechanism) error {
+// logIn logs in. It returns a loginError if there is no login, or if the broker refuses it.
+func (c *conn) logIn(ctx context.Context, current func(context.Context) (login, error)) error {
+	how, err := current(ctx)
+	if err != nil {
+		return &loginError{err: err}
+	}
+	err = c.logInWith(ctx, how)
+	if refused := (*loginError)(nil); errors.As(err, &refused) {
+		refused.hides = how.hides
+		if how.refused != nil {
+			how.refused()
+			refused.again = true
+		}
+	}
+	if left := time.Until(how.expires); !how.expires.IsZero() {
+		c.retireIn(left)
+	}
+	return err
+}
+
+func (c *conn) logInWith(ctx context.Context, how sasl.Mechanism) error {
 	answer, err := c.protocol.RoundTrip(&saslhandshake.Request{Mechanism: how.Name()})
 	if err != nil {
 		return fmt.Errorf("log in (does the broker expect a login here?): %w", err)
 	}
 	if code := answer.(*saslhandshake.Response).ErrorCode; code != 0 {
-		return &loginError{fmt.Errorf("%s: %w", how.Name(), kafkago.Error(code))}
+		return &loginError{err: fmt.Errorf("%s: %w", how.Name(), kafkago.Error(code))}
 	}
 	session, say, err := how.Start(ctx)
 	for done := false; !done && err == nil; {
@@ -85,14 +150,21 @@ func (c *conn) logIn(ctx context.Context, how sasl.Mechanism) error {
 		done, say, err = session.Next(ctx, said)
 	}
 	if err != nil {
-		return &loginError{err}
+		return &loginError{err: err}
 	}
 	return nil
 }
 
-// authenticate sends one message of the login and returns the broker's answer. If
-// the broker limits the session's lifetime, the sink stops using the connection after
-// 80 % of that time, before the broker closes it.
+// retireIn makes the sink stop using the connection after 80 % of the session's lifetime, before the broker closes the
+// connection.
+func (c *conn) retireIn(lifetime time.Duration) {
+	at := time.Now().Add(lifetime * 8 / 10)
+	if c.retireAt.IsZero() || at.Before(c.retireAt) {
+		c.retireAt = at
+	}
+}
+
+// authenticate sends one message of the login and returns the broker's answer, which may limit the session's lifetime.
 func (c *conn) authenticate(text []byte) ([]byte, error) {
 	answer, err := c.protocol.RoundTrip(&saslauthenticate.Request{AuthBytes: text})
 	if err != nil {
@@ -100,10 +172,10 @@ func (c *conn) authenticate(text []byte) ([]byte, error) {
 	}
 	result := answer.(*saslauthenticate.Response)
 	if result.ErrorCode != 0 {
-		return nil, &loginError{fmt.Errorf("%w: %s", kafkago.Error(result.ErrorCode), result.ErrorMessage)}
+		return nil, &loginError{err: fmt.Errorf("%w: %s", kafkago.Error(result.ErrorCode), result.ErrorMessage)}
 	}
-	if life := time.Duration(result.SessionLifetimeMs) * time.Millisecond; life > 0 {
-		c.retireAt = time.Now().Add(life * 8 / 10)
+	if lifetime := time.Duration(result.SessionLifetimeMs) * time.Millisecond; lifetime > 0 {
+		c.retireIn(lifetime)
 	}
 	return result.AuthBytes, nil
 }

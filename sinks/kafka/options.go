@@ -15,6 +15,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -85,11 +86,24 @@ type Options struct {
 	// TLS is the TLS configuration of the connections. Nil connects without TLS.
 	TLS *tls.Config
 
-	// SASL is the mechanism to log in with: plain, scram-sha-256 or scram-sha-512.
-	// If it is empty, the sink does not log in.
+	// SASL is the mechanism to log in with: plain, scram-sha-256 or scram-sha-512,
+	// which need Username and Password, or oauthbearer, which needs Token or OAuth2. If it
+	// is empty, the sink does not log in.
 	SASL     string
 	Username string
 	Password settings.Secret
+
+	// Token returns the current bearer token. The sink calls it for each new connection,
+	// concurrently. The sink replaces a connection before the time at which, according to
+	// the broker, its token expires.
+	Token func(context.Context) (settings.Secret, error)
+
+	// OAuth2 obtains the bearer tokens. It replaces Token. TLS also applies to its
+	// server, except for ServerName and client certificates.
+	OAuth2 oauth2.Options
+
+	// SASLExtensions are sent with each bearer token. Some brokers require them.
+	SASLExtensions map[string]string
 
 	// CloudEvents configures records in the CloudEvents format; off by default.
 	CloudEvents cloudevents.Options
@@ -157,13 +171,22 @@ func checkBrokers(brokers []string) error {
 
 func (o Options) checkLogin() error {
 	_, known := mechanisms[o.SASL]
+	bearer := o.Token != nil || o.OAuth2.IsSet()
 	switch {
 	case o.SASL == "" && (o.Username != "" || o.Password != ""):
 		return errors.New("has a user name or password, but no sasl: set it to plain, scram-sha-256 or scram-sha-512")
+	case o.SASL != oauthBearer && (bearer || len(o.SASLExtensions) > 0):
+		return errors.New("has a token, OAuth 2.0 or SASL extensions, which need the sasl oauthbearer")
 	case o.SASL == "":
 		return nil
+	case o.SASL == oauthBearer && (o.Username != "" || o.Password != ""):
+		return errors.New("has a user name or password, which the sasl oauthbearer doesn't use: remove them")
+	case o.SASL == oauthBearer && (o.Token != nil) == o.OAuth2.IsSet():
+		return errors.New("needs either a token or OAuth 2.0")
+	case o.SASL == oauthBearer:
+		return errors.Join(o.OAuth2.Check(), checkExtensions(o.SASLExtensions))
 	case !known:
-		return fmt.Errorf("has the sasl %q: it must be plain, scram-sha-256 or scram-sha-512", o.SASL)
+		return fmt.Errorf("has the sasl %q: it must be plain, scram-sha-256, scram-sha-512 or oauthbearer", o.SASL)
 	case o.Username == "" || o.Password == "":
 		return errors.New("needs a user name and a password")
 	}
@@ -179,7 +202,7 @@ func Kind() sinks.Kind {
 		Schemes: []string{"kafka"},
 		FromURL: fromURL,
 		New:     fromSettings,
-		Fields:  slices.Concat(fields, settings.TLSFields(), cloudevents.Fields(), schemaFields),
+		Fields:  slices.Concat(fields, oauth2.Fields(), settings.TLSFields(), cloudevents.Fields(), schemaFields),
 	}
 }
 
@@ -201,9 +224,11 @@ var fields = []settings.Field{
 	{Name: "client_id", Type: settings.TypeString, Default: DefaultClientID, Help: "The client id that brokers use in their logs and quotas."},
 	{Name: "tls", Type: settings.TypeBool, Help: "Connect with TLS. Setting server_name, ca_file, cert_file or key_file also turns TLS on."},
 	{Name: "server_name", Type: settings.TypeString, Help: "The name that the brokers' certificates must have. By default it is the host of each broker's address."},
-	{Name: "sasl", Type: settings.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512"}, Help: "The SASL mechanism to log in with. If empty, the sink does not log in."},
+	{Name: "sasl", Type: settings.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512", oauthBearer}, Help: "The SASL mechanism to log in with. If empty, the sink does not log in."},
 	{Name: "username", Type: settings.TypeString, Help: "The user name to log in with."},
 	{Name: "password", Type: settings.TypeSecret, Help: "The password to log in with."},
+	{Name: "token", Type: settings.TypeSecret, Check: settings.Check(oauth2.CheckToken), Help: "The bearer token to log in with, for oauthbearer. The oauth2 settings are the alternative."},
+	{Name: "sasl_extensions", Type: settings.TypeMap, Check: settings.Check(checkExtensions), Help: "Extensions that are sent with each bearer token, such as logicalCluster and identityPoolId for Confluent Cloud."},
 }
 
 func checkList(addresses []string) error {
@@ -244,6 +269,11 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 		SASL:              s.Text("sasl"),
 		Username:          s.Text("username"),
 		Password:          s.Secret("password"),
+		OAuth2:            oauth2.FromSettings(s),
+		SASLExtensions:    s.Map("sasl_extensions"),
+	}
+	if token := s.Secret("token"); token != "" {
+		options.Token = func(context.Context) (settings.Secret, error) { return token, nil }
 	}
 	if s.Bool("idempotent") {
 		return NewIdempotent(options)

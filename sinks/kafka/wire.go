@@ -17,8 +17,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/apiversions"
-	"github.com/segmentio/kafka-go/sasl"
 
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -38,17 +38,19 @@ type wire struct {
 
 // secrets are the secrets and certificates that connections are made with. They are immutable.
 type secrets struct {
-	tls      *tls.Config    // nil: no TLS
-	login    sasl.Mechanism // nil: no login
+	tls      *tls.Config                          // nil: no TLS
+	login    func(context.Context) (login, error) // returns the current login; nil: no login
+	source   *oauth2.Source                       // nil: no OAuth 2.0
 	redactor settings.Redactor
 	previous settings.Redactor // of the secrets that were in use before
 }
 
 func newWire(o Options) *wire {
-	held := &secrets{tls: o.TLS.Clone(), redactor: settings.NewRedactor(o.Password)}
-	if build := mechanisms[o.SASL]; build != nil {
-		held.login = build(o.Username, o.Password.Reveal())
+	var source *oauth2.Source
+	if o.OAuth2.IsSet() {
+		source = oauth2.NewSource(o.OAuth2, tokenTransport(o))
 	}
+	held := &secrets{tls: o.TLS.Clone(), login: loginsOf(o, source), source: source, redactor: settings.NewRedactor(o.Password, o.OAuth2.ClientSecret)}
 	return &wire{dial: o.Dial, clientID: o.ClientID, timeout: o.RequestTimeout, secrets: held, idle: map[string][]*conn{}}
 }
 
@@ -62,10 +64,12 @@ func (w *wire) held() *secrets {
 func (w *wire) renew(with *secrets) {
 	renewed := *with
 	w.mu.Lock()
-	renewed.previous = w.secrets.redactor
+	before := w.secrets
+	renewed.previous = before.redactor
 	w.secrets = &renewed
 	w.mu.Unlock()
 	w.closeIdle()
+	before.source.Close()
 }
 
 // wireError is an error of the connection, in contrast to an error code in a
@@ -153,10 +157,19 @@ func (w *wire) pop(address string) *conn {
 	return c
 }
 
-// connect returns a new connection that is ready for requests.
+// connect returns a new connection that is ready for requests. If the broker refuses a token that may have been revoked, connect
+// tries once more with another token.
 func (w *wire) connect(ctx context.Context, address string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
+	c, err := w.connectOnce(ctx, address)
+	if refused := (*loginError)(nil); errors.As(err, &refused) && refused.again {
+		return w.connectOnce(ctx, address)
+	}
+	return c, err
+}
+
+func (w *wire) connectOnce(ctx context.Context, address string) (*conn, error) {
 	raw, err := w.dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)

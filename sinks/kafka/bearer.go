@@ -1,0 +1,76 @@
+package kafka
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+
+	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/rowrelay/rowrelay/sinks/oauth2"
+	"github.com/rowrelay/rowrelay/sinks/settings"
+)
+
+// oauthBearer is the name of the SASL mechanism OAUTHBEARER (RFC 7628) in the settings.
+const oauthBearer = "oauthbearer"
+
+// bearer logs in with a token. It implements sasl.Mechanism.
+type bearer struct{ first []byte }
+
+// bearerLogin returns the login with a token. Its error contains no part of the token.
+func bearerLogin(token settings.Secret, extensions map[string]string) (login, error) {
+	if err := oauth2.CheckToken(token); err != nil {
+		return login{}, settings.PrefixError("token", err)
+	}
+	first := fmt.Appendf(nil, "n,,\x01auth=Bearer %s\x01", token.Reveal())
+	for _, name := range slices.Sorted(maps.Keys(extensions)) {
+		first = fmt.Appendf(first, "%s=%s\x01", name, extensions[name])
+	}
+	return login{Mechanism: bearer{append(first, 1)}, hides: settings.NewRedactor(token)}, nil
+}
+
+func (b bearer) Name() string { return "OAUTHBEARER" }
+
+func (b bearer) Start(context.Context) (sasl.StateMachine, []byte, error) {
+	return bearerSession{}, b.first, nil
+}
+
+type bearerSession struct{}
+
+// Next ends the login if the broker has accepted it. Otherwise the broker has sent an error as JSON; it ends the login after the
+// client has confirmed the error.
+func (bearerSession) Next(_ context.Context, said []byte) (done bool, say []byte, err error) {
+	return len(said) == 0, []byte{1}, nil
+}
+
+var (
+	extensionName  = regexp.MustCompile(`^[A-Za-z]+$`)
+	extensionValue = regexp.MustCompile(`^[\x20-\x7e\t\r\n]+$`)
+)
+
+// checkExtensions checks SASL extensions (RFC 7628, section 3.1). Its error contains no value.
+func checkExtensions(extensions map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(extensions)) {
+		switch {
+		case !extensionName.MatchString(name) || name == "auth":
+			return fmt.Errorf("has the extension %q: a name has only letters, and isn't auth", name)
+		case !extensionValue.MatchString(extensions[name]):
+			return fmt.Errorf("has the extension %q, whose value must have only printable ASCII characters", name)
+		}
+	}
+	return nil
+}
+
+// tokenTransport returns the transport for requests for tokens. The server of the tokens has another name than the brokers, and
+// gets no client certificate.
+func tokenTransport(o Options) *http.Transport {
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: longestIdle, MaxIdleConns: 1}
+	if o.TLS != nil {
+		transport.TLSClientConfig = &tls.Config{RootCAs: o.TLS.RootCAs, InsecureSkipVerify: o.TLS.InsecureSkipVerify}
+	}
+	return transport
+}
