@@ -251,7 +251,7 @@ func (r *renewing) renew(ctx context.Context) error {
 	defer context.AfterFunc(r.ended, cancel)()
 	other, err := r.make(to)
 	if err == nil {
-		if err = other.Open(limited); err == nil {
+		if err = testOpen(limited, other); err == nil {
 			r.current().(sinks.Renewable).Renew(other)
 		}
 		if closeErr := other.Close(limited); closeErr != nil {
@@ -271,6 +271,17 @@ func (r *renewing) renew(ctx context.Context) error {
 	}
 	r.pause = min(max(firstTry, 2*r.pause), lastTry)
 	r.next = time.Now().Add(r.pause)
+	return err
+}
+
+// testOpen opens a sink. If the sink can connect without sending anything, testOpen also does this, because its Open may not connect.
+func testOpen(ctx context.Context, sink sinks.Sink) error {
+	err := sink.Open(ctx)
+	if reachable, is := sink.(interface {
+		Reach(context.Context) (bool, error)
+	}); is && err == nil {
+		_, err = reachable.Reach(ctx)
+	}
 	return err
 }
 

@@ -429,7 +429,7 @@ func TestUntrustedCertificateIsUnavailable(t *testing.T) {
 	t.Parallel()
 	url, _ := overTLS(t, newEndpoint())
 	o := sendOne(t, newSink(t, httpsink.Options{URL: url}), message("k"))
-	if o.Result != sinks.Unavailable || o.Reason != sinks.ReasonConnection || !strings.Contains(o.Detail, "certificate") {
+	if o.Result != sinks.Unavailable || o.Reason != sinks.ReasonAuth || !strings.Contains(o.Detail, "certificate") {
 		t.Errorf("outcome %+v", o)
 	}
 }

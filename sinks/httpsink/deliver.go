@@ -3,6 +3,7 @@ package httpsink
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -147,6 +148,8 @@ func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail strin
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, detail) // the message chose the address
 	case errors.As(err, new(insideError)):
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
+	case refusesCertificate(err): // also after the request was written: a server reads nothing of it before it has checked the certificate
+		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, detail)
 	case arrived && limited.Err() != nil:
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, detail)
 	case arrived:
@@ -157,6 +160,13 @@ func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail strin
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, detail)
 	}
 	return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, detail)
+}
+
+// refusesCertificate reports whether one side doesn't trust the other's certificate.
+func refusesCertificate(err error) bool {
+	text := err.Error()
+	return errors.As(err, new(*tls.CertificateVerificationError)) ||
+		strings.Contains(text, "remote error: tls: ") && (strings.Contains(text, "certificate") || strings.Contains(text, "access denied"))
 }
 
 // mostRead limits how many bytes of an answer's body are read, and readTime limits for how long. If a body exceeds
