@@ -3,6 +3,7 @@ package migrations
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -24,15 +25,16 @@ func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 	if err := m.notMade(); err != nil {
 		return err
 	}
-	if newest := m.steps[len(m.steps)-1].version; version < 0 || version > newest {
-		return fmt.Errorf("print the steps after version %d of table %s: this release has the versions 1 to %d (0 means that no table exists yet)", version, m.table, newest)
+	pending, err := m.after(version)
+	if err != nil {
+		return err
 	}
 	var text strings.Builder
-	for _, step := range m.steps {
-		if step.version <= version {
-			continue
-		}
+	for _, step := range pending {
 		up, down := split(step.sql)
+		if step.version == 1 {
+			up = sqlOf(m.makeSchema(), unmarked) + up
+		}
 		if bare, found := strings.CutPrefix(up, noTransaction); found {
 			up = m.script(bare)
 		} else {
@@ -56,8 +58,16 @@ func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 	case "off":
 		fmt.Fprintf(&text, "\n-- Plain INSERTs no longer notify relays:\n\n%s;\n", m.notify.drop)
 	}
-	_, err := io.WriteString(w, text.String())
+	_, err = io.WriteString(w, text.String())
 	return err
+}
+
+// after returns the steps after a version.
+func (m *Migrations) after(version int64) ([]step, error) {
+	if newest := m.steps[len(m.steps)-1].version; version < 0 || version > newest {
+		return nil, fmt.Errorf("print the steps after version %d of table %s: this release has the versions 1 to %d (0 means that no table exists yet)", version, m.table, newest)
+	}
+	return slices.DeleteFunc(slices.Clone(m.steps), func(s step) bool { return s.version <= version }), nil
 }
 
 // script ends each block with a line that has only a slash, because tools that split at

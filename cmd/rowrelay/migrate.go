@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,7 +69,8 @@ func (m *migrate) command(use, short, long string, run func(context.Context, con
 func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 	if m.inbox { // a consumer's table, which isn't in a relay's configuration
 		if m.target.config != "" || m.claim != "" || m.notify != "" {
-			return nil, usagef("--inbox can't be given with --config, --claim or --notify: name the consumer's database with --database")
+			return nil, usagef("--inbox can't be given with --config, --claim or --notify: name the consumer's database with --database;" +
+				" migrate print --for has --with-inbox, for an outbox and an inbox in one database")
 		}
 		if !command.Flags().Changed("table") {
 			m.target.table = "inbox"
@@ -310,15 +314,32 @@ doesn't connect to the database; it only needs the scheme of its URL, as in
   rowrelay migrate print --database ` + databases.URLs()[0].Dialect + `: > outbox.sql
 Schemes are ` + databases.Schemes() + `.
 
+--for prints a migration of another tool:
+  ` + strings.Join(migrations.Tools(), ", ") + `
+Such a migration contains no BEGIN and COMMIT, because the tools have their own. With
+--dir the command writes it into the tool's folder of migrations, under the next number
+or revision, and prints the names of the files:
+  rowrelay migrate print --for alembic --database ` + databases.URLs()[0].Dialect + `: --dir migrations/versions
+For golang-migrate, flyway and prisma the way down is a second file; without --dir,
+--down prints it. For the other tools one file has both ways.
+
 A release that changes the tables adds a migration. --after 1 prints the migrations
 after version 1, to update tables that have version 1; it prints nothing if none
 exists. With --after, the indexes of --claim rows are printed only if --claim is given.`
 
+// printFlags are the flags of migrate print.
+type printFlags struct {
+	tool, dir string
+	options   migrations.FileOptions
+	inboxToo  bool
+	down      bool
+}
+
 func (p program) migratePrintCommand() *cobra.Command {
 	m := &migrate{program: p, target: target{noServer: true}}
-	var after int64
+	flags := &printFlags{}
 	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
-		if after != 0 && m.claim == "" { // the first migration created the indexes for the configured claim
+		if flags.options.After != 0 && m.claim == "" { // the first migration created the indexes for the configured claim
 			source.Claim = ""
 		}
 		d, err := dialect.ByName(source.Database.Kind())
@@ -329,17 +350,94 @@ func (p program) migratePrintCommand() *cobra.Command {
 		if err != nil {
 			return usage(err)
 		}
-		var text strings.Builder
-		if err := steps.PrintAfter(&text, after); err != nil {
-			return usagef("--after: %w", err)
+		if flags.tool == "plain" {
+			return m.printPlain(steps, flags)
 		}
-		_, err = io.WriteString(p.stdout, text.String())
-		return err
+		return m.printFor(steps, source.Table, flags)
 	})
+	command.Flags().StringVar(&flags.tool, "for", "plain", "print a migration for this `tool`")
+	command.Flags().StringVar(&flags.dir, "dir", "", "with --for: write the migration into this `folder`")
+	command.Flags().BoolVar(&flags.down, "down", false, "with --for: print only the way down, which deletes all messages")
+	command.Flags().BoolVar(&flags.inboxToo, "with-inbox", false, "with --for: create a consumer's inbox table in the same migration")
 	command.Flags().StringVar(&m.claim, "claim", "", "how messages are going to be claimed, `lanes or rows` (default lanes)")
 	m.notifyFlag(command)
-	command.Flags().Int64Var(&after, "after", 0, "only the migrations after this `version`, for tables that have it")
+	command.Flags().Int64Var(&flags.options.After, "after", 0, "only the migrations after this `version`, for tables that have it")
 	return command
+}
+
+// printPlain prints the SQL of all steps.
+func (m *migrate) printPlain(steps *migrations.Migrations, flags *printFlags) error {
+	if flags.dir != "" || flags.down || flags.inboxToo {
+		return usagef("--dir, --down and --with-inbox need --for, with the name of a tool")
+	}
+	var text strings.Builder
+	if err := steps.PrintAfter(&text, flags.options.After); err != nil {
+		return usagef("--after: %w", err)
+	}
+	_, err := io.WriteString(m.stdout, text.String())
+	return err
+}
+
+// printFor prints a migration for another tool, or writes it into the tool's folder.
+func (m *migrate) printFor(steps *migrations.Migrations, table string, flags *printFlags) error {
+	if flags.inboxToo {
+		flags.options.Inbox = "inbox"
+		if schema, _, found := strings.Cut(table, "."); found {
+			flags.options.Inbox = schema + ".inbox"
+		}
+	}
+	if flags.dir != "" {
+		if flags.down {
+			return usagef("--down can't be given with --dir, which writes both ways")
+		}
+		flags.options.Folder = os.DirFS(flags.dir)
+	}
+	files, err := steps.Files(flags.tool, flags.options)
+	if err != nil {
+		return usagef("--for: %w", err)
+	}
+	if flags.dir == "" {
+		return m.printOne(files, flags)
+	}
+	for _, file := range files {
+		name := filepath.Join(flags.dir, filepath.FromSlash(file.Name))
+		if err := writeNew(name, file.Text); err != nil {
+			return err
+		}
+		if err := m.print(name + "\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printOne prints the file for one way.
+func (m *migrate) printOne(files []migrations.File, flags *printFlags) error {
+	wanted := slices.DeleteFunc(slices.Clone(files), func(file migrations.File) bool { return file.Down != flags.down })
+	switch {
+	case len(wanted) == 0 && len(files) > 0:
+		return usagef("--down: a migration of %s has both ways in one file", flags.tool)
+	case len(wanted) > 1:
+		return usagef("--dir is required, because each of the %d migrations needs a file of its own; or give --after", len(wanted))
+	case len(wanted) == 0:
+		return nil
+	}
+	_, err := io.WriteString(m.stdout, wanted[0].Text)
+	return err
+}
+
+// writeNew writes a file that doesn't exist yet, and creates its folder.
+func writeNew(name, text string) (err error) {
+	if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+		return fmt.Errorf("create the folder of %s: %w", name, err)
+	}
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", name, err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	_, err = file.WriteString(text)
+	return err
 }
 
 func (m *migrate) lookForTrigger(ctx context.Context, steps *migrations.Migrations) error {

@@ -259,3 +259,32 @@ func TestMigratePrintNeedsOnlyTheScheme(t *testing.T) {
 		}
 	}
 }
+
+func TestPrintForATool(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, test := range []struct {
+		line string
+		code int
+		want string
+	}{
+		{"--for goose", exitDone, "-- +goose StatementBegin\nCREATE FUNCTION outbox_set_lane()"},
+		{"--for goose --down", exitUsage, "--down: a migration of goose has both ways in one file"},
+		{"--for goose --table rowrelay.outbox --with-inbox", exitDone, "CREATE TABLE rowrelay.inbox"},
+		{"--for flyway", exitDone, "CREATE TABLE outbox ("},
+		{"--for flyway --down", exitDone, "\nDROP TABLE outbox;"},
+		{"--for flyway --after 1", exitDone, ""},
+		{"--for prisma --inbox", exitDone, "CREATE TABLE inbox ("},
+		{"--for alembic --dir " + folder, exitDone, "_rowrelay_outbox.py\n"},
+		{"--for alembic --dir " + folder, exitFailed, "file exists"},
+		{"--for alembic --down --dir " + folder, exitUsage, "--down can't be given with --dir"},
+		{"--for sequelize", exitUsage, "it must be alembic, flyway, golang-migrate, goose, liquibase, prisma, rails or plain"},
+		{"--down", exitUsage, "need --for"},
+		{"--for flyway --inbox --notify", exitUsage, "--with-inbox"},
+	} {
+		got := call(t.Context(), "", strings.Fields("migrate print --database postgres: "+test.line)...)
+		if got.code != test.code || !strings.Contains(got.stdout+got.stderr, test.want) {
+			t.Errorf("migrate print %s: exit code %d, %q%q; want %d and %q", test.line, got.code, got.stdout, got.stderr, test.code, test.want)
+		}
+	}
+}

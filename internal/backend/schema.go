@@ -24,6 +24,14 @@ type Schema struct {
 	// empty if no step does.
 	Begin string
 
+	// MakeSchema returns the statement that creates the schema of a table that names one, unless the schema exists. Printed
+	// SQL contains it. It returns "" for a schema that every database has. It is nil if only administrators create schemas.
+	MakeSchema func(dialect.Table) string
+
+	// Scripts is set if the printed SQL is a script for the database's own client, so that other migration tools can't run
+	// its statements one by one.
+	Scripts bool
+
 	// Lock returns the lock that is held while steps are applied or rolled back, for databases whose steps don't run in
 	// transactions. If Lock is nil, no lock is needed.
 	Lock func(dialect.Table) SessionLock

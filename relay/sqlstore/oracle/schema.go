@@ -14,7 +14,7 @@ var migrations embed.FS
 // name of this table in the catalog depends on how the table's name is written.
 func schema() backend.Schema {
 	return backend.Schema{
-		Files: migrations,
+		Files: migrations, Scripts: true,
 		Versions: func(table dialect.Table) backend.Versions {
 			return backend.Versions{
 				Create: "CREATE TABLE " + table.SchemaVersion + " (version_id NUMBER(19) NOT NULL PRIMARY KEY, is_applied NUMBER(1) NOT NULL," +

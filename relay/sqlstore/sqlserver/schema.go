@@ -13,7 +13,7 @@ var migrations embed.FS
 // schema returns the schema. Each printed step runs in one transaction, which is rolled back if any statement fails.
 func schema() backend.Schema {
 	return backend.Schema{
-		Files: migrations, Begin: "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;",
+		Files: migrations, Scripts: true, Begin: "SET QUOTED_IDENTIFIER ON;\nSET XACT_ABORT ON;\nBEGIN TRANSACTION;",
 		Versions: func(table dialect.Table) backend.Versions {
 			return backend.Versions{
 				Create:   "CREATE TABLE " + table.SchemaVersion + " (version_id bigint NOT NULL PRIMARY KEY, is_applied bit NOT NULL, tstamp datetime2(3) NOT NULL DEFAULT SYSUTCDATETIME())",
