@@ -39,7 +39,7 @@ PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-versions proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser proof-tools quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
+.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-versions proof-releases proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser proof-tools quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -156,6 +156,13 @@ proof-version-%:
 	deploy/servers/servers run $* -- sh -c 'go test -timeout 1h ./relay/sqlstore -update && \
 		$(call place-of,$*)="$$$(call variable-of,$*)" go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
 	go test ./internal/readme -run Fresh -update
+
+# The last commit with the schema version before the present one.
+PREVIOUS = $(shell git log -1 --format=%H -S'$(shell grep '^const schemaVersion' relay/sqlstore/store.go)' -- relay/sqlstore/store.go)^
+
+proof-releases: # relays of this release beside relays of the last commit with the previous schema version, through an upgrade and back
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git archive $(PREVIOUS) | tar -x -C "$$folder" && (cd "$$folder" && go build -o previous ./cmd/rowrelay) && \
+		deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 1h -run 'ReleasesSideBySide' ./internal/e2e -long -previous "$$folder/previous"
 
 proof-many: # ten million messages, as an operator sees them
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'ManyRows' ./internal/e2e -long -rows 10000000

@@ -203,16 +203,17 @@ func TestMySQLURLWithTheWrongScheme(t *testing.T) {
 	})
 }
 
-// Without the parameter tls, TLS is used if the server has it. The tests' MySQL servers have TLS, and their
-// MariaDB servers don't.
+// Without the parameter tls, TLS is used if the server has it. By default MySQL servers have TLS, and so have MariaDB
+// servers from 11.4 on.
 func TestMySQLWithTLS(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
-		var have string
-		if err := db.DB.QueryRowContext(t.Context(), "SELECT @@ssl_cert").Scan(new(sql.NullString)); err != nil {
+		var have, version string
+		if err := db.DB.QueryRowContext(t.Context(), "SELECT version()").Scan(&version); err != nil {
 			t.Fatal(err)
 		}
-		for parameters, fails := range map[string]bool{"": false, "?tls=false": false, "?tls=skip-verify": db.Name != "mysql/gosql", "?tls=true": true} {
+		hasTLS := db.Kind == testdb.MySQL || !strings.HasPrefix(version, "10.")
+		for parameters, fails := range map[string]bool{"": false, "?tls=false": false, "?tls=skip-verify": !hasTLS, "?tls=true": true} {
 			pool, err := openMySQLTest(t, db.URL+parameters)
 			if fails != (err != nil) {
 				t.Errorf("%q: %v", parameters, err)
@@ -223,7 +224,7 @@ func TestMySQLWithTLS(t *testing.T) {
 			if err := pool.QueryRowContext(t.Context(), "SHOW STATUS LIKE 'Ssl_cipher'").Scan(new(string), &have); err != nil {
 				t.Fatal(err)
 			}
-			if encrypted := db.Name == "mysql/gosql" && parameters != "?tls=false"; encrypted != (have != "") {
+			if encrypted := hasTLS && parameters != "?tls=false"; encrypted != (have != "") {
 				t.Errorf("%q: the cipher is %q", parameters, have)
 			}
 		}

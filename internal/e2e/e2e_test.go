@@ -223,7 +223,13 @@ func (s *scene) relay(name, sink string, arguments ...string) *process {
 
 func (s *scene) start(name string, arguments ...string) *process {
 	s.t.Helper()
-	p := &process{name: name, command: exec.Command(binary, arguments...), log: &tail{}, exited: make(chan struct{})}
+	return s.startAs(binary, name, arguments...)
+}
+
+// startAs is like start, but runs another program than the rowrelay command of this release.
+func (s *scene) startAs(program, name string, arguments ...string) *process {
+	s.t.Helper()
+	p := &process{name: name, command: exec.Command(program, arguments...), log: &tail{}, exited: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	check(s.t, p.command.Start())
 	s.processes = append(s.processes, p)
