@@ -49,3 +49,18 @@ func TestPlanIsKeptWhileReadsAreQuick(t *testing.T) {
 		want(true, "a minute later")
 	})
 }
+
+// A check of plans sees the statements that a method runs for the rows that Sample returns.
+func TestSampleLetsAcquireLease(t *testing.T) {
+	t.Parallel()
+	recorder := &backendtest.Recorder{}
+	db := recorder.DB()
+	defer db.Close()
+	b := postgres.New(db, dialect.Postgres(), backendtest.Table(t, "outbox"), nil)
+	recorder.Answer = b.Sample
+	_, _, _ = b.Acquire(t.Context(), "r", 64, time.Second, 1)
+	queries := recorder.Taken()
+	if last := queries[len(queries)-1].SQL; !strings.HasPrefix(last, "UPDATE outbox_lanes") {
+		t.Errorf("the last of %d statements is %s", len(queries), last)
+	}
+}
