@@ -57,7 +57,11 @@ func (s *server) Open(ctx context.Context, request *pluginv1.OpenRequest) (*plug
 	if _, dedup := sink.(sinks.Deduplicating); dedup {
 		return troubled(&sinks.OpenError{Reason: sinks.ReasonConfig, Detail: isDeduplicating}), nil
 	}
-	if err := guarded("open", func() error { return sink.Open(ctx) }); err != nil {
+	open := sink.Open
+	if checker, is := sink.(sinks.Checker); is && request.GetCheckOnly() {
+		open = checker.Check
+	}
+	if err := guarded("open", func() error { return open(ctx) }); err != nil {
 		return troubled(err), nil
 	}
 	return promise(sink), nil

@@ -71,12 +71,18 @@ func (s *Sink) Destination() string {
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Open starts the plug-in if it isn't running and opens its sink.
-func (s *Sink) Open(ctx context.Context) error {
+func (s *Sink) Open(ctx context.Context) error { return s.open(ctx, false) }
+
+// Check starts the plug-in if it isn't running. If the plug-in's sink is a [sinks.Checker], Check asks whether the sink could
+// be opened, and otherwise opens it.
+func (s *Sink) Check(ctx context.Context) error { return s.open(ctx, true) }
+
+func (s *Sink) open(ctx context.Context, checkOnly bool) error {
 	p, err := s.running(ctx)
 	if err != nil {
 		return s.hide(err)
 	}
-	promise, err := p.open(ctx)
+	promise, err := p.open(ctx, checkOnly)
 	if err != nil {
 		return s.hide(err)
 	}
@@ -86,9 +92,9 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// open opens the plug-in's sink.
-func (p *process) open(ctx context.Context) (sinkLimits, error) {
-	request := &pluginv1.OpenRequest{Settings: p.options.settings(), TimeoutMs: remaining(ctx)}
+// open opens or checks the plug-in's sink.
+func (p *process) open(ctx context.Context, checkOnly bool) (sinkLimits, error) {
+	request := &pluginv1.OpenRequest{Settings: p.options.settings(), TimeoutMs: remaining(ctx), CheckOnly: checkOnly}
 	response, err := p.sink.Open(ctx, request)
 	switch {
 	case err != nil && !p.alive():

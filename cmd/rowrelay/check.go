@@ -38,8 +38,8 @@ prints one line. A failed check also prints the command or change that fixes it:
   - whether sinks can be opened and their endpoints reached
 
 It changes nothing and sends no message. Its duration doesn't depend on the size of
-the table. (A plug-in decides itself what it does when it is opened. On PostgreSQL,
-one notification wakes the running relays.)
+the table. (A plug-in that doesn't support checks is opened, and may then create
+something. On PostgreSQL, one notification wakes the running relays.)
 
 The exit code is 1 if a check fails. A line that begins with "note" describes what
 running relays have not done, such as delete old messages, or that a new relay would

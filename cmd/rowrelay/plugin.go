@@ -202,8 +202,9 @@ func installedPlugins(path string) (programs []string) {
 // pluginTimeout limits the time that a plug-in may take to start and to open.
 const pluginTimeout = 2 * sinkTimeout
 
-const pluginCheckHelp = `Check plug-ins: start each one, read its description, open it with its settings, close it
-and end it. Nothing is sent. For a plug-in that isn't in a configuration, give the
+const pluginCheckHelp = `Check plug-ins: start each one, read its description, check that it can be opened with its
+settings, close it and end it. Nothing is sent or created, unless the plug-in doesn't
+support checks: then it is opened as usual. For a plug-in that isn't in a configuration, give the
 settings in its URL:
 
   rowrelay plugin check ./filesink
@@ -236,7 +237,7 @@ func (c *checkReport) checkPlugin(ctx context.Context, each namedPlugin) {
 	if !c.tried(name+"start", fmt.Sprintf("%s %s, protocol %d", d.Name, cmp.Or(d.Version, "(no version)"), d.Protocol), err) {
 		return
 	}
-	c.tried(name+"open", "can be opened", each.sink.Open(limited))
+	c.tried(name+"open", "can be opened", each.sink.Check(limited))
 }
 
 const pluginDescribeHelp = `Describe plug-ins, and the settings that they take under config and secrets. The command

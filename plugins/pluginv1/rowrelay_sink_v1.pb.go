@@ -450,7 +450,11 @@ type OpenRequest struct {
 	// values are strings, whatever a setting's type is; lists and maps are JSON.
 	Settings map[string]string `protobuf:"bytes,1,rep,name=settings,proto3" json:"settings,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The time limit of Open, in milliseconds. 0 means no limit.
-	TimeoutMs     int64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	TimeoutMs int64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
+	// Report whether the sink could be opened, but create nothing at the
+	// destination, as sinks.Checker does. rowrelay check sets this. A plug-in that
+	// creates nothing may ignore it. Close follows, and no Send.
+	CheckOnly     bool `protobuf:"varint,3,opt,name=check_only,json=checkOnly,proto3" json:"check_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -497,6 +501,13 @@ func (x *OpenRequest) GetTimeoutMs() int64 {
 		return x.TimeoutMs
 	}
 	return 0
+}
+
+func (x *OpenRequest) GetCheckOnly() bool {
+	if x != nil {
+		return x.CheckOnly
+	}
+	return false
 }
 
 type OpenResponse struct {
@@ -1183,11 +1194,13 @@ const file_rowrelay_sink_v1_proto_rawDesc = "" +
 	"\x04help\x18\x05 \x01(\tR\x04help\x12\x10\n" +
 	"\x03min\x18\x06 \x01(\tR\x03min\x12\x10\n" +
 	"\x03max\x18\a \x01(\tR\x03max\x12\x18\n" +
-	"\achoices\x18\b \x03(\tR\achoices\"\xb4\x01\n" +
+	"\achoices\x18\b \x03(\tR\achoices\"\xd3\x01\n" +
 	"\vOpenRequest\x12I\n" +
 	"\bsettings\x18\x01 \x03(\v2-.rowrelay.plugin.v1.OpenRequest.SettingsEntryR\bsettings\x12\x1d\n" +
 	"\n" +
-	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x1a;\n" +
+	"timeout_ms\x18\x02 \x01(\x03R\ttimeoutMs\x12\x1d\n" +
+	"\n" +
+	"check_only\x18\x03 \x01(\bR\tcheckOnly\x1a;\n" +
 	"\rSettingsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xff\x01\n" +
