@@ -174,6 +174,34 @@ func TestDuplicateIsStoredOnce(t *testing.T) {
 	}
 }
 
+func TestCheckCreatesNoStream(t *testing.T) {
+	s := newServer(t)
+	find := func(name string) (err error) {
+		s.stream(func(ctx context.Context, js jetstream.JetStream) error {
+			_, err = js.Stream(ctx, name)
+			return nil
+		})
+		return err
+	}
+	for _, c := range []struct {
+		settings []string
+		works    bool
+	}{{[]string{"stream", "NEW", "create_subjects", "new.>"}, true}, {[]string{"stream", "NEW"}, false}, {nil, true}} {
+		sink := pluginSink(t, s, c.settings...)
+		if err := sink.Check(t.Context()); (err == nil) != c.works {
+			t.Errorf("check with %v: %v", c.settings, err)
+		}
+		check(t, sink.Close(context.Background()))
+	}
+	if err := find("NEW"); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("after the checks: %v", err)
+	}
+	sink := pluginSink(t, s, "stream", "NEW", "create_subjects", "new.>")
+	defer func() { check(t, sink.Close(context.Background())) }()
+	check(t, sink.Open(t.Context()))
+	check(t, find("NEW"))
+}
+
 // A message whose subject no stream accepts is postponed, uncharged, and a message that NATS
 // can't carry is rejected. Neither blocks messages of other topics.
 func TestUnroutableAndInvalidMessages(t *testing.T) {

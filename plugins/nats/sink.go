@@ -34,29 +34,40 @@ type sink struct {
 
 // Open connects if the connection is missing, lost or doesn't answer, and makes sure that the stream exists.
 func (s *sink) Open(ctx context.Context) error {
-	if s.link != nil && s.link.up() && s.check(ctx) == nil {
+	if s.link != nil && s.link.up() && s.find(ctx, false) == nil {
 		return nil
 	}
+	return s.open(ctx, false)
+}
+
+// Check does what Open does, but creates nothing. It accepts that the stream is missing if Open would create it.
+func (s *sink) Check(ctx context.Context) error { return s.open(ctx, true) }
+
+func (s *sink) open(ctx context.Context, checkOnly bool) error {
 	s.drop()
 	link, err := dial(ctx, s.servers, s.timeout, s.connect)
 	if err != nil {
 		return opening(s.redactor.Present(err.Error(), 500), err)
 	}
 	s.link = link
-	if err := s.check(ctx); err != nil {
+	if err := s.find(ctx, checkOnly); err != nil {
 		s.drop()
 		return opening(s.redactor.Present(err.Error(), 500), err)
 	}
 	return nil
 }
 
-// check reports whether the stream exists, and creates it if the settings say so.
-func (s *sink) check(ctx context.Context) error {
+// find reports whether the stream exists. If the settings say that a missing stream is created, find creates it, or with
+// checkOnly accepts that it is missing.
+func (s *sink) find(ctx context.Context, checkOnly bool) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return s.link.await(ctx, apiSubjects, func(ctx context.Context) error {
 		stream, err := s.link.js.Stream(ctx, s.name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) && len(s.create.subjects) > 0 {
+			if checkOnly {
+				return nil
+			}
 			stream, err = s.link.js.CreateStream(ctx, jetstream.StreamConfig{
 				Name: s.name, Subjects: s.create.subjects, Replicas: s.create.replicas, Duplicates: s.create.window,
 				AllowDirect: true, Storage: jetstream.FileStorage,
