@@ -156,9 +156,10 @@ type App struct {
 // closes db. New returns an error if the kind of database, the table's name or the
 // writer's options are invalid. Run checks the relay's options.
 //
-// A relay uses up to eight connections concurrently. By default database/sql keeps
-// only two idle connections open, so call db.SetMaxIdleConns(8). For SQLite, open the
-// file with the data source name that [SQLiteFile] returns.
+// A relay uses up to eight connections concurrently, and one more for each running call of
+// HandleTx. By default database/sql keeps only two idle connections open, so call
+// db.SetMaxIdleConns(8). For SQLite, open the file with the data source name that
+// [SQLiteFile] returns.
 func New(db *sql.DB, kind Database, options Options) (*App, error) {
 	if db == nil {
 		return nil, errors.New("rowrelay: the database is nil: pass the *sql.DB that sql.Open returned, after checking its error")
