@@ -141,7 +141,7 @@ func (r *Registry) unknownScheme(given, scheme string) error {
 	if known && len(kind.Schemes) > 0 {
 		hint = fmt.Sprintf("; the URL of a %s sink begins with %s:", kind.Name, strings.Join(kind.Schemes, ": or "))
 	} else if _, has := r.byScheme["plugin"]; has && scheme != "" {
-		hint = "; other destinations need a plug-in, plugin:PROGRAM"
+		hint = "; other destinations need a plug-in, such as plugin:rowrelay-plugin-nats (see rowrelay plugin list)"
 	}
 	return fmt.Errorf("the sink's URL has the scheme %q: it must be one of %s%s", scheme, names(r.byScheme), hint)
 }

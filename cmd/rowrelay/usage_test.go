@@ -60,7 +60,7 @@ func TestUsageErrorsHaveExitCode2AndAHint(t *testing.T) {
 		"status --database postgresql+psycopg://u:hunter2@h/d":                 "write postgres://user:password@host:5432/name, in lower case and without the name of a driver",
 		"run --database sqlite:a.db --sink rabbitmq://u:hunter2@h":             "; the URL of a rabbitmq sink begins with amqp: or amqps:",
 		"run --database sqlite:a.db --sink amqp+ssl://u:hunter2@h":             "; the URL of a rabbitmq sink begins with amqp: or amqps:",
-		"run --database sqlite:a.db --sink redis://u:hunter2@h":                "; other destinations need a plug-in, plugin:PROGRAM",
+		"run --database sqlite:a.db --sink redis://u:hunter2@h":                "; other destinations need a plug-in, such as plugin:rowrelay-plugin-nats (see rowrelay plugin list)",
 		"run --database sqlite:a.db --sink stdout":                             "; the URL of a stdout sink begins with stdout:",
 		"status --database postgres://u:hun#ter2@h/d":                          "percent-encoded",
 		"status --database sqlite::memory:":                                    "is in memory",
