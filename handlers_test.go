@@ -76,3 +76,27 @@ func TestSlowTopicDelaysNoOther(t *testing.T) {
 		})
 	}
 }
+
+func TestConcurrencyOfTxHandlers(t *testing.T) {
+	t.Parallel()
+	unused, err := sql.Open("sqlite", "unused")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unused.Close()
+	for _, c := range []struct {
+		kind        Database
+		concurrency int
+		want        int
+	}{{Postgres, 0, 4}, {MySQL, 0, 4}, {SQLite, 0, 1}, {SQLite, 3, 3}, {Postgres, 20, 20}, {Postgres, -1, 1}} {
+		app, err := New(unused, c.kind, Options{Concurrency: c.concurrency})
+		if err != nil {
+			t.Fatal(err)
+		}
+		app.HandleTx("a", func(context.Context, *sql.Tx, sinks.Message) error { return nil })
+		options, err := app.relayOptions(false)
+		if got := options.Sinks[txHandlersSink].Workers; err != nil || got != c.want {
+			t.Errorf("%s with Concurrency %d: %d workers, %v; want %d", c.kind, c.concurrency, got, err, c.want)
+		}
+	}
+}
