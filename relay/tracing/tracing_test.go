@@ -287,7 +287,7 @@ func (broker) Close(context.Context) error                           { return ni
 func attributes(span tracetest.SpanStub) map[string]string {
 	all := map[string]string{}
 	for _, each := range span.Attributes {
-		all[string(each.Key)] = each.Value.Emit()
+		all[string(each.Key)] = each.Value.String()
 	}
 	return all
 }
