@@ -367,6 +367,7 @@ func (m *messages) filterFlags(command *cobra.Command, of ...storage.State) {
 	}
 	flags := command.Flags()
 	flags.StringVar(&m.filter.Topic, "topic", "", "only messages of exactly this `topic`")
+	flags.StringVar(&m.filter.TopicPrefix, "topic-prefix", "", "only messages of topics that begin with this `text`")
 	flags.StringVar(&m.filter.Key, "key", "", "only messages of exactly this `key`")
 	flags.StringVar(&m.filter.Sink, "sink", "", "only messages that have a separate row for this `sink`")
 	flags.StringVar(&m.filter.State, "state", "", "only messages in this `state`: "+strings.Join(names, ", "))

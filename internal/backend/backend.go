@@ -366,7 +366,7 @@ type Filter struct {
 // Bounded reports whether a listing examines only a limited number of rows. It does if LookThrough is set
 // and the filter has other conditions than ids.
 func (f Filter) Bounded() bool {
-	selects := f.Topic+f.Key+f.Sink+f.Error+string(f.State) != "" || len(f.Times()) > 0
+	selects := f.Topic+f.TopicPrefix+f.Key+f.Sink+f.Error+string(f.State) != "" || len(f.Times()) > 0
 	return f.LookThrough > 0 && !f.ByID && selects
 }
 

@@ -301,6 +301,8 @@ func (g *golden) operating() {
 	g.add("list by a message's id, among few rows", err)
 	_, err = g.ChangeParked(ctx, filter, backend.Requeue)
 	g.add("requeue", err)
+	_, err = g.List(ctx, backend.Filter{Filter: storage.Filter{TopicPrefix: "orders.", Limit: 10}})
+	g.add("list by a topic's prefix", err)
 	redirect := backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10}, To: "other"}
 	_, err = g.ChangeParked(ctx, redirect, backend.Redirect)
 	g.add("redirect", err)

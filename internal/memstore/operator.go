@@ -213,6 +213,7 @@ func (r *record) matches(filter storage.Filter, now time.Time) bool {
 	return r.row.ID > filter.AfterID &&
 		(len(filter.IDs) == 0 || slices.Contains(filter.IDs, strconv.FormatInt(r.row.ID, 10)) || slices.Contains(filter.IDs, message.ID)) &&
 		(filter.Topic == "" || filter.Topic == message.Topic) &&
+		strings.HasPrefix(message.Topic, filter.TopicPrefix) &&
 		(filter.Key == "" || filter.Key == message.Key) &&
 		(filter.Sink == "" || slices.Contains(storage.SplitSinks(r.row.Sinks), filter.Sink)) &&
 		(filter.State == "" || filter.State == r.shown(now)) &&

@@ -21,31 +21,32 @@ import (
 
 // Selection selects messages. Its fields have what a user has typed, and [Selection.Filter] checks it.
 type Selection struct {
-	IDs   []string `json:"ids,omitempty"` // of rows or of messages
-	Topic string   `json:"topic,omitempty"`
-	Key   string   `json:"key,omitempty"`
-	Sink  string   `json:"sink,omitempty"`
-	State string   `json:"state,omitempty"`
-	Since string   `json:"since,omitempty"` // a time or an age
-	Error string   `json:"error,omitempty"`
-	Holds bool     `json:"holds,omitempty"` // only parked messages that hold their keys
-	After int64    `json:"after,omitempty"`
-	Limit int      `json:"limit,omitempty"`
+	IDs         []string `json:"ids,omitempty"` // of rows or of messages
+	Topic       string   `json:"topic,omitempty"`
+	TopicPrefix string   `json:"topic_prefix,omitempty"`
+	Key         string   `json:"key,omitempty"`
+	Sink        string   `json:"sink,omitempty"`
+	State       string   `json:"state,omitempty"`
+	Since       string   `json:"since,omitempty"` // a time or an age
+	Error       string   `json:"error,omitempty"`
+	Holds       bool     `json:"holds,omitempty"` // only parked messages that hold their keys
+	After       int64    `json:"after,omitempty"`
+	Limit       int      `json:"limit,omitempty"`
 }
 
 // Selects reports whether the selection has ids or filters.
 func (s Selection) Selects() bool {
-	return s.Topic+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0 || s.Holds
+	return s.Topic+s.TopicPrefix+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0 || s.Holds
 }
 
 // Filter returns the selection as a filter. In errors, the prefix precedes the names of the fields; for flags of a command
 // it is "--".
 func (s Selection) Filter(prefix string) (storage.Filter, error) {
-	filter := storage.Filter{Topic: s.Topic, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, Holds: s.Holds, AfterID: s.After, Limit: s.Limit}
+	filter := storage.Filter{Topic: s.Topic, TopicPrefix: s.TopicPrefix, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, Holds: s.Holds, AfterID: s.After, Limit: s.Limit}
 	if s.State != "" && !slices.Contains(States, filter.State) {
 		return filter, fmt.Errorf("%sstate: %q isn't one of pending, claimed, scheduled, retry, error, done", prefix, s.State)
 	}
-	for name, text := range map[string]string{"topic": s.Topic, "key": s.Key, "sink": s.Sink, "since": s.Since, "error": s.Error} {
+	for name, text := range map[string]string{"topic": s.Topic, "topic_prefix": s.TopicPrefix, "key": s.Key, "sink": s.Sink, "since": s.Since, "error": s.Error} {
 		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) { // databases refuse such text
 			return filter, fmt.Errorf("%s%s: the text isn't UTF-8, or has a zero character", prefix, name)
 		}

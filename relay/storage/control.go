@@ -211,6 +211,7 @@ func (f *Filter) Describe() string {
 		}
 	}
 	add("topic", f.Topic)
+	add("topic_prefix", f.TopicPrefix)
 	add("key", f.Key)
 	add("sink", f.Sink)
 	add("error", f.Error)

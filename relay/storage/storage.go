@@ -689,16 +689,17 @@ type RowStore interface {
 // Filter selects messages for an operator. An empty field selects every message; a message must match
 // all fields that are set.
 type Filter struct {
-	IDs     []string  // each is a row's id in decimal or a message's id
-	Topic   string    // exactly this topic
-	Key     string    // exactly this key
-	Sink    string    // only rows that name this sink in Row.Sinks; a row for all sinks of its topic names none
-	State   State     // only this state
-	Since   time.Time // written at or after this time
-	Error   string    // last_error contains this text
-	Holds   bool      // only parked rows that hold their keys (HoldsKey)
-	AfterID int64     // only higher ids, for the next page of a listing; rows with this id that Limit cut off are missed
-	Limit   int       // maximum number of messages; 0 means 100 for a listing, and no limit for a change
+	IDs         []string  // each is a row's id in decimal or a message's id
+	Topic       string    // exactly this topic
+	TopicPrefix string    // only topics that begin with this text
+	Key         string    // exactly this key
+	Sink        string    // only rows that name this sink in Row.Sinks; a row for all sinks of its topic names none
+	State       State     // only this state
+	Since       time.Time // written at or after this time
+	Error       string    // last_error contains this text
+	Holds       bool      // only parked rows that hold their keys (HoldsKey)
+	AfterID     int64     // only higher ids, for the next page of a listing; rows with this id that Limit cut off are missed
+	Limit       int       // maximum number of messages; 0 means 100 for a listing, and no limit for a change
 
 	// MaxBytes ends a listing when its payloads have reached this many bytes. The listing includes the row
 	// that reached the limit, and the other rows with the same id; for the next page, set AfterID to that

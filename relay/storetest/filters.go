@@ -38,6 +38,8 @@ func filtersSelect(t testing.TB, table Table) {
 		{storage.Filter{State: storage.StateError}, written},
 		{storage.Filter{State: storage.StateRetry}, nil},
 		{storage.Filter{Topic: "a"}, written[:2]},
+		{storage.Filter{TopicPrefix: "a"}, written[:2]},
+		{storage.Filter{TopicPrefix: "%"}, nil},
 		{storage.Filter{Key: "K"}, []int64{written[1], written[3]}},
 		{storage.Filter{Topic: "a", Key: "K"}, written[1:2]},
 		{storage.Filter{IDs: []string{id(0), uuid(2), id(3), uuid(3), none, "999999999"}}, []int64{written[0], written[2], written[3]}},
@@ -68,7 +70,7 @@ func filtersSelect(t testing.TB, table Table) {
 		}
 		a.parkAgain()
 	}
-	a.discardEach(tests[10].filter, 2, written[2:])
+	a.discardEach(tests[12].filter, 2, written[2:])
 	a.wantState(storage.StatePending, pending)
 }
 

@@ -254,6 +254,7 @@ func filterMutants() []mutant {
 		ignores("message ids", func(f *storage.Filter) {
 			f.IDs = slices.DeleteFunc(slices.Clone(f.IDs), func(id string) bool { return len(id) == 36 && len(f.IDs) > 1 })
 		}),
+		ignores("the topic's prefix", func(f *storage.Filter) { f.TopicPrefix = "" }),
 		ignores("the topic", func(f *storage.Filter) { f.Topic = "" }),
 		ignores("the key", func(f *storage.Filter) { f.Key = "" }),
 		ignores("the state", func(f *storage.Filter) { f.State = "" }),

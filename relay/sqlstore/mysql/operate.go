@@ -77,6 +77,9 @@ func conditions(filter backend.Filter) text {
 	if filter.Topic != "" {
 		parts = append(parts, " AND CAST(t.topic AS BINARY) = ", arg(filter.Topic))
 	}
+	if filter.TopicPrefix != "" {
+		parts = append(parts, " AND locate(CAST(", arg(filter.TopicPrefix), " AS BINARY), CAST(t.topic AS BINARY)) = 1")
+	}
 	if filter.Key != "" {
 		parts = append(parts, " AND CAST(t.message_key AS BINARY) = ", arg(filter.Key))
 	}

@@ -30,6 +30,9 @@ func (a *args) filter(filter backend.Filter, states bool) string {
 	if filter.Topic != "" {
 		where += " AND " + same("t.topic", a.Add(filter.Topic))
 	}
+	if filter.TopicPrefix != "" {
+		where += " AND INSTR(t.topic, " + a.Add(filter.TopicPrefix) + ") = 1"
+	}
 	if filter.Key != "" {
 		where += " AND " + same("t.message_key", a.Add(filter.Key))
 	}

@@ -21,7 +21,7 @@ import (
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	after := " AND h.id > " + a.add(filter.AfterID, "bigint")
-	narrow := filter.ByID || filter.Topic != "" || filter.Key != "" || filter.Sink != "" || filter.Error != "" || filter.Holds || len(filter.Times()) > 0
+	narrow := filter.ByID || filter.Topic+filter.TopicPrefix != "" || filter.Key != "" || filter.Sink != "" || filter.Error != "" || filter.Holds || len(filter.Times()) > 0
 	perLane, together := int64(filter.Limit), int64(filter.Limit)
 	if filter.UntilID > 0 {
 		after += " AND h.id <= " + a.add(filter.UntilID, "bigint")
@@ -88,6 +88,9 @@ func (a *args) filter(filter backend.Filter) string {
 	}
 	if filter.Topic != "" {
 		where += " AND t.topic = " + a.add(filter.Topic, "text")
+	}
+	if filter.TopicPrefix != "" {
+		where += " AND strpos(t.topic, " + a.add(filter.TopicPrefix, "text") + ") = 1"
 	}
 	if filter.Key != "" {
 		where += " AND t.message_key = " + a.add(filter.Key, "text")

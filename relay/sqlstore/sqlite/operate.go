@@ -70,6 +70,7 @@ func conditions(filter backend.Filter) (string, []any) {
 	add(len(filter.MessageIDs) > 0, "(t.id IN (SELECT value FROM json_each(?)) OR lower(t.message_id) IN (SELECT value FROM json_each(?)))",
 		bind.JSON(filter.RowIDs), bind.JSON(filter.MessageIDs))
 	add(filter.Topic != "", "t.topic = ?", filter.Topic)
+	add(filter.TopicPrefix != "", "instr(t.topic, ?) = 1", filter.TopicPrefix)
 	add(filter.Key != "", "t.message_key = ?", filter.Key)
 	add(filter.Sink != "", "instr(',' || t.sinks || ',', ?) > 0", ","+filter.Sink+",")
 	for _, bound := range filter.Times() {

@@ -30,6 +30,9 @@ func conditions(a *args, filter backend.Filter, states bool) string {
 	if filter.Topic != "" {
 		where += " AND " + sameText(a, "t.topic", filter.Topic)
 	}
+	if filter.TopicPrefix != "" {
+		where += " AND CHARINDEX(" + a.add(filter.TopicPrefix) + ", t.topic) = 1"
+	}
 	if filter.Key != "" {
 		where += " AND " + sameText(a, "t.message_key", filter.Key)
 	}

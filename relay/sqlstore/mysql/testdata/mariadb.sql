@@ -268,6 +268,40 @@ WHERE t.state <> 'error' AND (t.holds < 2 OR 1 = 0 AND ? <> 'retry') AND (t.avai
 --   2: error
 --   3: 9999-12-31 00:00:00.000000
 
+-- settle: failed attempts
+SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
+SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
+--   1: r
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, coalesce(CASE WHEN year(t.created_at) > 0 AND month(t.created_at) > 0 AND dayofmonth(t.created_at) BETWEEN 1 AND dayofmonth(last_day(t.created_at)) THEN t.created_at END, utc_timestamp(6)), CASE WHEN year(t.expires_at) > 0 AND month(t.expires_at) > 0 AND dayofmonth(t.expires_at) BETWEEN 1 AND dayofmonth(last_day(t.expires_at)) THEN t.expires_at END, t.sinks, 2, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000006,', t.message_id)) FOR UPDATE;
+--   1: it's "broken"
+--   2: [{"at":"2026-01-31T23:59:59Z","relay":"r","sink":"s","answer":"it's \"broken\"","duration_ms":12}]
+--   3: retry
+DELETE t FROM (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36);
+UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 0, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error, t.attempt_log = ?
+WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0 AND ? <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
+--   1: error
+--   2: [{"at":"2026-01-31T23:59:59Z","relay":"r","sink":"s","answer":"it's \"broken\"","duration_ms":12},{"
+--   3: error
+--   4: 9999-12-31 00:00:00.000000
+
+-- settle by rows: a failed attempt
+SELECT 'fenced', coalesce(sum(NOT (t.claim_token <=> ?)), 0), 0 FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) FOR UPDATE;
+--   1: t
+INSERT INTO `app`.`Events_held` (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, coalesce(CASE WHEN year(t.created_at) > 0 AND month(t.created_at) > 0 AND dayofmonth(t.created_at) BETWEEN 1 AND dayofmonth(last_day(t.created_at)) THEN t.created_at END, utc_timestamp(6)), CASE WHEN year(t.expires_at) > 0 AND month(t.expires_at) > 0 AND dayofmonth(t.expires_at) BETWEEN 1 AND dayofmonth(last_day(t.expires_at)) THEN t.expires_at END, t.sinks, 1, 0, utc_timestamp(6) + INTERVAL 1000000 MICROSECOND, ?, ?, ?, 0
+FROM `app`.`Events` AS t FORCE INDEX (PRIMARY)
+WHERE (t.lane = 2 AND t.id IN (11) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000011,', t.message_id)) AND t.claim_token = ? FOR UPDATE;
+--   1: refused
+--   2: [{"at":"2026-01-31T23:59:59Z","relay":"r","sink":"s","answer":"it's \"broken\"","duration_ms":12}]
+--   3: retry
+--   4: t
+DELETE t FROM (SELECT 2 AS lane,11 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000011', 36 * g.n - 35, 36) WHERE t.claim_token = ?;
+--   1: t
+
 -- settle for some sinks
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
@@ -505,6 +539,8 @@ UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4)
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP'9999-01-01 00:00:00' ELSE expires_at END;
 --   1: a
 --   2: 
+
+-- list by a topic's prefix: as in mysql.sql
 
 -- redirect
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'error' AND t.holds = 0 AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM `app`.`Events` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? ORDER BY t.id LIMIT 10 FOR UPDATE;

@@ -884,6 +884,75 @@ WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = 
 --   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",1,"","","","9999-12-31 00:00:00.0
 --   2: r
 
+-- settle: failed attempts
+BEGIN
+    FOR locked IN (
+    SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
+        SELECT 8 * g.lane + MOD(SYS_CONTEXT('USERENV', 'SID'), 8) FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g)
+    ORDER BY lock_id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [[1,7],[2,8]]
+SELECT 'lane', l.lane, l.fence FROM JSON_TABLE(:1, '$[*]' COLUMNS (lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]')) g JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = :2;
+--   1: [[1,7],[2,8]]
+--   2: r
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), NVL(g.attempt_log, t.attempt_log), g.state, g.holds
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]', attempt_log VARCHAR2(4000) PATH '$[15]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","","","
+--   2: r
+DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id);
+--   1: [[6,1,7,"retry",2,0,1000000,"it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"","","","
+--   2: r
+MERGE INTO app."Events_held" t USING (SELECT g.* FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim NUMBER PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]', attempt_log VARCHAR2(4000) PATH '$[15]')) g
+    JOIN app."Events_lanes" l ON l.lane = g.lane AND l.fence = g.claim AND l.owner = :2) g ON (t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY'))
+WHEN MATCHED THEN UPDATE SET t.state = g.state, t.holds = g.holds, t.attempts = g.attempts, t.crashes = g.crashes,
+    t.available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, t.last_error = NVL(g.fault, t.last_error), t.attempt_log = NVL(g.attempt_log, t.attempt_log)
+    WHERE t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= TO_TIMESTAMP(g.read_at, 'YYYY-MM-DD HH24:MI:SS.FF6'));
+--   1: [[7,2,8,"error",0,0,0,"","","0197a3b4-0000-7abc-8def-000000000007",0,"","","","9999-12-31 00:00:00.0
+--   2: r
+
+-- settle by rows: a failed attempt
+BEGIN
+    FOR locked IN (
+    SELECT t.id FROM app."Events" t WHERE t.id IN (SELECT j.id FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$')) j)
+    ORDER BY t.id FOR UPDATE) LOOP NULL; END LOOP;
+END;
+/
+--   1: [11]
+SELECT 'fenced', COUNT(*), 0 FROM JSON_TABLE(:1, '$[*]' COLUMNS (id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', message_id VARCHAR2(36) PATH '$[9]')) g JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id
+WHERE t.claim_token IS NULL OR t.claim_token <> g.claim;
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","","","9999-
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN SYS_EXTRACT_UTC(SYSTIMESTAMP) + NUMTODSINTERVAL(g.delay / 1000000, 'SECOND') ELSE t.available_at END, NVL(g.fault, t.last_error), NVL(g.attempt_log, t.attempt_log), g.state, g.holds
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]', attempt_log VARCHAR2(4000) PATH '$[15]')) g
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim;
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","","","9999-
+DELETE /*+ INDEX(d) */ FROM app."Events" d WHERE (d.id, d.message_id) IN (SELECT /*+ LEADING(g) USE_NL(t) INDEX(t) */ t.id, t.message_id
+FROM JSON_TABLE(:1, '$[*]' COLUMNS (
+        id NUMBER PATH '$[0]', lane NUMBER PATH '$[1]', claim VARCHAR2(255) PATH '$[2]', state VARCHAR2(10) PATH '$[3]',
+        attempts NUMBER PATH '$[4]', crashes NUMBER PATH '$[5]', delay NUMBER PATH '$[6]', fault VARCHAR2(4000) PATH '$[7]', receipt VARCHAR2(4000) PATH '$[8]', message_id VARCHAR2(36) PATH '$[9]', holds NUMBER PATH '$[10]',
+        sinks VARCHAR2(400) PATH '$[11]', part VARCHAR2(400) PATH '$[12]', rest VARCHAR2(400) PATH '$[13]', read_at VARCHAR2(40) PATH '$[14]')) g
+    JOIN app."Events" t ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = g.claim);
+--   1: [[11,2,"t","retry",1,0,1000000,"refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","","","9999-
+
 -- settle for some sinks
 BEGIN
     FOR locked IN (
@@ -1528,6 +1597,32 @@ ORDER BY id FOR UPDATE;
 UPDATE app."Events_held" t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = SYS_EXTRACT_UTC(SYSTIMESTAMP),
     expires_at = CASE WHEN last_error LIKE 'expired: %' THEN TIMESTAMP '9999-01-01 00:00:00' ELSE expires_at END WHERE t.ROWID IN (SELECT CHARTOROWID(g.place) FROM JSON_TABLE(:1, '$[*]' COLUMNS (place VARCHAR2(18) PATH '$')) g);
 --   1: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
+
+-- list by a topic's prefix
+WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
+    bytes BLOB;
+    bytes_at INTEGER := 1;
+    text_at INTEGER := 1;
+    lang INTEGER := DBMS_LOB.DEFAULT_LANG_CTX;
+    warning INTEGER;
+BEGIN
+    DBMS_LOB.CREATETEMPORARY(bytes, TRUE, DBMS_LOB.SESSION);
+    IF DBMS_LOB.GETLENGTH(text) > 0 THEN
+        DBMS_LOB.CONVERTTOBLOB(bytes, text, DBMS_LOB.LOBMAXSIZE, bytes_at, text_at, NLS_CHARSET_ID('AL32UTF8'), lang, warning);
+    END IF;
+    RETURN bytes;
+END;
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks,
+    CASE WHEN t.payload_text IS NULL THEN t.payload ELSE as_bytes(t.payload_text) END, t.headers,
+    TO_CHAR(t.available_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.expires_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), t.priority, t.attempts, t.crashes, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'),
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END +
+    65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
+FROM (SELECT r.*, ROWNUM AS n FROM (
+SELECT t.* FROM app."Events_messages" t WHERE t.id > :1 AND INSTR(t.topic, :2) = 1
+ORDER BY t.id) r WHERE ROWNUM <= :3) t;
+--   1: 0
+--   2: orders.
+--   3: 10
 
 -- redirect
 SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'error' AND ROWID IN (SELECT place FROM (

@@ -595,6 +595,66 @@ WHERE ($20::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   19: r
 --   20: true
 
+-- settle: failed attempts
+WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
+given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, $14::text AS receipt, $15::smallint AS holds, $16::text AS sinks, $17::timestamptz AS read_at, attempt_log FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $18::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, attempt_log) JOIN held USING (lane, fence)),
+hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds, COALESCE(NULLIF(g.attempt_log, ''), t.attempt_log) AS attempt_log),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds FROM hot WHERE state <> 'done'),
+stayed AS (UPDATE app."Events_held" AS t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END, last_error = COALESCE(NULLIF(g.error, ''), t.last_error), attempt_log = COALESCE(NULLIF(g.attempt_log, ''), t.attempt_log)
+    FROM (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events_held" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id AND h.sinks = g.sinks LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND g.held AND g.state <> 'done' AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at) RETURNING t.id)
+SELECT 'changed', (SELECT count(*) FROM hot) + (SELECT count(*) FROM stayed), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'lane', lane, fence FROM held
+WHERE ($19::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {1,2}
+--   2: {7,8}
+--   3: r
+--   4: {6,7}
+--   5: {1,2}
+--   6: {0197a3b4-0000-7abc-8def-000000000006,0197a3b4-0000-7abc-8def-000000000007}
+--   7: {7,8}
+--   8: {"retry","error"}
+--   9: {false,true}
+--   10: {2,0}
+--   11: 0
+--   12: {1000000,0}
+--   13: {"it's \"broken\"",""}
+--   14: 
+--   15: 0
+--   16: 
+--   17: 9999-12-31 00:00:00+00
+--   18: {"[{\"at\":\"2026-01-31T23:59:59Z\",\"relay\":\"r\",\"sink\":\"s\",\"answer\":\"it's \\\"broken\\\"\
+--   19: true
+
+-- settle by rows: a failed attempt
+WITH given AS MATERIALIZED (SELECT id, lane, message_id, $4::text AS token, $5::text AS state, $6::boolean AS held, $7::integer AS attempts, $8::integer AS crashes, $9::bigint AS delay, $10::text AS error, $11::text AS receipt, $12::smallint AS holds, $13::text AS attempt_log FROM unnest($1::bigint[], $2::smallint[], $3::uuid[]) AS u (id, lane, message_id)),
+found AS MATERIALIZED (SELECT g.*, x.* FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place, h.lane AS found_lane, h.id AS found_id, h.claim_token FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1 FOR UPDATE) AS x),
+claimed AS MATERIALIZED (SELECT * FROM found WHERE claim_token = token AND found_lane = lane AND found_id = id),
+hot AS (DELETE FROM app."Events" AS t USING claimed AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
+    RETURNING t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN now() + g.delay * interval '1 microsecond' ELSE t.available_at END AS available_at, COALESCE(NULLIF(g.error, ''), t.last_error) AS last_error, g.state, g.receipt, g.holds, COALESCE(NULLIF(g.attempt_log, ''), t.attempt_log) AS attempt_log),
+moved AS (INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+    SELECT id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds FROM hot WHERE state <> 'done')
+SELECT 'changed', (SELECT count(*) FROM hot), 0::bigint
+UNION ALL SELECT 'xid', pg_current_xact_id()::text::bigint, 0
+UNION ALL SELECT 'fenced', (SELECT count(*) FROM found WHERE claim_token IS DISTINCT FROM token), 0
+WHERE ($14::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0);
+--   1: {11}
+--   2: {2}
+--   3: {0197a3b4-0000-7abc-8def-000000000011}
+--   4: t
+--   5: retry
+--   6: false
+--   7: 1
+--   8: 0
+--   9: 1000000
+--   10: refused
+--   11: 
+--   12: 0
+--   13: [{"at":"2026-01-31T23:59:59Z","relay":"r","sink":"s","answer":"it's \"broken\"","duration_ms":12}]
+--   14: true
+
 -- settle for some sinks
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds, sinks, part, rest, $19::text AS attempt_log FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[], $16::text[], $17::text[], $18::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt, sinks, part, rest) JOIN held USING (lane, fence)),
@@ -1133,6 +1193,28 @@ RETURNING t.id;
 --   7: 2026-01-31 00:00:00+00
 --   8: refused
 --   9: 10
+
+-- list by a topic's prefix
+SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
+    COALESCE(t.payload, convert_to(t.payload_text, 'UTF8')), t.headers::text,
+    t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
+    CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
+FROM (SELECT * FROM (
+    SELECT h.id, h.lane, CASE WHEN h.claimed_until > now() THEN 'claimed' WHEN h.available_at > now() THEN 'scheduled' ELSE 'pending' END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, NULL::text AS receipt, h.claimed_by, NULL::timestamptz AS finished_at FROM app."Events" AS h WHERE true AND h.id > $1::bigint
+    UNION ALL SELECT h.id, h.lane, CASE WHEN h.state = 'scheduled' AND (h.available_at IS NULL OR h.available_at <= now()) THEN 'pending' ELSE h.state END AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    h.holds, h.last_error, NULL::text AS receipt, NULL::text AS claimed_by, NULL::timestamptz AS finished_at FROM app."Events_held" AS h WHERE true AND h.id > $1::bigint
+    UNION ALL (SELECT h.id, h.lane, 'done' AS state,
+    h.message_id, h.topic, h.message_key, h.sinks, h.payload, h.payload_text, h.headers, h.available_at, h.expires_at, h.priority, h.attempts, h.crashes, h.created_at,
+    0 AS holds, h.last_error, h.receipt, NULL::text AS claimed_by, h.finished_at FROM app."Events_done" AS h WHERE true AND h.id > $1::bigint)
+) AS t WHERE t.id > $2::bigint AND strpos(t.topic, $3::text) = 1
+ORDER BY t.id LIMIT $4::bigint) AS t ORDER BY t.id;
+--   1: 0
+--   2: 0
+--   3: orders.
+--   4: 10
 
 -- redirect
 WITH parked AS MATERIALIZED (

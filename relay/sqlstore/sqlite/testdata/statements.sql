@@ -380,6 +380,36 @@ SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes
 FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS read_at, json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[14]') AS attempt_log FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at);
 --   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",1,"","9999-12-31 00:
 
+-- settle: failed attempts
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
+--   1: [[1,7],[2,8]]
+--   2: r
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), coalesce(g.attempt_log, t.attempt_log), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS read_at, json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[14]') AS attempt_log FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id;
+--   1: [[6,1,"retry",2,0,"+1.000 seconds","it's \"broken\"","","0197a3b4-0000-7abc-8def-000000000006",0,"",
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
+--   1: {"6":"0197a3b4-0000-7abc-8def-000000000006"}
+UPDATE app."Events_held" AS t NOT INDEXED
+SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, last_error = coalesce(nullif(g.error, ''), t.last_error), attempt_log = coalesce(g.attempt_log, t.attempt_log)
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS read_at, json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[14]') AS attempt_log FROM json_each(?) AS j) AS g WHERE t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.sinks = g.sinks AND t.state <> 'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at);
+--   1: [[7,2,"error",0,0,"+0.000 seconds","","","0197a3b4-0000-7abc-8def-000000000007",0,"","9999-12-31 00:
+
+-- settle by rows: a failed attempt
+DELETE FROM app."Events_lanes" WHERE lane < 0;
+SELECT 'fenced', count(*), 0 FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) WHERE t.claim_token IS NOT ?;
+--   1: {"11":"0197a3b4-0000-7abc-8def-000000000011"}
+--   2: t
+INSERT INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.created_at, t.expires_at, t.sinks, g.attempts, g.crashes, CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END, coalesce(nullif(g.error, ''), t.last_error), coalesce(g.attempt_log, t.attempt_log), g.state, g.holds
+FROM (SELECT json_extract(j.value, '$[0]') AS id, json_extract(j.value, '$[1]') AS lane, json_extract(j.value, '$[2]') AS state, json_extract(j.value, '$[3]') AS attempts, json_extract(j.value, '$[4]') AS crashes, json_extract(j.value, '$[5]') AS delay, json_extract(j.value, '$[6]') AS error, json_extract(j.value, '$[7]') AS receipt, json_extract(j.value, '$[8]') AS message_id, json_extract(j.value, '$[9]') AS holds, json_extract(j.value, '$[10]') AS sinks, json_extract(j.value, '$[11]') AS read_at, json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[14]') AS attempt_log FROM json_each(?) AS j) AS g CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id AND t.claim_token = ?;
+--   1: [[11,2,"retry",1,0,"+1.000 seconds","refused","","0197a3b4-0000-7abc-8def-000000000011",0,"","9999-1
+--   2: t
+DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (2) AND t.claim_token = ?);
+--   1: {"11":"0197a3b4-0000-7abc-8def-000000000011"}
+--   2: t
+
 -- settle for some sinks
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
@@ -741,6 +771,34 @@ WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."E
 --   7: 2026-01-31 00:00:00.000
 --   8: refused
 --   9: 10
+
+-- list by a topic's prefix
+SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END, CASE WHEN t.claimed_until > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'claimed' WHEN t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now') THEN 'scheduled' ELSE 'pending' END, coalesce(t.last_error, ''), '', coalesce(t.claimed_by, ''), NULL
+FROM app."Events" AS t NOT INDEXED
+WHERE t.id > ? AND instr(t.topic, ?) = 1
+UNION ALL SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END + 4 * (t.state = 'retry') + 16 * t.holds, CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now')) THEN 'pending' ELSE t.state END, coalesce(t.last_error, ''), '', '', NULL
+FROM app."Events_held" AS t NOT INDEXED
+WHERE t.id > ? AND instr(t.topic, ?) = 1
+UNION ALL SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
+    CAST(coalesce(t.payload, t.payload_text) AS BLOB), coalesce(t.headers, ''),
+    t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
+    (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + CASE WHEN t.available_at IS NULL THEN 0 ELSE 2 * (t.available_at > strftime('%Y-%m-%d %H:%M:%f', 'now')) END, 'done', coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', t.finished_at
+FROM app."Events_done" AS t INDEXED BY "Events_done_id"
+WHERE t.id > ? AND instr(t.topic, ?) = 1
+ORDER BY 1 LIMIT ?;
+--   1: 0
+--   2: orders.
+--   3: 0
+--   4: orders.
+--   5: 0
+--   6: orders.
+--   7: 10
 
 -- redirect
 UPDATE app."Events_held" SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'scheduled' END, holds = 0, attempts = 0, crashes = 0, available_at = strftime('%Y-%m-%d %H:%M:%f', 'now'),

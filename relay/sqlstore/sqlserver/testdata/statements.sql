@@ -696,6 +696,77 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   4: [[2,7,"0197a3b4-0000-7abc-8def-000000000007","","0197a3b4-0000-7abc-8def-000000000021","dead.other",
 --   5: r
 
+-- settle: failed attempts
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim bigint NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim bigint '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
+DECLARE @held TABLE (lane smallint NOT NULL PRIMARY KEY, fence bigint NOT NULL);
+IF @own = 1 BEGIN TRANSACTION;
+INSERT INTO @held (lane, fence)
+SELECT l.lane, l.fence FROM (SELECT DISTINCT lane, claim FROM @given) AS s
+INNER JOIN app."Events_lanes" AS l WITH (INDEX("Events_lanes_fence"), FORCESEEK, REPEATABLEREAD, ROWLOCK)
+    ON l.lane = s.lane AND l.fence = s.claim AND l.owner = @p2
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM @held AS l WHERE l.lane = g.lane AND l.fence = g.claim);
+DELETE t
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), COALESCE(g.attempt_log, deleted.attempt_log), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+UPDATE t SET state = g.state, holds = g.holds, attempts = g.attempts, crashes = g.crashes, available_at = CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE t.available_at END, last_error = COALESCE(g.error, t.last_error), attempt_log = COALESCE(g.attempt_log, t.attempt_log)
+FROM @given AS g INNER JOIN app."Events_held" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state <> N'done' AND g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error' AND (t.holds < 2 OR g.holds = 0 AND g.state <> 'retry') AND (t.available_at IS NULL OR t.available_at <= g.read_at)
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
+--   1: [[1,6,7,"retry",false,2,0,1000,"it's \"broken\"",null,"0197a3b4-0000-7abc-8def-000000000006",0,"",""
+--   2: r
+
+-- settle by rows: a failed attempt
+SET NOCOUNT ON;
+SET XACT_ABORT ON;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+DECLARE @own bit = CASE WHEN @@TRANCOUNT = 0 THEN 1 ELSE 0 END;
+DECLARE @changed bigint = 0;
+DECLARE @given TABLE (lane smallint NOT NULL, id bigint NOT NULL, claim nvarchar(255) COLLATE Latin1_General_100_BIN2 NOT NULL, state nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL, held bit NOT NULL,
+    attempts int NOT NULL, crashes int NOT NULL, delay bigint NOT NULL, error nvarchar(max) COLLATE Latin1_General_100_BIN2, receipt nvarchar(max) COLLATE Latin1_General_100_BIN2, message_id uniqueidentifier NOT NULL, holds smallint NOT NULL,
+    sinks nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, part nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, rest nvarchar(400) COLLATE Latin1_General_100_BIN2 NOT NULL, read_at datetime2(7) NOT NULL, attempt_log nvarchar(max) COLLATE Latin1_General_100_BIN2, INDEX place CLUSTERED (lane, id));
+INSERT INTO @given (lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log)
+SELECT lane, id, claim, state, held, attempts, crashes, delay, error, receipt, message_id, holds, sinks, part, rest, read_at, attempt_log FROM OPENJSON(@p1) WITH (lane smallint '$[0]', id bigint '$[1]', claim nvarchar(255) '$[2]', state nvarchar(10) '$[3]', held bit '$[4]',
+    attempts int '$[5]', crashes int '$[6]', delay bigint '$[7]', error nvarchar(max) '$[8]', receipt nvarchar(max) '$[9]', message_id uniqueidentifier '$[10]', holds smallint '$[11]',
+    sinks nvarchar(400) '$[12]', part nvarchar(400) '$[13]', rest nvarchar(400) '$[14]', read_at datetime2(7) '$[15]', attempt_log nvarchar(max) '$[16]');
+DECLARE @fenced int;
+IF @own = 1 BEGIN TRANSACTION;
+DELETE g FROM @given AS g WHERE NOT EXISTS (SELECT 1 FROM app."Events_settings" WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows');
+SET @fenced = @@ROWCOUNT;
+SELECT @fenced = @fenced + COALESCE(SUM(CASE WHEN t.claim_token = g.claim THEN 0 ELSE 1 END), 0) FROM @given AS g
+INNER JOIN app."Events" AS t WITH (FORCESEEK, UPDLOCK, REPEATABLEREAD, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+OPTION (FORCE ORDER, LOOP JOIN);
+DELETE t
+OUTPUT deleted.id, deleted.lane, deleted.message_id, deleted.topic, deleted.message_key, deleted.payload, deleted.payload_text, deleted.headers, deleted.priority, deleted.created_at, deleted.expires_at, deleted.sinks, g.attempts, g.crashes, CASE WHEN g.state = N'retry' OR g.holds > 0 THEN DATEADD(MILLISECOND, g.delay % 1000, DATEADD(SECOND, g.delay / 1000, SYSUTCDATETIME())) ELSE deleted.available_at END, COALESCE(g.error, deleted.last_error), COALESCE(g.attempt_log, deleted.attempt_log), g.state, g.holds
+INTO app."Events_held" (id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks, attempts, crashes, available_at, last_error, attempt_log, state, holds)
+FROM @given AS g INNER JOIN app."Events" AS t WITH (FORCESEEK, ROWLOCK) ON t.lane = g.lane AND t.id = g.id AND t.message_id = g.message_id
+WHERE g.state NOT IN (N'done', N'pending') AND g.held = 0 AND t.claim_token = g.claim
+OPTION (FORCE ORDER, LOOP JOIN);
+SET @changed = @changed + @@ROWCOUNT;
+IF @own = 1 COMMIT TRANSACTION;
+SELECT N'changed', @changed, CONVERT(bigint, 0)
+UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0);
+--   1: [[2,11,"t","retry",false,1,0,1000,"refused",null,"0197a3b4-0000-7abc-8def-000000000011",0,"","","","
+
 -- settle for some sinks
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
@@ -1179,6 +1250,18 @@ OUTPUT inserted.id;
 --   7: ,s,
 --   8: 2026-01-31T00:00:00.0000000
 --   9: refused
+
+-- list by a topic's prefix
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
+SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
+    COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
+    TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00'),
+    CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END + CASE WHEN t.available_at > SYSUTCDATETIME() THEN 2 ELSE 0 END + CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
+FROM app."Events_messages" AS t WHERE t.id > @p2 AND CHARINDEX(@p3, t.topic) = 1 ORDER BY t.id;
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+--   1: 10
+--   2: 0
+--   3: orders.
 
 -- redirect
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
