@@ -13,6 +13,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/app"
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/admin"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
@@ -148,6 +149,7 @@ const pageConnectionLife = 15 * time.Second
 // openPage opens a source's table for the admin page, with one pool for reads and one for changes.
 func openPage(ctx context.Context, source config.Source) (page app.PageTable, err error) {
 	var opened []*sql.DB
+	var known dialect.Dialect
 	page.Close = func() (err error) {
 		for _, db := range opened {
 			err = errors.Join(err, db.Close())
@@ -159,7 +161,7 @@ func openPage(ctx context.Context, source config.Source) (page app.PageTable, er
 		if err != nil {
 			return nil, err
 		}
-		opened = append(opened, db)
+		opened, known = append(opened, db), d
 		db.SetMaxIdleConns(1)
 		db.SetConnMaxLifetime(pageConnectionLife)
 		store, err := sqlstore.Open(ctx, db, d, sqlstore.Options{Table: source.Table, Operator: true})
@@ -168,10 +170,21 @@ func openPage(ctx context.Context, source config.Source) (page app.PageTable, er
 	if page.Reads, err = open(pool{most: readingConnections, limit: admin.ReadTimeout}); err == nil {
 		page.Operator, err = open(pool{most: actingConnections})
 	}
+	if err == nil {
+		page.Write, err = writeTo(opened[len(opened)-1], known, source)
+	}
 	if err != nil {
 		return app.PageTable{}, errors.Join(err, page.Close())
 	}
 	return page, nil
+}
+
+// writeTo returns a function that writes a message to the source's table.
+func writeTo(db *sql.DB, d dialect.Dialect, source config.Source) (func(context.Context, outbox.Message) error, error) {
+	writer, err := outbox.NewWriter(d, outbox.Options{Table: source.Table, Notify: !source.Database.Polled()})
+	return func(ctx context.Context, m outbox.Message) error {
+		return writer.Write(ctx, outbox.WithoutTransaction(db), m)
+	}, err
 }
 
 // withOperator opens a table and calls the function work with the table's operator.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/admin"
 	"github.com/rowrelay/rowrelay/relay/metrics"
@@ -45,6 +46,7 @@ type Table struct {
 // PageTable is a source's table as the admin page uses it; see [admin.Source].
 type PageTable struct {
 	Operator, Reads storage.Operator
+	Write           func(context.Context, outbox.Message) error // may be nil
 	Close           func() error
 }
 
@@ -282,6 +284,7 @@ func (a *App) startAdmin() (err error) {
 	}
 	options := admin.Options{
 		Address: c.Listen, Metrics: a.metrics.Handler(), Logger: a.logger, ReaderToken: c.ReaderToken, OperatorToken: c.OperatorToken, Tokens: a.secrets.tokens,
+		TraceURL: c.TraceURL, UserHeader: c.UserHeader.Name, TrustedProxies: c.UserHeader.TrustedProxies,
 		Hosts: c.Hosts, State: a.state, LoginRefused: a.metrics.LoginRefused, HidePayloads: c.Payloads == config.HidePayloads, CertFile: c.TLS.CertFile, KeyFile: c.TLS.KeyFile,
 	}
 	for _, s := range a.sources {
@@ -292,7 +295,7 @@ func (a *App) startAdmin() (err error) {
 		} else {
 			shown.StandbyReason = s.relay.StandbyReason
 			shown.Healthy, shown.Status, shown.Operator = s.relay.Healthy, s.watch.Counting(s.page.Reads.Status), s.page.Operator
-			shown.Reads = s.page.Reads
+			shown.Reads, shown.Write = s.page.Reads, s.page.Write
 		}
 		options.Sources = append(options.Sources, shown)
 	}

@@ -68,7 +68,7 @@ var arrows = []arrow{
 	{from: "relay/sqlstore", to: []string{"internal/backend", "internal/databases", "relay/storage", "outbox", "outbox/dialect"}},
 	{from: "relay/metrics", to: []string{"relay", "relay/storage", "sinks"}, modules: true},
 	{from: "relay/operate", to: []string{"relay/storage", "sinks/settings"}},
-	{from: "relay/admin", to: []string{"relay", "relay/operate", "relay/storage", "sinks", "sinks/settings"}},
+	{from: "relay/admin", to: []string{"relay", "relay/operate", "relay/storage", "sinks", "sinks/settings", "outbox"}},
 	{from: "relay/relaypgx", to: []string{"relay", "internal/backend", "outbox/dialect"}, modules: true},
 	{from: "relay/*", to: []string{"relay", "relay/storage", "sinks", "outbox", "outbox/dialect"}, modules: true},
 	{from: "internal/memstore", to: []string{"relay/storage", "outbox"}},

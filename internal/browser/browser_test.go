@@ -10,6 +10,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -184,7 +185,8 @@ type scene struct {
 	dead   atomic.Bool    // while it is true, no request is answered
 	others []*admin.Pages // more admin servers, which take turns with the scene's server like replicas behind one address
 	turn   atomic.Int64
-	ctx    context.Context // the context of the browser
+	user   atomic.Pointer[string] // the name that the proxy sets; nil: there is no proxy
+	ctx    context.Context        // the context of the browser
 }
 
 func newScene(t *testing.T, target testdb.Target) *scene {
@@ -221,13 +223,20 @@ func newScene(t *testing.T, target testdb.Target) *scene {
 	ended := make(chan error, 1)
 	go func() { ended <- running.Run(ctx) }()
 	pages := admin.Handler(admin.Options{
-		Sources: []admin.Source{{Name: "shop", Healthy: running.Healthy, Status: watch.Counting(s.store.Status), Operator: s.gate, Watch: watch}},
+		Sources: []admin.Source{{Name: "shop", Healthy: running.Healthy, Status: watch.Counting(s.store.Status), Operator: s.gate, Reads: s.store, Watch: watch,
+			Write: func(ctx context.Context, m outbox.Message) error {
+				return s.writer.Write(ctx, outbox.WithoutTransaction(s.db.DB), m)
+			}}},
+		TraceURL: "https://traces.example/{trace_id}", UserHeader: "X-Forwarded-User", TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Metrics: http.NotFoundHandler(), Logger: quiet, ReaderToken: readerToken, OperatorToken: operatorToken,
 	})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if s.points != nil && request.URL.Path == "/api/history" {
 			_ = json.NewEncoder(w).Encode(s.points)
 			return
+		}
+		if user := s.user.Load(); user != nil { // as a proxy does
+			request.Header.Set("X-Forwarded-User", *user)
 		}
 		if s.dead.Load() {
 			panic(http.ErrAbortHandler)
@@ -380,7 +389,7 @@ func TestAParkedMessageIsFoundAndRequeued(t *testing.T) {
 		s.login()
 		s.do("see it among the problems", shows("#problems", "1 message of orders.paid parked"), shows("#problems", "the card was declined"))
 		s.do("find it by its error", filter(map[string]string{"error": "card was declined"}), shows("#messages", "o-1"), clickOn("#messages tbody tr"),
-			shows("#panel", "and it is parked: invalid"), shows("#panel", "<script>alert(1)</script>"), shows("#panel", "<b>acme</b>"), shows("#panel", `"note": "<img src=x`))
+			shows("#panel", "failed after"), shows("#panel", "invalid: HTTP 422"), shows("#panel", "<script>alert(1)</script>"), shows("#panel", "<b>acme</b>"), shows("#panel", `"note": "<img src=x`))
 		s.shop.refuse(hostile, "")
 		s.do("requeue it", click("#panel", "Requeue"), shows("#panel", "Delivered"), shows("#panel", "receipt "), shows("#actions", "requeue"))
 		if n := s.shop.delivered(hostile); n != 1 {

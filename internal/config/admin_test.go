@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -25,6 +26,17 @@ func TestAdminSettings(t *testing.T) {
 			"{listen: 8321, reader_token: readers-readers-readers, operator_token_file: token, hosts: [relay.example], payloads: hide, tls: {cert_file: a.pem, key_file: b.pem}}",
 			Admin{Listen: "127.0.0.1:8321", ReaderToken: "readers-readers-readers", OperatorToken: "0123456789abcdef", Hosts: []string{"relay.example"}, Payloads: HidePayloads, TLS: AdminTLS{"a.pem", "b.pem"}}, "",
 		},
+		"traces and names": {
+			"{listen: 8321, trace_url: 'https://jaeger.example/trace/{trace_id}', user_header: {name: X-Forwarded-User, trusted_proxies: [10.1.2.3/8, 127.0.0.1, '::1', '::ffff:10.0.0.1']}}",
+			Admin{Listen: "127.0.0.1:8321", TraceURL: "https://jaeger.example/trace/{trace_id}", UserHeader: UserHeader{"X-Forwarded-User", []netip.Prefix{
+				netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("127.0.0.1/32"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.1/32")}}}, "",
+		},
+		"a trace without its id": {"{listen: 8321, trace_url: https://jaeger.example}", Admin{}, "isn't the URL of a trace"},
+		"a script as a trace":    {"{listen: 8321, trace_url: 'javascript:alert(\"{trace_id}\")'}", Admin{}, "isn't the URL of a trace"},
+		"a name without proxies": {"{listen: 8321, user_header: {name: X-Forwarded-User}}", Admin{}, "admin.user_header: needs both name and trusted_proxies"},
+		"proxies without a name": {"{listen: 8321, user_header: {trusted_proxies: [127.0.0.1]}}", Admin{}, "admin.user_header: needs both name and trusted_proxies"},
+		"a header with a colon":  {"{listen: 8321, user_header: {name: 'X-User: x', trusted_proxies: [127.0.0.1]}}", Admin{}, "isn't the name of a header"},
+		"a proxy by its name":    {"{listen: 8321, user_header: {name: X-User, trusted_proxies: [proxy]}}", Admin{}, "isn't a network or an address"},
 		"a short token":          {"{listen: 8321, operator_token: swordfish}", Admin{}, "admin.operator_token: the value isn't a token: it needs at least 16 ASCII characters"},
 		"a token with blanks":    {`{listen: 8321, operator_token: "swordfish swordfish"}`, Admin{}, "isn't a token"},
 		"one token for both":     {"{listen: 8321, operator_token_file: token, reader_token_file: token}", Admin{}, "admin: has the same token for readers and operators"},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 )
@@ -21,12 +23,21 @@ type Admin struct {
 	Payloads      Payloads
 	TLS           AdminTLS
 
+	TraceURL   string // the URL of a trace, with {trace_id} in it
+	UserHeader UserHeader
+
 	secrets []origin // where the tokens come from, except those that are in the configuration itself
 }
 
 // Await waits for the commands of the tokens: for those whose last tokens are too old, or for all if the server has refused a
 // token. The wait ends early if the context ends.
 func (a Admin) Await(ctx context.Context, refused bool) { await(ctx, a.secrets, refused) }
+
+// UserHeader is a header with the name of the person who makes a request. It counts only in requests from the trusted proxies.
+type UserHeader struct {
+	Name           string
+	TrustedProxies []netip.Prefix
+}
 
 // AdminTLS names the files of the admin server's certificate. Without them, the server doesn't use TLS.
 type AdminTLS struct{ CertFile, KeyFile string }
@@ -51,6 +62,11 @@ func adminFields() []field[Admin] {
 		secret("operator_token", parseToken, func(a *Admin) *string { return &a.OperatorToken }),
 		values("hosts", text(255), func(a *Admin) *[]string { return &a.Hosts }),
 		value("payloads", oneOf(ShowPayloads, HidePayloads), func(a *Admin) *Payloads { return &a.Payloads }),
+		value("trace_url", parseTraceURL, func(a *Admin) *string { return &a.TraceURL }),
+		group("user_header", []field[UserHeader]{
+			value("name", parseHeaderName, func(u *UserHeader) *string { return &u.Name }),
+			values("trusted_proxies", parseNetwork, func(u *UserHeader) *[]netip.Prefix { return &u.TrustedProxies }),
+		}, func(a *Admin) *UserHeader { return &a.UserHeader }),
 		group("tls", []field[AdminTLS]{
 			value("cert_file", text(4096), func(t *AdminTLS) *string { return &t.CertFile }),
 			value("key_file", text(4096), func(t *AdminTLS) *string { return &t.KeyFile }),
@@ -69,6 +85,34 @@ func parseToken(text string) (string, error) {
 	return text, nil
 }
 
+// parseTraceURL checks the URL of a trace.
+func parseTraceURL(text string) (string, error) {
+	if u, err := url.Parse(strings.ReplaceAll(text, "{trace_id}", "0")); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || !strings.Contains(text, "{trace_id}") {
+		return "", errors.New("isn't the URL of a trace: write https://jaeger.example.com/trace/{trace_id}")
+	}
+	return text, nil
+}
+
+// parseHeaderName checks the name of an HTTP header.
+func parseHeaderName(text string) (string, error) {
+	if text == "" || len(text) > 100 || strings.Trim(text, "-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") != "" {
+		return "", errors.New("isn't the name of a header: write X-Forwarded-User, or the name that the proxy sets")
+	}
+	return text, nil
+}
+
+// parseNetwork reads a network, or the address of one machine.
+func parseNetwork(text string) (netip.Prefix, error) {
+	network, err := netip.ParsePrefix(text)
+	if addr, isAddr := netip.ParseAddr(text); isAddr == nil && addr.Zone() == "" {
+		return netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), nil
+	}
+	if err != nil {
+		return network, errors.New("isn't a network or an address: write 10.0.0.0/8 or 127.0.0.1")
+	}
+	return network.Masked(), nil
+}
+
 // checkAdmin reports settings of the admin server that contradict each other.
 func (r *reader) checkAdmin(root *node, c *Config) {
 	n := root.get("admin")
@@ -77,6 +121,9 @@ func (r *reader) checkAdmin(root *node, c *Config) {
 	}
 	if c.Admin.OperatorToken != "" && c.Admin.OperatorToken == c.Admin.ReaderToken {
 		r.fail(n, "has the same token for readers and operators, so readers could change everything: use two tokens")
+	}
+	if u := c.Admin.UserHeader; (u.Name == "") != (len(u.TrustedProxies) == 0) {
+		r.fail(n.get("user_header"), "needs both name and trusted_proxies: the header counts only in requests of these proxies")
 	}
 	if (c.Admin.TLS.CertFile == "") != (c.Admin.TLS.KeyFile == "") {
 		r.fail(n.get("tls"), "needs both cert_file and key_file")

@@ -75,15 +75,22 @@ func newAPI(options Options) *api {
 	return a
 }
 
-// routes adds the API's routes. GET routes require the role reader, and POST routes the role operator. The routes session,
-// login and logout require no role.
-func (a *api) routes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /api/session", a.session)
-	mux.HandleFunc("POST /api/login", a.guard.login)
-	mux.HandleFunc("POST /api/logout", a.guard.logout)
+// routes adds the routes of the API and of the probes. GET routes require the role reader, and POST routes the role operator.
+// The routes session, login, logout, healthz and readyz require no role. openapi.yaml describes all routes.
+func (a *api) routes(mux interface {
+	Handle(pattern string, handler http.Handler)
+}) {
+	mux.Handle("GET /metrics", a.guard.need(reader, a.options.Metrics))
+	mux.Handle("GET /healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }))
+	mux.Handle("GET /readyz", ready(a.options.Sources, a.guard))
+	mux.Handle("GET /status", a.guard.need(reader, a.status(a.options.Sources)))
+	mux.Handle("GET /api/session", http.HandlerFunc(a.session))
+	mux.Handle("POST /api/login", http.HandlerFunc(a.guard.login))
+	mux.Handle("POST /api/logout", http.HandlerFunc(a.guard.logout))
 	for route, show := range map[string]func(http.ResponseWriter, *http.Request, *table){
 		"overview":      a.overview, // needs no turn, because only one request at a time counts
 		"history":       a.history,
+		"keys":          a.inTurn(a.key),
 		"messages":      a.inTurn(a.messages),
 		"messages/{id}": a.inTurn(a.message),
 		"actions":       a.inTurn(a.actions),
@@ -94,6 +101,7 @@ func (a *api) routes(mux *http.ServeMux) {
 	mux.Handle("GET /api/jobs", a.guard.need(reader, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, a.jobs.shown("")) })))
 	mux.Handle("GET /api/jobs/{id}", a.guard.need(reader, http.HandlerFunc(a.showJob)))
 	for route, change := range map[string]func(http.ResponseWriter, *http.Request, *table){
+		"messages":            a.copyMessage,
 		"jobs":                a.beginJob,
 		"jobs/{id}/stop":      a.stopJob,
 		"replays/{name}/stop": a.stopReplay,
@@ -158,6 +166,15 @@ func (a *api) inTurn(show func(http.ResponseWriter, *http.Request, *table)) func
 	}
 }
 
+// sessionAnswer describes a client.
+type sessionAnswer struct {
+	Role       string   `json:"role"`
+	Sources    []string `json:"sources"`    // those that the client may see
+	Changeable bool     `json:"changeable"` // the server has an operator's token
+	LoggedIn   bool     `json:"logged_in"`
+	User       string   `json:"user,omitempty"` // the name that a trusted proxy has set
+}
+
 // session returns the client's role, and the sources that it may see.
 func (a *api) session(w http.ResponseWriter, request *http.Request) {
 	if a.guard.wrongToken(w, request) { // otherwise tokens could be guessed here without the delay
@@ -173,7 +190,7 @@ func (a *api) session(w http.ResponseWriter, request *http.Request) {
 	_, changeable := a.guard.tokens()[operator]
 	cookie, err := request.Cookie(a.guard.cookieName)
 	loggedIn := err == nil && a.guard.byCookie(cookie.Value) > nobody
-	writeJSON(w, http.StatusOK, map[string]any{"role": is.String(), "sources": names, "changeable": changeable, "logged_in": loggedIn})
+	writeJSON(w, http.StatusOK, sessionAnswer{Role: is.String(), Sources: names, Changeable: changeable, LoggedIn: loggedIn, User: a.user(request)})
 }
 
 // A count is shown for countedLasts or, if that is longer, for countedRest times the time that counting took. So an open page
@@ -239,10 +256,16 @@ func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// history returns the points of the charts.
-func (a *api) history(w http.ResponseWriter, _ *http.Request, of *table) {
+// history returns the points of the charts, of the relay or of one of its sinks.
+func (a *api) history(w http.ResponseWriter, request *http.Request, of *table) {
 	points := []Point{}
-	if of.Watch != nil {
+	switch sink := request.URL.Query().Get("sink"); {
+	case sink != "" && !a.hasSink(of, sink):
+		writeProblem(w, http.StatusNotFound, fmt.Sprintf("there is no sink %q", sink))
+		return
+	case sink != "":
+		points = append(points, of.Watch.HistoryOf(sink)...)
+	case of.Watch != nil:
 		points = append(points, of.Watch.History()...)
 	}
 	writeJSON(w, http.StatusOK, points)
@@ -257,7 +280,7 @@ const (
 // messages lists messages by id, lowest first, without payloads and headers.
 func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) {
 	query := request.URL.Query()
-	selection := operate.Selection{IDs: query["id"], Topic: query.Get("topic"), Key: query.Get("key"), Sink: query.Get("sink"), State: query.Get("state"), Since: query.Get("since"), Error: query.Get("error"), Holds: query.Get("holds") != ""}
+	selection := operate.Selection{IDs: query["id"], Topic: query.Get("topic"), TopicPrefix: query.Get("topic_prefix"), Key: query.Get("key"), Sink: query.Get("sink"), State: query.Get("state"), Since: query.Get("since"), Error: query.Get("error"), Holds: query.Get("holds") != ""}
 	var err, limitErr error
 	selection.Limit = listedByDefault
 	if text := query.Get("limit"); text != "" {
@@ -345,6 +368,8 @@ type shownMessage struct {
 	PayloadCut    bool      `json:"payload_cut,omitempty"`    // only the first bytes are shown
 	PayloadHidden bool      `json:"payload_hidden,omitempty"` // by the request, or by HidePayloads
 	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, oldest first
+	TraceURL      string    `json:"trace_url,omitempty"`      // the page of its trace, if the server knows one and the message has a traceparent
+	Copyable      bool      `json:"copyable,omitempty"`       // the server can write a copy of it
 	LookedUntil   int64     `json:"looked_until,omitempty"`   // the row id at which the search ended: more rows of the message, such as a replay's copies, may follow
 }
 
@@ -382,7 +407,7 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 	hide := a.options.HidePayloads || request.URL.Query().Get("payload") == "no"
 	shown := []shownMessage{}
 	for _, info := range found {
-		each := shownMessage{PayloadBytes: len(info.Message.Payload), PayloadHidden: hide, PayloadCut: len(info.Message.Payload) > mostPayload, Attempted: []attempt{}}
+		each := shownMessage{PayloadBytes: len(info.Message.Payload), PayloadHidden: hide, PayloadCut: len(info.Message.Payload) > mostPayload, Attempted: []attempt{}, TraceURL: a.traceURL(info.Message.Headers), Copyable: of.Write != nil}
 		if each.PayloadCut {
 			info.Message.Payload = cutPayload(info.Message.Payload)
 		}
@@ -485,7 +510,7 @@ func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) 
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	by := author(request, asked.By)
+	by := a.author(request, asked.By)
 	begun, err := a.jobs.begin(of.Name, asked, by, work(storage.Logged(of.Operator, by, asked.Reason, target)))
 	if err != nil {
 		writeProblem(w, http.StatusTooManyRequests, err.Error())
@@ -579,8 +604,8 @@ func (a *api) hasSink(of *table, name string) bool {
 
 // beginReplay stores a new replay, or loads the replay that the request names, to continue it.
 func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter storage.Filter) (storage.Replay, error) {
-	if filter.State != "" && filter.State != storage.StateDone || filter.Error != "" || asked.Preview || asked.InOrder {
-		return storage.Replay{}, errors.New("a replay sends delivered messages: another state, error, preview and in_order can't be given")
+	if filter.State != "" && filter.State != storage.StateDone || filter.Error+filter.TopicPrefix != "" || asked.Preview || asked.InOrder {
+		return storage.Replay{}, errors.New("a replay sends delivered messages: another state, topic_prefix, error, preview and in_order can't be given")
 	}
 	until, err := operate.Moment("until", asked.Until)
 	if err != nil {
@@ -651,7 +676,7 @@ func (a *api) setControl(w http.ResponseWriter, request *http.Request, of *table
 	if !readJSON(w, request, &asked) {
 		return
 	}
-	control := storage.Control{Kind: asked.Kind, Name: asked.Name, Rate: asked.Rate, By: author(request, asked.By), Reason: asked.Reason}
+	control := storage.Control{Kind: asked.Kind, Name: asked.Name, Rate: asked.Rate, By: a.author(request, asked.By), Reason: asked.Reason}
 	err := control.Validate()
 	var lasts time.Duration
 	if asked.For != "" && err == nil {
@@ -683,7 +708,7 @@ func (a *api) liftControl(w http.ResponseWriter, request *http.Request, of *tabl
 	if !readJSON(w, request, &asked) {
 		return
 	}
-	control := storage.Control{Kind: asked.Kind, Name: asked.Name, Rate: 1, By: author(request, asked.By), Reason: asked.Reason}
+	control := storage.Control{Kind: asked.Kind, Name: asked.Name, Rate: 1, By: a.author(request, asked.By), Reason: asked.Reason}
 	if err := control.Validate(); err != nil {
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
@@ -714,13 +739,14 @@ func (t *table) changed() time.Time {
 	return t.forgot
 }
 
-// author returns the text that the log of actions shows as the author of a change.
-func author(request *http.Request, by string) string {
+// author returns the text that the log of actions shows as the author of a change. A name that a trusted proxy has set replaces
+// the name in the request.
+func (a *api) author(request *http.Request, by string) string {
 	host, _, err := net.SplitHostPort(request.RemoteAddr)
 	if err != nil {
 		host = request.RemoteAddr
 	}
-	return strings.TrimSpace(cmp.Or(by, "admin")) + " from " + host
+	return strings.TrimSpace(cmp.Or(a.user(request), by, "admin")) + " from " + host
 }
 
 // mostBody is the maximum size of a request's body.
@@ -729,12 +755,17 @@ const mostBody = 64 << 10
 // readJSON reads the body of a request strictly, and reports whether that succeeded. If it did not, readJSON has written an
 // error. The content type must be JSON, which a form of another site can't send.
 func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
+	return readBody(w, request, into, mostBody)
+}
+
+// readBody does what readJSON does, with another maximum size.
+func readBody(w http.ResponseWriter, request *http.Request, into any, most int64) bool {
 	kind, _, err := mime.ParseMediaType(request.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		writeProblem(w, http.StatusUnsupportedMediaType, "send application/json")
 		return false
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, mostBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, most))
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	if err == nil {

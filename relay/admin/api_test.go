@@ -87,8 +87,10 @@ func park(t *testing.T, store *memstore.Store) {
 	}
 	var settlements []storage.Settlement
 	for _, row := range page.Rows {
+		failed := storage.Attempt{At: time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC), Relay: "r", Sink: "main", Answer: fmt.Sprint("invalid: account 4711", row.ID, " is closed"), DurationMS: 12}
 		settlements = append(settlements, storage.Settlement{
-			ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane],
+			Failed: []storage.Attempt{failed},
+			ID:     row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane],
 			State: storage.StateError, Holds: row.ID == 1, Attempts: 1, Error: fmt.Sprint("invalid: account 4711", row.ID, " is closed"),
 		})
 	}
@@ -161,9 +163,10 @@ func read[T any](t *testing.T, answer *httptest.ResponseRecorder) (value T) {
 	return value
 }
 
-var reads = []string{"/api/overview", "/api/history", "/api/messages", "/api/messages/1", "/api/actions", "/api/replays", "/api/jobs", "/status", "/metrics"}
+var reads = []string{"/api/overview", "/api/history", "/api/messages", "/api/messages/1", "/api/keys?key=k0", "/api/actions", "/api/replays", "/api/jobs", "/status", "/metrics"}
 
 var changes = map[string]string{
+	"/api/messages":       `{"copy_of":"1","payload":"another"}`,
 	"/api/jobs":           `{"action":"discard","all":true,"select":{}}`,
 	"/api/jobs/1/stop":    `{}`,
 	"/api/replays/x/stop": `{}`,

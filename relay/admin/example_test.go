@@ -52,5 +52,5 @@ func ExampleNewWatch() {
 	pages.ServeHTTP(answer, httptest.NewRequest("GET", "http://localhost/api/session", nil))
 	fmt.Print(answer.Code, " ", answer.Body)
 	// Output:
-	// 200 {"changeable":true,"logged_in":false,"role":"reader","sources":["shop"]}
+	// 200 {"role":"reader","sources":["shop"],"changeable":true,"logged_in":false}
 }

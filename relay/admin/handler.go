@@ -16,7 +16,7 @@ import (
 // Pages is the handler of the admin server, for an application with a server of its own:
 //
 //	/          the page: problems, charts, messages, and actions
-//	/api/…     the page's API, in JSON
+//	/api/…     the page's API, in JSON; /api/openapi.yaml describes it
 //	/metrics   metrics in Prometheus' text format
 //	/healthz   200 as long as the process serves requests
 //	/readyz    200 if every relay works; 503 and the reason if one doesn't
@@ -33,10 +33,6 @@ type Pages struct {
 func Handler(options Options) *Pages {
 	mux := http.NewServeMux()
 	a := newAPI(options)
-	mux.Handle("GET /metrics", a.guard.need(reader, options.Metrics))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") })
-	mux.Handle("GET /readyz", ready(options.Sources, a.guard))
-	mux.Handle("GET /status", a.guard.need(reader, a.status(options.Sources)))
 	a.routes(mux)
 	for path, asset := range assets {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {

@@ -12,6 +12,10 @@ var (
 	pageJS []byte
 	//go:embed page/favicon.svg
 	favicon []byte
+
+	// openAPI describes the API, in the format of OpenAPI 3.
+	//go:embed openapi.yaml
+	openAPI []byte
 )
 
 var assets = map[string]struct {
@@ -22,4 +26,6 @@ var assets = map[string]struct {
 	"/page.css":    {"text/css; charset=utf-8", pageCSS},
 	"/favicon.svg": {"image/svg+xml", favicon},
 	"/page.js":     {"text/javascript; charset=utf-8", pageJS},
+
+	"/api/openapi.yaml": {"application/yaml", openAPI},
 }

@@ -13,12 +13,14 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -43,6 +45,9 @@ type Source struct {
 	// page take no connections from the relay and from operators. Let the database end statements of this pool after
 	// ReadTimeout. At most MostReads calls and one count run concurrently.
 	Reads storage.Operator
+
+	// Write writes a message to the table. It lets operators write a copy of a message with another payload. May be nil.
+	Write func(context.Context, outbox.Message) error
 
 	// Watch is the relay's observer. It has the state of the sinks, the history and the failed
 	// attempts that the page shows. May be nil.
@@ -85,6 +90,16 @@ type Options struct {
 	// HidePayloads hides payloads, and texts that may repeat them: receipts, the values of headers, and errors except
 	// for their reasons. Keys and the names of headers are shown.
 	HidePayloads bool
+
+	// TraceURL is the URL of a trace, with {trace_id} in place of the trace's id. The page links the messages that have a header
+	// traceparent to their traces. If it is empty, there are no links. Other URLs than http and https are ignored.
+	TraceURL string
+
+	// UserHeader is a header with the name of the person who makes a request. The log of actions then has this name, whatever
+	// name the request has. It counts only in requests from TrustedProxies, which must remove it from their clients' requests.
+	// It gives no right: requests still need the tokens. If it is empty, no header counts.
+	UserHeader     string
+	TrustedProxies []netip.Prefix
 
 	// CertFile and KeyFile enable TLS. They are read again when they change.
 	CertFile, KeyFile string

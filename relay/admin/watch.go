@@ -21,6 +21,7 @@ type Watch struct {
 	relay.Observer // the next observer, to which all events are passed on
 
 	sinks map[string]*sinkWatch // never changes
+	names []string              // the names of the sinks, sorted
 
 	mu       sync.Mutex
 	points   []Point              // a ring buffer, once it is full
@@ -63,6 +64,15 @@ type Point struct {
 	Pending int64 `json:"pending"`
 	Waiting int64 `json:"waiting"` // scheduled or retry
 	Error   int64 `json:"error"`
+
+	names []string    // the relay's sinks
+	sinks []sinkPoint // what each of them has done in the interval
+}
+
+// sinkPoint is one sink's part of a point.
+type sinkPoint struct {
+	delivered, failed, parked int64
+	lag, mostLag              float64
 }
 
 // sinkWatch has the counters of one sink. The counters that are updated for each message are atomic.
@@ -74,11 +84,28 @@ type sinkWatch struct {
 	downSince                 time.Time
 	downReason, downDetail    string
 	rate                      float64 // delivered per second in the last finished point
-	had                       int64   // number of messages delivered before the current point
+	had                       totals  // the totals before the current point
 	parkedFor                 map[sinks.Reason]int64
 }
 
 type totals struct{ delivered, failed, parked, lag int64 }
+
+func (s *sinkWatch) totals() totals {
+	return totals{s.delivered.Load(), s.failed.Load(), s.parked.Load(), s.lag.Load()}
+}
+
+func (t *totals) add(more totals) {
+	t.delivered, t.failed, t.parked, t.lag = t.delivered+more.delivered, t.failed+more.failed, t.parked+more.parked, t.lag+more.lag
+}
+
+// until returns what was done between two totals.
+func (t totals) until(later totals) (done sinkPoint) {
+	done = sinkPoint{delivered: later.delivered - t.delivered, failed: later.failed - t.failed, parked: later.parked - t.parked}
+	if done.delivered > 0 {
+		done.lag = time.Duration((later.lag - t.lag) / done.delivered).Seconds()
+	}
+	return done
+}
 
 type failure struct {
 	at   time.Time
@@ -100,6 +127,7 @@ func NewWatch(next relay.Observer, sinkNames ...string) *Watch {
 	for _, name := range sinkNames {
 		w.sinks[name] = &sinkWatch{parkedFor: map[sinks.Reason]int64{}}
 	}
+	w.names = slices.Sorted(maps.Keys(w.sinks))
 	w.open.At = time.Now()
 	return w
 }
@@ -121,11 +149,8 @@ func (w *Watch) Continue(before *Watch) {
 			s.failed.Store(was.failed.Load())
 			s.parked.Store(was.parked.Load())
 			s.lag.Store(was.lag.Load())
-			s.had, s.rate, s.parkedFor = was.delivered.Load(), was.rate, maps.Clone(was.parkedFor)
-			w.before.delivered += was.delivered.Load()
-			w.before.failed += was.failed.Load()
-			w.before.parked += was.parked.Load()
-			w.before.lag += was.lag.Load()
+			s.had, s.rate, s.parkedFor = s.totals(), was.rate, maps.Clone(was.parkedFor)
+			w.before.add(s.had)
 		}
 	}
 }
@@ -187,21 +212,20 @@ func (w *Watch) InMemory(sink string, inFlight, buffered int) {
 
 // endPoint adds the current point to the stored points, and starts the next one.
 func (w *Watch) endPoint(now time.Time) {
-	point := Point{At: now, Seconds: now.Sub(w.open.At).Seconds(), Pending: -1, Waiting: -1, Error: -1}
+	point := Point{At: now, Seconds: now.Sub(w.open.At).Seconds(), Pending: -1, Waiting: -1, Error: -1, names: w.names}
 	var all totals
-	for _, s := range w.sinks {
-		delivered := s.delivered.Load()
-		s.rate, s.had = float64(delivered-s.had)/point.Seconds, delivered
-		all.delivered += delivered
-		all.failed += s.failed.Load()
-		all.parked += s.parked.Load()
-		all.lag += s.lag.Load()
-		point.MostLag = max(point.MostLag, time.Duration(s.mostLag.Swap(0)).Seconds())
+	for _, name := range w.names {
+		s := w.sinks[name]
+		had, has := s.had, s.totals()
+		s.had = has
+		all.add(has)
+		part := had.until(has)
+		part.mostLag = time.Duration(s.mostLag.Swap(0)).Seconds()
+		s.rate = float64(part.delivered) / point.Seconds
+		point.sinks, point.MostLag = append(point.sinks, part), max(point.MostLag, part.mostLag)
 	}
-	point.Delivered, point.Failed, point.Parked = all.delivered-w.before.delivered, all.failed-w.before.failed, all.parked-w.before.parked
-	if point.Delivered > 0 {
-		point.Lag = time.Duration((all.lag - w.before.lag) / point.Delivered).Seconds()
-	}
+	whole := w.before.until(all)
+	point.Delivered, point.Failed, point.Parked, point.Lag = whole.delivered, whole.failed, whole.parked, whole.lag
 	if w.last.err == nil && !w.last.at.IsZero() {
 		counts := w.last.status.Counts
 		point.Pending = counts[storage.StatePending] + counts[storage.StateClaimed]
@@ -222,6 +246,17 @@ func (w *Watch) History() []Point {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Concat(w.points[w.next:], w.points[:w.next])
+}
+
+// HistoryOf returns the points of the last six hours for one sink, oldest first. They have no counts of the table.
+func (w *Watch) HistoryOf(sink string) (points []Point) {
+	for _, p := range w.History() {
+		if at := slices.Index(p.names, sink); at >= 0 {
+			s := p.sinks[at]
+			points = append(points, Point{At: p.At, Seconds: p.Seconds, Delivered: s.delivered, Failed: s.failed, Parked: s.parked, Lag: s.lag, MostLag: s.mostLag, Pending: -1, Waiting: -1, Error: -1})
+		}
+	}
+	return points
 }
 
 // SinkDown records that a sink is unavailable, with the reason.

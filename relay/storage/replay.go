@@ -14,6 +14,10 @@ var ErrReplayChanged = errors.New("the replay was changed concurrently")
 // replay.
 const ReplayedHeader = "rowrelay-replayed"
 
+// CopyOfHeader is a header of a message that an operator has written as a copy of another one, with
+// another payload. Its value is the other message's id.
+const CopyOfHeader = "copy-of"
+
 // Replay is an operation that sends delivered messages again, if they are still in the table. It is
 // stored in the settings of the table and updated in the transaction that writes the copies. So if a
 // replay is interrupted and continued, it omits no copy and writes none twice.

@@ -33,6 +33,7 @@ function patch(old, made) {
     for (const name of old.getAttributeNames()) if (!made.hasAttribute(name)) old.removeAttribute(name);
     for (const name of made.getAttributeNames()) if (old.getAttribute(name) !== made.getAttribute(name)) old.setAttribute(name, made.getAttribute(name));
     old.onclick = made.onclick;
+    if (made.type === 'checkbox') old.checked = made.checked;
     fill(old, ...made.childNodes);
   }
 }
@@ -47,6 +48,8 @@ let source = '';
 let overview = null;
 let listed = [], chosen = -1, next = 0, filter = new URLSearchParams(), findTurn = 0; // findTurn counts requests, so that late answers to earlier ones are ignored
 let open = null, openUntil = 0, openTurn = 0, shownAs = ''; // the message in the panel, and until when it is requested again
+let openKey = null; // the key whose time line is in the panel
+let ticked = new Set(); // the ids of the ticked messages of the list
 let jobs = [];
 let seenAt = 0; // the time of the last overview
 
@@ -144,7 +147,7 @@ async function enter() {
   $('source').replaceChildren(...session.sources.map(name => el('option', {value: name, selected: name === source}, name)));
   show($('source'), session.sources.length > 1);
   $('only-source').textContent = session.sources.length === 1 ? source : '';
-  $('role').textContent = session.role === 'nobody' ? '' : session.changeable ? session.role : 'read-only';
+  $('role').textContent = [session.role === 'nobody' ? '' : session.changeable ? session.role : 'read-only', session.user ? iso(session.user) : ''].filter(text => text).join(' · ');
   show($('login-open'), session.role !== 'operator' && (session.changeable || session.role === 'nobody'));
   show($('logout'), session.logged_in);
   for (const node of document.querySelectorAll('.operator')) show(node, canChange());
@@ -213,6 +216,12 @@ const empty = (node, text) => fill(node, el('li', {className: 'quiet none'}, tex
 const emptyRow = (table, text) => fill(table.tBodies[0], el('tr', {}, el('td', {colSpan: table.tHead.rows[0].cells.length, className: 'quiet'}, text)));
 
 function showSinks(sinks) {
+  const names = ['', ...sinks.map(sink => sink.name)], of = names.includes($('chart-sink').value) ? $('chart-sink').value : '';
+  if ([...$('chart-sink').options].map(option => option.value).join() !== names.join()) {
+    $('chart-sink').replaceChildren(...names.map(name => el('option', {value: name}, name || 'all sinks')));
+    $('chart-sink').value = of;
+  }
+  show($('chart-of'), sinks.length > 1);
   if (sinks.length === 0) {
     empty($('sinks'), 'This process has no sinks.');
     return;
@@ -280,13 +289,15 @@ function chart(node, what, series, label, from, to) {
   if (points.length === 0) {
     node.replaceChildren(svg('text', {x: 0, y: height / 2}, from === null ? 'The first point appears ten seconds after the start.' : 'No data for this time.'));
     node.setAttribute('aria-label', `${what}: no data yet`);
+    hovers.delete(node);
     return;
   }
   const most = points.reduce((most, [, value]) => Math.max(most, value), 0) || 1;
   node.setAttribute('aria-label', `${what}: now ${label(points.at(-1)[1])}, at most ${label(most)}`);
   const x = time => (time - from) / (to - from) * width, y = value => bottom - value / most * (bottom - top);
+  hovers.set(node, {series, label, x, y, width, top, bottom, names: [...node.closest('figure').querySelectorAll('.key')].map(key => key.textContent)});
   const drawn = [svg('line', {class: 'grid', x1: 0, x2: width, y1: bottom, y2: bottom}), svg('line', {class: 'grid', x1: 0, x2: width, y1: top, y2: top}),
-    svg('text', {x: 0, y: top - 4}, label(most)), svg('text', {x: 0, y: height - 3}, clock(from)), svg('text', {x: width, y: height - 3, 'text-anchor': 'end'}, `${clock(to)} ${zone}`)];
+    svg('text', {x: 0, y: top - 4, class: 'most'}, label(most)), svg('text', {x: 0, y: height - 3}, clock(from)), svg('text', {x: width, y: height - 3, 'text-anchor': 'end'}, `${clock(to)} ${zone}`)];
   series.forEach((line, index) => {
     const parts = []; // the parts of the line between gaps
     for (const [time, value] of line) {
@@ -299,6 +310,38 @@ function chart(node, what, series, label, from, to) {
     drawn.push(svg('path', {class: `line s${index + 1}`, d: parts.map(path).join('')}));
   });
   node.replaceChildren(...drawn);
+  hover(node);
+}
+
+// What hover needs of each chart, and where the pointer is: the chart and its horizontal position in it.
+const hovers = new Map();
+let pointed = {node: null, at: 0};
+
+// hover shows the values of the point that is next to the pointer.
+function hover(node) {
+  node.querySelector('.hover')?.remove();
+  const chart = hovers.get(node), on = pointed.node === node && chart;
+  node.classList.toggle('hovered', Boolean(on));
+  if (!on) return;
+  const distance = ([time]) => Math.abs(chart.x(time) - pointed.at);
+  const index = chart.series[0].reduce((best, point, at, line) => distance(point) < distance(line[best]) ? at : best, 0);
+  const time = chart.series[0][index][0], x = chart.x(time);
+  const values = chart.series.map((line, at) => [line[index][1], at]).filter(([value]) => value !== null);
+  const text = values.map(([value, at]) => `${chart.names[at] ? `${chart.names[at]} ` : ''}${chart.label(value)}`).join(', ') || 'nothing';
+  node.append(svg('g', {class: 'hover'}));
+  node.lastChild.append(svg('line', {x1: x, x2: x, y1: chart.top, y2: chart.bottom}),
+    ...values.map(([value, at]) => svg('circle', {class: `s${at + 1}`, cx: x, cy: chart.y(value), r: 3.5})),
+    svg('text', {x: x < chart.width / 2 ? 0 : chart.width, y: chart.top - 4, 'text-anchor': x < chart.width / 2 ? 'start' : 'end'}, `${new Date(time).toLocaleTimeString()}: ${text}`));
+}
+
+for (const node of document.querySelectorAll('.charts svg')) {
+  const point = event => {
+    pointed = {node, at: event.clientX - node.getBoundingClientRect().left};
+    hover(node);
+  };
+  node.addEventListener('pointermove', point);
+  node.addEventListener('pointerdown', point); // on a touch screen
+  node.addEventListener('pointerleave', () => { pointed = {node: null, at: 0}; hover(node); });
 }
 
 const zone = new Date().toLocaleTimeString('en-US', {timeZoneName: 'short'}).split(' ').at(-1);
@@ -306,16 +349,18 @@ const clock = time => new Date(time).toLocaleTimeString([], {hour: '2-digit', mi
 
 async function refreshCharts() {
   if (session.role === 'nobody') return;
-  const points = await api('history');
-  const line = value => points.map(point => [new Date(point.at).getTime(), value(point)]);
+  const sink = $('chart-sink').value;
+  const [points, ofSink] = await Promise.all([api('history'), sink ? api(`history?sink=${encodeURIComponent(sink)}`) : null]);
+  const shown = ofSink || points; // the backlog is always that of the table
+  const line = (value, of = shown) => of.map(point => [new Date(point.at).getTime(), value(point)]);
   const known = n => n < 0 ? null : n;
   const from = points.length ? new Date(points[0].at).getTime() : null, to = points.length ? Math.max(new Date(points.at(-1).at).getTime(), from + 60000) : null;
   chart($('chart-rate'), 'Delivered', [line(p => p.delivered / p.seconds)], n => `${number(n)}/s`, from, to);
   chart($('chart-lag'), 'Lag', [line(p => p.delivered ? p.lag : null), line(p => p.delivered ? p.most_lag : null)], duration, from, to);
-  chart($('chart-backlog'), 'Backlog', [line(p => known(p.pending)), line(p => known(p.waiting)), line(p => known(p.error))], number, from, to);
-  const last = points.at(-1);
-  $('rate-now').textContent = last ? number(last.delivered / last.seconds) : '';
-  $('lag-now').textContent = last && last.delivered ? duration(last.lag) : '';
+  chart($('chart-backlog'), 'Backlog', [line(p => known(p.pending), points), line(p => known(p.waiting), points), line(p => known(p.error), points)], number, from, to);
+  const now = shown.at(-1), last = points.at(-1);
+  $('rate-now').textContent = now ? number(now.delivered / now.seconds) : '';
+  $('lag-now').textContent = now && now.delivered ? duration(now.lag) : '';
   $('backlog-now').textContent = last && last.pending >= 0 ? number(last.pending + last.waiting + last.error) : '';
 }
 
@@ -330,11 +375,41 @@ function search(select) {
   $('messages-title').scrollIntoView({block: 'start'});
 }
 
+// selected returns the filter as the API's parameters: a topic that ends with * is the beginning of topics.
+function selected() {
+  const query = new URLSearchParams(filter), topic = query.get('topic') || '';
+  if (topic.length > 1 && topic.endsWith('*')) {
+    query.delete('topic');
+    query.set('topic_prefix', topic.slice(0, -1));
+  }
+  return query;
+}
+
+// place puts what the page shows into its address, so that the address can be shared: the filter, the message or the key in the
+// panel, and the source if there are several.
+function place() {
+  const at = new URLSearchParams(filter);
+  if (session.sources.length > 1) at.set('source', source);
+  if (open !== null) at.set('message', open);
+  if (openKey !== null) at.set('line', openKey);
+  history.replaceState(null, '', at.size ? `#${at}` : location.pathname);
+}
+
+// arrive takes the filter and the source from the page's address, and what start opens: a message or a key's time line.
+function arrive() {
+  const at = new URLSearchParams(location.hash.slice(1)), form = $('filter');
+  if (at.has('source')) source = at.get('source');
+  const filtered = [...at.keys()].some(name => form.elements[name]);
+  for (const field of [...form.elements].filter(field => field.name)) field.value = at.get(field.name) ?? (field.name === 'state' && !filtered ? 'error' : '');
+  arriving = {message: at.get('message'), line: at.get('line')};
+}
+let arriving = {};
+
 const find = tell(async (after = 0, all = false) => {
   filter = new URLSearchParams([...new FormData($('filter'))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
   if (filter.has('id')) filter = new URLSearchParams({id: filter.get('id')}); // in any state
-  history.replaceState(null, '', filter.size ? `#${filter}` : location.pathname);
-  const query = new URLSearchParams(filter);
+  place();
+  const query = selected();
   if (after) query.set('after', after);
   if (all) query.set('all', 'yes');
   const turn = ++findTurn;
@@ -344,6 +419,7 @@ const find = tell(async (after = 0, all = false) => {
   listed = answer.messages;
   next = answer.next || 0;
   chosen = listed.findIndex(message => message.id === was); // keep the chosen message
+  ticked = new Set(listed.map(message => String(message.id)).filter(id => ticked.has(id)));
   show($('next'), next > 0);
   show($('first'), after > 0);
   show($('all'), Boolean(answer.looked_until) || Boolean(answer.looked_through) && total() > answer.looked_through);
@@ -357,14 +433,42 @@ const total = () => overview && overview.status && !(overview.status.absent || [
 
 function showList() {
   fill($('messages').tBodies[0], ...listed.map((message, index) => el('tr', {className: index === chosen ? 'chosen' : '', tabIndex: 0, onclick: () => choose(index, true)},
+    el('td', {className: 'tick', hidden: !canChange(), onclick: event => event.stopPropagation()}, el('input', {type: 'checkbox', checked: ticked.has(String(message.id)), disabled: !tickable(message), 'aria-label': `Tick message ${message.id}`, onclick: () => tick(index)})),
     el('td', {}, String(message.id)), el('td', {}, badge(stateName(message.state), message.state), message.holds_key ? ' ' : '', message.holds_key ? badge('holds its key', 'paused') : ''),
-    el('td', {title: message.topic}, message.topic), el('td', {title: message.key || ''}, message.key || ''), el('td', {className: 'number'}, String(message.attempts)),
-    el('td', {}, when(message.created_at)), el('td', {title: message.last_error || message.receipt || ''}, message.state === 'done' ? message.receipt || '' : message.last_error || ''))));
+    el('td', {className: 'topic', title: message.topic}, message.topic), el('td', {className: 'of', title: message.key || ''}, message.key || ''), el('td', {className: 'number tries'}, String(message.attempts)),
+    el('td', {className: 'written'}, when(message.created_at)), el('td', {className: 'text', title: message.last_error || message.receipt || ''}, message.state === 'done' ? message.receipt || '' : message.last_error || ''))));
+  showTicked();
   const state = filter.get('state') || '';
   show($('bulk'), canChange() && listed.length > 0 && (state === 'error' || state === 'retry'));
   show($('bulk-done'), canChange() && listed.length > 0 && state === 'done' && !filter.has('error'));
   $('bulk-what').textContent = `All ${state === 'retry' ? 'messages waiting for their next attempt' : 'parked messages'} that match this filter:`;
   $('bulk').querySelector('[data-action=requeue]').textContent = state === 'retry' ? 'Retry all now…' : 'Requeue all…';
+}
+
+const tickable = message => ['error', 'retry', 'done'].includes(message.state);
+
+function tick(index) {
+  const message = listed[index], id = String(message?.id);
+  if (!message || !tickable(message) || !canChange()) return;
+  if (!ticked.delete(id)) ticked.add(id);
+  showList();
+}
+
+// showTicked shows the actions for the ticked messages. Each action applies to those in one state.
+function showTicked() {
+  const all = listed.filter(tickable), chosenOnes = listed.filter(message => ticked.has(String(message.id)));
+  $('tick-all').checked = all.length > 0 && chosenOnes.length === all.length;
+  $('tick-all').indeterminate = chosenOnes.length > 0 && chosenOnes.length < all.length;
+  show($('ticked'), canChange() && chosenOnes.length > 0);
+  const of = state => [...new Set(chosenOnes.filter(message => message.state === state).map(message => String(message.id)))];
+  const act = (text, action, ids, state, className) => ids.length === 0 ? null
+    : el('button', {type: 'button', className, onclick: () => ask(action, {ids, ...(state ? {state} : {})})}, `${text} ${number(ids.length)}…`);
+  const parked = of('error'), retry = of('retry'), done = of('done'), holding = [...new Set(chosenOnes.filter(message => message.holds_key).map(message => String(message.id)))];
+  fill($('ticked'), ...[el('span', {}, `${messages(chosenOnes.length)} ticked:`),
+    act('Requeue', 'requeue', parked), act('Skip', 'skip', holding, '', 'plain'), act('Discard', 'discard', parked, '', 'plain danger'),
+    act('Retry now', 'requeue', retry, 'retry'), act('Skip', 'skip', retry, 'retry', 'plain'), act('Discard', 'discard', retry, 'retry', 'plain danger'),
+    act('Replay', 'replay', done),
+    el('button', {type: 'button', className: 'plain', onclick: () => { ticked.clear(); showList(); }}, 'Untick')].filter(node => node));
 }
 
 function choose(index, andOpen) {
@@ -380,24 +484,67 @@ const openMessage = tell(async id => {
   const parts = await api(`messages/${id}`).catch(error => { if (same && turn === openTurn) closePanel(); throw error; });
   if (turn !== openTurn) return; // another message was opened, or the panel was closed
   if (!same) openUntil = 0;
-  open = id;
+  open = parts[0].id;
+  openKey = null;
+  place();
   const text = JSON.stringify(parts);
   if (same && text === shownAs && !$('panel').hidden) return;
   shownAs = text;
+  showPanel(same, parts.flatMap((message, index) => messageParts(message, index === 0)));
+});
+
+// showPanel shows these nodes in the panel. If it shows the same thing as before, the focus and the scroll position stay.
+function showPanel(same, nodes) {
   const scrolled = same ? $('panel').scrollTop : 0;
-  const focused = [...$('panel').querySelectorAll('button, pre')].indexOf(document.activeElement);
-  $('panel').replaceChildren(...parts.flatMap((message, index) => messageParts(message, index === 0)));
+  const focused = [...$('panel').querySelectorAll('a, button, pre')].indexOf(document.activeElement);
+  $('panel').replaceChildren(...nodes);
   show($('panel'), true);
   $('panel').scrollTop = scrolled;
   if (!same) $('panel').focus();
-  else if (focused >= 0) ([...$('panel').querySelectorAll('button, pre')][focused] || $('panel')).focus();
+  else if (focused >= 0) ([...$('panel').querySelectorAll('a, button, pre')][focused] || $('panel')).focus();
+}
+
+// showKey shows the time line of a key: what was delivered, what holds it, and what waits.
+const showKey = tell(async (key, more = '') => {
+  const same = openKey === key, turn = ++openTurn;
+  const line = await api(`keys?key=${encodeURIComponent(key)}${more}`);
+  if (turn !== openTurn) return;
+  open = null;
+  openKey = key;
+  place();
+  const row = (kind, text, actions = []) => message => el('li', {className: kind},
+    el('button', {type: 'button', className: 'link', onclick: () => openMessage(message.id)}, `${message.id} ${message.topic}`), ' ', badge(stateName(message.state), message.state), message.holds_key ? ' ' : '', message.holds_key ? badge('holds its key', 'paused') : '',
+    el('small', {className: 'quiet'}, text(message)),
+    canChange() ? el('div', {className: 'buttons'}, ...actions.filter(([, fits]) => fits(message)).map(([name, , act]) =>
+      el('button', {type: 'button', className: 'plain small', onclick: tell(async () => { await act(message); await showKey(key, more); })}, name))) : null);
+  const change = (action, state) => async message => {
+    const job = await api('jobs', {action, select: {ids: [String(message.id)], ...(state ? {state} : {})}, by: who()});
+    if (job.error) throw new Error(job.error);
+  };
+  const is = state => message => message.state === state;
+  const held = row('bad', message => `${message.available_at && message.state !== 'error' ? `due ${exactly(message.available_at)} · ` : ''}${message.last_error || 'scheduled'}`,
+    [['Requeue', is('error'), change('requeue')], ['Skip: unblock the key', message => message.holds_key, change('skip')], ['Retry now', is('retry'), change('requeue', 'retry')]]);
+  const blocks = line.held.filter(message => message.holds_key || message.state === 'retry');
+  const list = (nodes, none) => nodes.length ? el('ol', {className: 'timeline'}, ...nodes) : el('p', {className: 'quiet'}, none);
+  showPanel(same, [
+    el('div', {className: 'head'}, el('h2', {}, 'Key ', iso(key)), el('span', {className: 'grow'}), el('button', {type: 'button', className: 'plain small', onclick: closePanel, 'aria-label': 'Close'}, '✕')),
+    el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain small', onclick: () => { closePanel(); search({key}); }}, 'List its messages'),
+      canChange() ? el('button', {type: 'button', className: 'plain small', onclick: () => steer('key', key)}, 'Pause it…') : null, el('button', {type: 'button', className: 'plain small', onclick: () => showKey(key, more)}, 'Refresh')),
+    el('h3', {}, `Delivered since ${local(line.delivered_since)}`), list(line.delivered.map(row('good', message => `${exactly(message.finished_at)}${message.receipt ? ` · ${message.receipt}` : ''}`)), 'Nothing.'),
+    more.includes('since') ? '' : el('p', {}, el('button', {type: 'button', className: 'link', onclick: () => showKey(key, `${more}&since=24h`)}, 'Search a day')),
+    el('h3', {}, blocks.length ? 'Holds the key, so that later messages wait' : 'Parked or scheduled'), list(line.held.map(held), 'Nothing.'), line.more_held ? el('p', {className: 'quiet'}, 'And more.') : '',
+    el('h3', {}, 'Waits to be delivered'), list(line.waiting.map(row('', message => `written ${exactly(message.created_at)}`)), 'Nothing.'), line.more_waiting ? el('p', {className: 'quiet'}, 'And more.') : '',
+    line.looked_through && total() > line.looked_through ? el('p', {}, el('button', {type: 'button', className: 'link', onclick: () => showKey(key, `${more}&all=yes`)}, 'Search everything')) : '',
+  ].filter(node => node !== ''));
 });
 
 function closePanel() {
   const focused = $('panel').contains(document.activeElement), row = $('messages').tBodies[0].rows[listed.findIndex(message => message.id === open)];
   if (focused && row) row.focus({preventScroll: true}); // the row that opened the panel
   open = null;
+  openKey = null;
   openTurn++;
+  place();
   show($('panel'), false);
   fill($('panel'));
 }
@@ -408,10 +555,13 @@ function messageParts(message, first) {
     ['Attempts', String(message.attempts)], ['Crashes', message.crashes ? String(message.crashes) : ''], ['Priority', message.priority ? String(message.priority) : ''],
     ['Claimed by', message.claimed_by], ['Expires', message.expires_at && exactly(message.expires_at)],
   ].filter(([, value]) => value).flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]);
-  const headers = Object.entries(message.headers).sort().flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, value)]);
+  const isID = value => /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(value);
+  const headers = Object.entries(message.headers).sort().flatMap(([name, value]) => [el('dt', {}, name),
+    el('dd', {}, name === 'copy-of' && isID(value) ? el('button', {type: 'button', className: 'link', onclick: () => openMessage(value)}, value) : value)]);
   return [
     el('div', {className: 'head'}, el('h2', {}, `Message ${message.id}`), badge(stateName(message.state), message.state), message.holds_key ? badge('holds its key', 'paused') : null,
-      el('span', {className: 'grow'}), first ? el('button', {type: 'button', className: 'plain small', onclick: closePanel, 'aria-label': 'Close'}, '✕') : null),
+      el('span', {className: 'grow'}), first ? el('a', {href: `#${new URLSearchParams(session.sources.length > 1 ? {source, message: message.id} : {message: message.id})}`}, 'Link') : null,
+      first ? el('button', {type: 'button', className: 'plain small', onclick: closePanel, 'aria-label': 'Close'}, '✕') : null),
     canChange() && message.state === 'error' ? el('div', {className: 'buttons'},
       el('button', {type: 'button', onclick: () => one('requeue', message.id)}, 'Requeue'),
       message.holds_key ? el('button', {type: 'button', className: 'plain', onclick: () => one('skip', message.id)}, 'Skip: unblock its key') : null,
@@ -421,7 +571,12 @@ function messageParts(message, first) {
       el('button', {type: 'button', className: 'plain', onclick: () => ask('skip', {ids: [String(message.id)], state: 'retry'})}, 'Skip…'),
       el('button', {type: 'button', className: 'plain danger', onclick: () => ask('discard', {ids: [String(message.id)], state: 'retry'})}, 'Discard…')) : '',
     canChange() && message.state === 'done' ? el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain', onclick: () => ask('replay', {ids: [String(message.id)]})}, 'Replay…')) : '',
-    canChange() && message.key ? el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain small', onclick: () => steer('key', message.key)}, 'Pause its key…'), el('button', {type: 'button', className: 'plain small', onclick: () => steer('topic', message.topic)}, 'Pause its topic…')) : '',
+    el('div', {className: 'buttons'},
+      message.key ? el('button', {type: 'button', className: 'plain small', onclick: () => showKey(message.key)}, 'Time line of its key') : null,
+      /^https?:/.test(message.trace_url || '') ? el('a', {href: message.trace_url, target: '_blank', rel: 'noopener noreferrer'}, 'Trace') : null,
+      canChange() && message.key ? el('button', {type: 'button', className: 'plain small', onclick: () => steer('key', message.key)}, 'Pause its key…') : null,
+      canChange() ? el('button', {type: 'button', className: 'plain small', onclick: () => steer('topic', message.topic)}, 'Pause its topic…') : null,
+      canChange() && message.copyable && !message.payload_cut && !message.payload_hidden ? el('button', {type: 'button', className: 'plain small', onclick: () => copy(message)}, 'Copy as new message…') : null),
     el('dl', {className: 'facts'}, ...facts),
     el('h3', {}, 'History'), timeline(message),
     message.malformed ? el('p', {className: 'bad'}, message.malformed) : '', headers.length ? el('h3', {}, 'Headers') : '', headers.length ? el('dl', {className: 'facts'}, ...headers) : '',
@@ -429,12 +584,13 @@ function messageParts(message, first) {
   ].filter(node => node !== '' && node !== null);
 }
 
-// timeline shows the history of a message from the table, and the attempts that this process has stored.
+// timeline shows the history of a message from the table. Attempts that are not written yet are those of this process.
 function timeline(message) {
   const line = (kind, time, text, detail) => el('li', {className: kind}, el('span', {}, text), el('small', {className: 'quiet'}, time ? exactly(time) : '', time && detail ? ' · ' : '', detail || ''));
   const lines = [line('', message.created_at, 'Written')];
-  const known = message.attempted;
-  if (message.attempts > known.length && known.length === 0 && message.state !== 'done') lines.push(line('', null, `${message.attempts} earlier attempts, by other relays or before this one started`));
+  const log = message.attempt_log || [], known = log.length ? [] : message.attempted;
+  if (message.attempts > 0 && log.length + known.length === 0 && message.state !== 'done') lines.push(line('', null, `${message.attempts} earlier attempts, without a record`));
+  for (const attempt of log) lines.push(line('bad', attempt.at, `Attempt${attempt.sink ? ` to ${iso(attempt.sink)}` : ''} by ${iso(attempt.relay)} failed after ${duration(attempt.duration_ms / 1000)}`, attempt.answer));
   for (const attempt of known) lines.push(line('bad', attempt.at, `Attempt ${attempt.number} to ${iso(attempt.sink)} failed, and it ${attempt.became}: ${attempt.reason}`, attempt.detail));
   if (message.state === 'done') lines.push(line('good', message.finished_at, `Delivered${message.claimed_by ? ` by ${message.claimed_by}` : ''}`, message.receipt));
   if (message.state === 'error') lines.push(line('bad', null, 'Parked: it waits for an operator', message.last_error));
@@ -495,7 +651,7 @@ function hex(bytes) {
 
 // --- Changes ---
 
-const who = () => localStorage.getItem('rowrelay-who') || '';
+const who = () => session.user || localStorage.getItem('rowrelay-who') || '';
 
 const one = tell(async (action, id, state) => {
   const job = await api('jobs', {action, select: {ids: [String(id)], ...(state ? {state} : {})}, by: who()});
@@ -518,8 +674,8 @@ function dialog(title, text, fields, button, danger, work) {
   $('confirm-title').textContent = title;
   $('confirm-text').replaceChildren(...text);
   const whoField = {name: 'by', label: 'Your name, for the log', value: who()};
-  $('confirm-fields').replaceChildren(...[...fields, {name: 'reason', label: 'Reason, for the log', required: danger}, whoField].map(field => {
-    const input = field.options ? el('select', {name: field.name}, ...field.options.map(([value, shown]) => el('option', {value}, shown)))
+  $('confirm-fields').replaceChildren(...[...fields, {name: 'reason', label: 'Reason, for the log', required: danger}, ...(session.user ? [] : [whoField])].map(field => {
+    const input = field.area ? el('textarea', {name: field.name, value: field.value, spellcheck: false}) : field.options ? el('select', {name: field.name}, ...field.options.map(([value, shown]) => el('option', {value}, shown)))
       : el('input', {name: field.name, type: field.check ? 'checkbox' : 'text', value: field.value ?? '', placeholder: field.placeholder || '', required: Boolean(field.required), autocomplete: 'off'});
     return field.check ? el('label', {className: 'check'}, input, field.label) : el('label', {}, field.label, input);
   }));
@@ -530,8 +686,8 @@ function dialog(title, text, fields, button, danger, work) {
   const form = $('confirm').querySelector('form');
   form.onsubmit = async event => {
     event.preventDefault();
-    const given = Object.fromEntries([...form.elements].filter(input => input.name).map(input => [input.name, input.type === 'checkbox' ? input.checked : input.value.trim()]));
-    localStorage.setItem('rowrelay-who', given.by);
+    const given = Object.fromEntries([...form.elements].filter(input => input.name).map(input => [input.name, input.type === 'checkbox' ? input.checked : input.type === 'textarea' ? input.value : input.value.trim()]));
+    if (!session.user) localStorage.setItem('rowrelay-who', given.by);
     $('confirm-do').disabled = true;
     try {
       await work(given);
@@ -607,6 +763,19 @@ const ask = tell(async (action, select) => {
   await preview();
 });
 
+// copy writes a new message with another payload, and opens it.
+function copy(message) {
+  const binary = message.payload === null && message.payload_base64;
+  dialog('Copy as new message', [el('p', {className: 'quiet'}, `The new message has the topic, key, headers and priority of message ${message.id}, and a header copy-of. It is sent after the messages of its key that wait now.`)],
+    [{name: 'payload', label: binary ? 'Payload, in base64' : message.payload === null ? 'Payload (empty: NULL)' : 'Payload', value: binary ? message.payload_base64 : message.payload ?? '', area: true}], 'Write', false, async given => {
+      const request = {copy_of: String(message.id), by: who(), reason: given.reason, payload: null};
+      if (binary) request.payload_base64 = given.payload.trim();
+      else if (message.payload !== null || given.payload !== '') request.payload = given.payload;
+      const made = await api('messages', request);
+      await Promise.all([openMessage(made.message_id), find(), refreshLogs()]);
+    });
+}
+
 // steer sets a pause or a limit, or ends the one that is in force.
 function steer(kind, name, inForce) {
   const after = tell(async () => { await Promise.all([refresh(), refreshLogs()]); });
@@ -677,7 +846,7 @@ $('login').querySelector('form').addEventListener('submit', async event => {
 for (const button of document.querySelectorAll('[data-close]')) button.addEventListener('click', () => button.closest('dialog').close());
 for (const button of document.querySelectorAll('[data-action]')) {
   button.addEventListener('click', () => {
-    const select = Object.fromEntries([...filter].filter(([name]) => name !== 'id' && name !== 'state'));
+    const select = Object.fromEntries([...selected()].filter(([name]) => name !== 'id' && name !== 'state'));
     if (select.holds) select.holds = true;
     if (filter.get('id')) select.ids = [filter.get('id')];
     if (filter.get('state') === 'retry') select.state = 'retry';
@@ -694,6 +863,12 @@ $('next').addEventListener('click', () => find(next));
 $('all').addEventListener('click', () => find(0, true));
 $('first').addEventListener('click', () => find());
 $('source').addEventListener('change', () => { source = $('source').value; closePanel(); start(); });
+$('chart-sink').addEventListener('change', tell(refreshCharts));
+$('tick-all').addEventListener('click', () => {
+  ticked = new Set($('tick-all').checked ? listed.filter(tickable).map(message => String(message.id)) : []);
+  showList();
+});
+addEventListener('hashchange', () => { arrive(); start(); });
 $('pause').addEventListener('submit', event => {
   event.preventDefault();
   tell(async () => {
@@ -715,6 +890,7 @@ document.addEventListener('keydown', event => {
     '/': () => $('filter').elements.error.focus(),
     j: () => choose(chosen + 1), k: () => choose(chosen - 1),
     n: () => next && find(next),
+    x: () => tick(chosen),
     r: () => { const message = listed[chosen]; if (canChange() && message && ['error', 'retry'].includes(message.state)) ask('requeue', {ids: [String(message.id)], ...(message.state === 'retry' ? {state: 'retry'} : {})}); },
     '?': () => $('help').showModal(),
   };
@@ -729,7 +905,11 @@ document.addEventListener('keydown', event => {
 async function start() {
   await tell(enter)();
   if (session.role === 'nobody') return;
+  const to = arriving;
+  arriving = {};
   await Promise.all([tell(refresh)(), tell(refreshCharts)(), tell(refreshLogs)(), tell(refreshJobs)(), find()]);
+  if (to.message) await openMessage(to.message);
+  else if (to.line) await showKey(to.line);
 }
 
 // every calls the function work repeatedly while the page is visible. Each call ends before the next one is scheduled.
@@ -743,10 +923,7 @@ function every(milliseconds, work) {
 }
 
 // The page lists parked messages first: they need an operator, and listing them is cheap in any table.
-if (location.hash) $('filter').elements.state.value = '';
-for (const [name, value] of new URLSearchParams(location.hash.slice(1))) {
-  if ($('filter').elements[name]) $('filter').elements[name].value = value;
-}
+arrive();
 every(3000, async () => { await refresh(); trouble(null); });
 every(10000, refreshCharts);
 every(10000, refreshLogs);
