@@ -396,13 +396,19 @@ func (m *messages) printMessage(info storage.Info) error {
 	for _, name := range slices.Sorted(maps.Keys(info.Message.Headers)) {
 		rows = append(rows, []string{"header " + cell(name, 60), cell(info.Message.Headers[name], 1000)})
 	}
-	for _, attempt := range info.AttemptLog {
-		took := time.Duration(attempt.DurationMS) * time.Millisecond
-		rows = append(rows, []string{"failed " + at(attempt.At), cell(fmt.Sprintf("%s by %s after %v: %s", cmp.Or(attempt.Sink, "consumed"), attempt.Relay, took, attempt.Answer), 1000)})
-	}
 	rows = slices.DeleteFunc(rows, func(row []string) bool { return row[1] == "" })
 	if err := m.printTable(rows); err != nil {
 		return err
+	}
+	if len(info.AttemptLog) > 0 {
+		failed := [][]string{{"\nFAILED ATTEMPT", "SINK", "RELAY", "AFTER", "ANSWER"}}
+		for _, attempt := range info.AttemptLog {
+			took := time.Duration(attempt.DurationMS) * time.Millisecond
+			failed = append(failed, []string{at(attempt.At), cmp.Or(attempt.Sink, "-"), attempt.Relay, took.String(), cell(attempt.Answer, 1000)})
+		}
+		if err := m.printTable(failed); err != nil {
+			return err
+		}
 	}
 	payload := info.Message.Payload
 	shown := string(payload)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -111,9 +112,12 @@ func TestShowing(t *testing.T) {
 				t.Errorf("%q isn't in\n%s", want, text)
 			}
 		}
+		if !regexp.MustCompile(`(?s)FAILED ATTEMPT +SINK +RELAY +AFTER +ANSWER\n20\S+Z +\S+ +\S+ +\d\S*s +\w+`).MatchString(text) {
+			t.Errorf("the failed attempts aren't in\n%s", text)
+		}
 		var full operate.FullMessage
 		got := mustRun(t, "messages", "show", fmt.Sprint(mail.ID), "--json", "--database", db.URL)
-		if err := json.Unmarshal([]byte(got.stdout), &full); err != nil || full.Payload == nil || *full.Payload != "hunter2-3" || full.Headers["X-A"] != "b" || full.LastError == "" {
+		if err := json.Unmarshal([]byte(got.stdout), &full); err != nil || full.Payload == nil || *full.Payload != "hunter2-3" || full.Headers["X-A"] != "b" || full.LastError == "" || len(full.AttemptLog) == 0 {
 			t.Errorf("got %+v, %v", full, err)
 		}
 		missing := call(t.Context(), "", "messages", "show", "987654321", "--database", db.URL)
