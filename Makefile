@@ -35,11 +35,14 @@ SUITES = $(addprefix on-servers-,race store-race store scenes histories relay co
 PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
+# The parts of make proof.
+PROOFS = plans pairs versions releases scenes many quorum hour histories sqlite e2e browser tools plugins
+
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-plans proof-pairs proof-scenes proof-versions proof-releases proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser proof-tools quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
+.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof $(PROOFS:%=proof-%) quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -130,7 +133,7 @@ on-servers-browser:
 # server loses its last second, and the rows of 1 MiB that a relay meets.
 PROOF = -backlog 12000000 -sweep 10m -rounds 5 -large-rows 1500
 
-proof: proof-plans proof-pairs proof-versions proof-scenes proof-many proof-quorum proof-hour proof-histories proof-sqlite proof-e2e proof-browser proof-tools ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; an hour and more; or a part: make proof-hour
+proof: $(PROOFS:%=proof-%) ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; hours; or a part: make proof-hour
 
 proof-plans: # what PostgreSQL plans for a million rows
 	deploy/servers/servers run postgres15 postgres18 -- go test -v -run 'TestPlans$$' ./relay/sqlstore -planned-rows 700000
@@ -182,6 +185,9 @@ proof-browser: # the race detector, beside a real Chromium
 
 proof-tools: # the printed migrations, each applied by its own tool, also those of Java, Node, Python and Ruby
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql -- sh -c "cd internal/libraries && go test -timeout 1h -run MigrationTools . -tools"
+
+proof-plugins: # official plug-ins: 100,000 messages each, while plug-ins, relays and servers are killed
+	deploy/servers/servers run postgres15 redis-server -- sh -c 'for folder in $(PLUGINS); do (cd $$folder && go test -v -timeout 1h -run TestProof . -long) || exit 1; done'
 
 proof-sqlite: # the race detector, also within the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package plugintest
+
+import "syscall"
+
+func endWithTest() *syscall.SysProcAttr { return nil }
