@@ -50,7 +50,7 @@ func newSink(s settings.Values) (sinks.Sink, error) {
 	made := &sink{
 		servers: s.Text("servers"), connect: connect, timeout: s.Duration("connect_timeout"), name: s.Text("stream"),
 		subject: subject, fan: sinks.NewFan(s.Int("window")), redactor: settings.NewRedactor(s.Secret("password"), s.Secret("token")),
-		last: map[string]uint64{},
+		subjects: subjects{known: map[string]*known{}},
 	}
 	made.create.subjects = split(s.Text("create_subjects"))
 	made.create.replicas, made.create.window = s.Int("create_replicas"), s.Duration("create_duplicate_window")

@@ -13,22 +13,26 @@ import (
 
 func TestKind(t *testing.T) {
 	t.Parallel()
+	seed, _ := seedFile(t)
 	sinktest.Kind(t, kind(),
 		map[string]any{"stream": "ORDERS", "username": "relay", "password": "pa55word"},
 		map[string]any{"stream": "ORDERS", "token": "t0ken-text", "servers": "nats://one:4222, tls://two:4222", "subject": "orders.{key}"},
-		map[string]any{"stream": "ORDERS", "nkey_file": seedFile(t), "create_subjects": "orders.>, invoices.*"},
+		map[string]any{"stream": "ORDERS", "nkey_file": seed, "create_subjects": "orders.>, invoices.*"},
 	)
 }
 
-func seedFile(t testing.TB) string {
+// seedFile writes the seed of a new nkey to a file, and returns the file and the public key.
+func seedFile(t testing.TB) (file, public string) {
 	t.Helper()
 	user, err := nkeys.CreateUser()
 	check(t, err)
 	seed, err := user.Seed()
 	check(t, err)
-	path := filepath.Join(t.TempDir(), "user.nk")
-	check(t, os.WriteFile(path, seed, 0o600))
-	return path
+	public, err = user.PublicKey()
+	check(t, err)
+	file = filepath.Join(t.TempDir(), "user.nk")
+	check(t, os.WriteFile(file, seed, 0o600))
+	return file, public
 }
 
 func TestSettingsThatAreRefused(t *testing.T) {

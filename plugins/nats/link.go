@@ -92,15 +92,28 @@ func (l *link) publish(ctx context.Context, message *nats.Msg) (sequence uint64,
 }
 
 // lastOn returns the last message of a subject. Its sequence is 0 if the stream has none.
-func (l *link) lastOn(ctx context.Context, subject string) (last *jetstream.RawStreamMsg, err error) {
+func (l *link) lastOn(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	return l.read(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return l.stream.GetLastMsgForSubject(ctx, subject)
+	})
+}
+
+// message returns the message with this sequence. The result's sequence is 0 if the stream doesn't have it.
+func (l *link) message(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg, error) {
+	return l.read(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return l.stream.GetMsg(ctx, sequence)
+	})
+}
+
+func (l *link) read(ctx context.Context, get func(context.Context) (*jetstream.RawStreamMsg, error)) (found *jetstream.RawStreamMsg, err error) {
 	err = l.await(ctx, apiSubjects, func(ctx context.Context) (err error) {
-		last, err = l.stream.GetLastMsgForSubject(ctx, subject)
+		found, err = get(ctx)
 		return err
 	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return &jetstream.RawStreamMsg{Header: nats.Header{}}, nil
 	}
-	return last, err
+	return found, err
 }
 
 // apiSubjects stands for all subjects of requests to JetStream itself.

@@ -20,6 +20,8 @@ const (
 	topicHeader = "rowrelay-topic"
 	keyHeader   = "rowrelay-key"
 	nullHeader  = "rowrelay-payload" // "null" if the payload is NULL
+
+	sequenceHeader = "rowrelay-sequence" // the position in the outbox table, if the subject's last sequence is expected
 )
 
 // subject computes the subjects of messages.
@@ -91,7 +93,7 @@ func (s *sink) encode(m *sinks.Message) (*nats.Msg, error) {
 		}
 		message.Header[name] = []string{value}
 	}
-	message.Header[jetstream.MsgIDHeader] = []string{url.PathEscape(m.ID)}
+	message.Header[jetstream.MsgIDHeader] = []string{messageID(m)}
 	message.Header[jetstream.ExpectedStreamHeader] = []string{s.name}
 	message.Header[topicHeader] = []string{url.PathEscape(m.Topic)}
 	if m.Key != "" {
@@ -101,6 +103,16 @@ func (s *sink) encode(m *sinks.Message) (*nats.Msg, error) {
 		message.Header[nullHeader] = []string{"null"}
 	}
 	return message, nil
+}
+
+// messageID returns the id by which the stream recognises the message. The copy that a replay has made of a message has
+// the message's id, but is to be stored again.
+func messageID(m *sinks.Message) string {
+	id := url.PathEscape(m.ID)
+	if replay, is := m.Headers[sinks.ReplayedHeader]; is {
+		id += "/" + url.PathEscape(replay)
+	}
+	return id
 }
 
 // checkHeader refuses a header that would arrive changed, and one that only the sink may set.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -24,7 +25,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-const loginToken = "t0ken/with+signs"
+const password = "pa55word/with+signs"
 
 // server is a NATS server that can be stopped and started again.
 type server struct {
@@ -38,7 +39,11 @@ func newServer(t testing.TB) *server {
 	s := &server{t: t, options: natsserver.Options{
 		// Use a separate address, so that no other process gets the port while the server is
 		// stopped.
-		Host: fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)), Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), Authorization: loginToken,
+		Host: fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)), Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		Users: []*natsserver.User{
+			{Username: "relay", Password: password, Permissions: &natsserver.Permissions{Publish: &natsserver.SubjectPermission{Deny: []string{"orders.secret"}}}},
+			{Username: "admin", Password: password},
+		},
 		NoSigs: true, NoLog: true, MaxPayload: 4 << 20,
 	}}
 	s.start()
@@ -73,7 +78,7 @@ func (s *server) stream(work func(context.Context, jetstream.JetStream) error) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	connection, err := nats.Connect(s.running.ClientURL(), nats.Token(loginToken))
+	connection, err := nats.Connect(s.running.ClientURL(), nats.UserInfo("admin", password))
 	check(s.t, err)
 	defer connection.Close()
 	js, err := jetstream.New(connection)
@@ -118,10 +123,14 @@ func decode(stored *jetstream.RawStreamMsg) outbox.Message {
 	return m
 }
 
-// TestMain runs the plug-in if a test has started this program as one.
+// TestMain runs the plug-in or a server if a test has started this program as one.
 func TestMain(m *testing.M) {
 	if os.Getenv("ROWRELAY_PLUGIN") != "" {
 		main()
+		return
+	}
+	if folder := os.Getenv(serverFolder); folder != "" {
+		serve(folder)
 		return
 	}
 	os.Exit(m.Run())
@@ -130,9 +139,13 @@ func TestMain(m *testing.M) {
 // pluginSink returns the plug-in as a relay uses it. The further settings are pairs of a name and a value.
 func pluginSink(t testing.TB, s *server, further ...string) *plugins.Sink {
 	t.Helper()
-	config := map[string]string{"servers": s.running.ClientURL(), "stream": "TEST"}
+	config, secrets := map[string]string{"servers": s.running.ClientURL(), "stream": "TEST", "username": "relay"}, map[string]settings.Secret{"password": password}
 	for pair := range slices.Chunk(further, 2) {
 		config[pair[0]] = pair[1]
+	}
+	if config["nkey_file"] != "" {
+		delete(config, "username")
+		delete(secrets, "password")
 	}
 	program, err := os.Executable()
 	check(t, err)
@@ -141,7 +154,7 @@ func pluginSink(t testing.TB, s *server, further ...string) *plugins.Sink {
 	t.Cleanup(func() { check(t, os.RemoveAll(directory)) })
 	sink, err := plugins.New(plugins.Options{
 		Path: program, Directory: directory,
-		Config: config, Secrets: map[string]settings.Secret{"token": loginToken},
+		Config: config, Secrets: secrets,
 	})
 	check(t, err)
 	return sink
@@ -151,26 +164,26 @@ func TestConformance(t *testing.T) {
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		s := newServer(t)
 		return sinktest.Harness{
-			Sink: pluginSink(t, s), Received: s.received, Break: s.stop, Repair: s.start, Secrets: []string{loginToken},
+			Sink: pluginSink(t, s), Received: s.received, Break: s.stop, Repair: s.start, Secrets: []string{password},
 			Astray: func(m *sinks.Message) { m.Topic = "nobody.listens" },
 		}
 	})
 }
 
-// The server recognises a duplicate by its id.
-func TestDuplicateIsStoredOnce(t *testing.T) {
-	s := newServer(t)
-	sink := pluginSink(t, s)
-	defer func() { check(t, sink.Close(context.Background())) }()
+// opened returns the plug-in, opened.
+func opened(t testing.TB, s *server, further ...string) *plugins.Sink {
+	t.Helper()
+	sink := pluginSink(t, s, further...)
+	t.Cleanup(func() { check(t, sink.Close(context.Background())) })
 	check(t, sink.Open(t.Context()))
-	batch := []sinks.Message{{Message: outbox.Message{ID: "0195", Topic: "orders.paid", Key: "42", Payload: []byte("{}")}}}
-	for range 2 {
-		if o := sink.Send(t.Context(), batch)[0]; o.Result != sinks.Delivered || o.Receipt != "TEST 1" {
-			t.Errorf("outcome %+v", o)
-		}
-	}
-	if got := s.received(); len(got) != 1 || got[0].ID != "0195" || got[0].Key != "42" {
-		t.Errorf("stored %+v", got)
+	return sink
+}
+
+// message returns a message of a topic. Messages with different numbers have different ids.
+func message(n int, topic, key string) sinks.Message {
+	return sinks.Message{
+		Message:  outbox.Message{ID: fmt.Sprint("0195-", n), Topic: topic, Key: key, Payload: []byte("{}")},
+		Sequence: int64(n), Attempt: 1, CreatedAt: time.Now(),
 	}
 }
 
@@ -202,26 +215,125 @@ func TestCheckCreatesNoStream(t *testing.T) {
 	check(t, find("NEW"))
 }
 
-// A message whose subject no stream accepts is postponed, uncharged, and a message that NATS
-// can't carry is rejected. Neither blocks messages of other topics.
-func TestUnroutableAndInvalidMessages(t *testing.T) {
+// delivered sends messages, which must be delivered, and returns their receipts.
+func delivered(t testing.TB, sink sinks.Sink, batch ...sinks.Message) (receipts []string) {
+	t.Helper()
+	for i, o := range sink.Send(t.Context(), batch) {
+		if o.Result != sinks.Delivered {
+			t.Fatalf("message %d: %+v, want it delivered", i+1, o)
+		}
+		receipts = append(receipts, o.Receipt)
+	}
+	return receipts
+}
+
+// Within its duplicate window, the stream recognises a message by its id. The copy that a replay has made is another message.
+func TestDuplicateIsStoredOnceWithinTheWindow(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
-	sink := pluginSink(t, s)
-	defer func() { check(t, sink.Close(context.Background())) }()
-	check(t, sink.Open(t.Context()))
-	var batch []sinks.Message
-	for _, topic := range []string{"nobody.listens", "orders. *", "orders.paid"} {
-		batch = append(batch, sinks.Message{Message: outbox.Message{ID: topic, Topic: topic}})
+	first, second, replayed := opened(t, s), opened(t, s), message(1, "orders.paid", "42")
+	replayed.Headers = map[string]string{sinks.ReplayedHeader: "lost by billing"}
+	for _, test := range []struct {
+		sink    sinks.Sink
+		message sinks.Message
+		want    string
+	}{
+		{first, message(1, "orders.paid", "42"), "TEST 1"}, {first, message(2, "orders.paid", "42"), "TEST 2"},
+		{second, message(1, "orders.paid", "42"), "TEST 1"}, {second, replayed, "TEST 3"}, {first, replayed, "TEST 3"},
+	} {
+		if got := delivered(t, test.sink, test.message)[0]; got != test.want {
+			t.Errorf("the receipt of %+v is %s, want %s", test.message, got, test.want)
+		}
 	}
-	got := sink.Send(t.Context(), batch)
-	if o := got[0]; o.Result != sinks.Unsent || o.Reason != sinks.ReasonUnroutable || o.RetryAfter <= 0 {
-		t.Errorf("no stream accepts the subject: %+v, want it postponed", o)
+}
+
+// A relay that was killed has stored several messages of a key without recording it. After the duplicate window,
+// another relay and a new one of the same plug-in send them again, with later messages.
+func TestDuplicateIsStoredOnceAfterTheWindow(t *testing.T) {
+	t.Parallel()
+	for subject, once := range map[string]bool{"{topic}": false, "{topic}.{key}": true, "{topic}.{id}": true} {
+		t.Run(subject, func(t *testing.T) {
+			t.Parallel()
+			s := newServer(t)
+			s.stream(func(ctx context.Context, js jetstream.JetStream) error {
+				_, err := js.UpdateStream(ctx, jetstream.StreamConfig{Name: "TEST", Subjects: []string{"orders.>"}, Duplicates: 100 * time.Millisecond, AllowDirect: true})
+				return err
+			})
+			var batch []sinks.Message
+			for n := range 12 {
+				batch = append(batch, message(n+1, "orders.paid", []string{"a", "b.*", "c"}[n%3]))
+			}
+			first := opened(t, s, "subject", subject)
+			want := delivered(t, first, batch[:9]...)
+			s.forgetIDs()
+			got := delivered(t, opened(t, s, "subject", subject), batch...)
+			s.forgetIDs()
+			again := delivered(t, first, batch...)
+			if once && (!slices.Equal(got[:9], want) || !slices.Equal(again, got)) {
+				t.Errorf("the receipts are %v, then %v, then %v, want the same ones", want, got, again)
+			}
+			replayed := batch[0]
+			replayed.Headers = map[string]string{sinks.ReplayedHeader: "again"}
+			if receipt := delivered(t, first, replayed)[0]; slices.Contains(again, receipt) {
+				t.Errorf("the copy of a replay was not stored")
+			}
+			if got := len(s.received()) - 2*probes - 1; (got == len(batch)) != once { // without the copy
+				t.Errorf("the stream has %d messages, want each once: %v", got, once)
+			}
+		})
 	}
-	if o := got[1]; o.Result != sinks.Reject || o.Reason != sinks.ReasonInvalid {
-		t.Errorf("invalid subject: %+v, want it rejected", o)
+}
+
+// A message that was parked without being stored, and is requeued after later messages of its key, is stored.
+func TestRequeuedMessageIsStored(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	first, second := opened(t, s, "subject", "{topic}.{key}"), opened(t, s, "subject", "{topic}.{key}")
+	delivered(t, first, message(2, "orders.paid", "a"), message(3, "orders.paid", "a"))
+	for i, sink := range []sinks.Sink{first, second} {
+		if got, want := delivered(t, sink, message(i, "orders.paid", "a"))[0], fmt.Sprint("TEST ", 3+i); got != want {
+			t.Errorf("receipt %s, want %s", got, want)
+		}
 	}
-	if o := got[2]; o.Result != sinks.Delivered {
-		t.Errorf("another topic: %+v, want it delivered", o)
+}
+
+// forgetIDs waits until the stream has forgotten the ids of all messages that it has. It stores some probes.
+func (s *server) forgetIDs() {
+	s.t.Helper()
+	s.stream(func(ctx context.Context, js jetstream.JetStream) error {
+		probe := &nats.Msg{Subject: "orders.probe", Header: nats.Header{jetstream.MsgIDHeader: {crand.Text()}}}
+		if _, err := js.PublishMsg(ctx, probe); err != nil {
+			return err
+		}
+		for {
+			stored, err := js.PublishMsg(ctx, probe)
+			if err != nil || !stored.Duplicate { // the stream has forgotten the first probe, and all that is older
+				return err
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
+const probes = 2 // that forgetIDs stores
+
+// A relay that sends with an outdated sequence stores nothing between the messages of another relay.
+func TestOutdatedSequenceIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	first, second := opened(t, s, "subject", "{topic}.{key}"), opened(t, s, "subject", "{topic}.{key}")
+	for n := range 10 { // each sink has to find out about the other's message
+		want := fmt.Sprint("TEST ", n+1)
+		sink := []sinks.Sink{first, second}[n%2]
+		if got := delivered(t, sink, message(n, "orders.paid", "a"))[0]; got != want {
+			t.Errorf("receipt %s, want %s", got, want)
+		}
+	}
+	got := s.received()
+	for n, m := range got {
+		if m.ID != fmt.Sprint("0195-", n) {
+			t.Errorf("message %d is %s", n, m.ID)
+		}
 	}
 }
 

@@ -50,7 +50,7 @@ func reasonToOpen(err error) sinks.Reason {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked),
 		errors.Is(err, nats.ErrAccountAuthExpired), errors.Is(err, nats.ErrPermissionViolation):
 		return sinks.ReasonAuth
-	case errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted),
+	case errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrNkeysNotSupported),
 		errors.As(err, &certificate), errors.As(err, &header), errors.As(err, &unknown):
 		return sinks.ReasonConfig
 	case errors.As(err, &refused):

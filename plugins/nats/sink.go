@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -28,8 +27,7 @@ type sink struct {
 
 	link *link // set by Open; nil if the sink isn't open
 
-	mu   sync.Mutex
-	last map[string]uint64 // the sequence of the last message of some subjects, as far as known
+	subjects subjects
 }
 
 // Open connects if the connection is missing, lost or doesn't answer, and makes sure that the stream exists.
@@ -72,6 +70,9 @@ func (s *sink) find(ctx context.Context, checkOnly bool) error {
 				Name: s.name, Subjects: s.create.subjects, Replicas: s.create.replicas, Duplicates: s.create.window,
 				AllowDirect: true, Storage: jetstream.FileStorage,
 			})
+		}
+		if errors.Is(err, nats.ErrNoResponders) {
+			return fmt.Errorf("find the stream %s: JetStream doesn't answer; it must be enabled on the servers and for the account: %w", s.name, err)
 		}
 		if err != nil {
 			return fmt.Errorf("find the stream %s: %w", s.name, err)
@@ -125,67 +126,11 @@ func (s *sink) publish(ctx context.Context, link *link, m *sinks.Message) sinks.
 	if err != nil {
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, err.Error())
 	}
-	stored, err := s.store(ctx, link, message)
+	stored, err := s.store(ctx, link, m, message)
 	if err == nil {
 		return sinks.Ok(s.name + " " + strconv.FormatUint(stored, 10))
 	}
 	o := s.failed(ctx, link, m, message, err)
 	o.Detail = s.redactor.Present(o.Detail, 500)
 	return o
-}
-
-// store publishes a message and returns its sequence in the stream. If all messages of the subject have one key or one
-// id, the stream stores the message only if the sequence of the subject's last message is the expected one. If it isn't,
-// store looks at the last message: it is either this message, which an earlier attempt has stored, or
-// another one, whose sequence store expects from now on.
-func (s *sink) store(ctx context.Context, link *link, message *nats.Msg) (uint64, error) {
-	if !s.subject.own {
-		return link.publish(ctx, message)
-	}
-	for attempt := 1; ; attempt++ {
-		message.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(s.lastOf(message.Subject), 10)}
-		stored, err := link.publish(ctx, message)
-		if err == nil {
-			s.setLast(message.Subject, stored)
-			return stored, nil
-		}
-		if !isWrongLast(err) || attempt == attempts {
-			return 0, err
-		}
-		last, err := link.lastOn(ctx, message.Subject)
-		if err != nil {
-			return 0, fmt.Errorf("read the last message of the subject: %w", err)
-		}
-		s.setLast(message.Subject, last.Sequence)
-		if last.Header.Get(jetstream.MsgIDHeader) == message.Header[jetstream.MsgIDHeader][0] {
-			return last.Sequence, nil
-		}
-	}
-}
-
-// attempts limits how often a message is published if other programs publish to its subject meanwhile.
-const attempts = 4
-
-func isWrongLast(err error) bool {
-	var refused *jetstream.APIError
-	return errors.As(err, &refused) &&
-		(refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
-}
-
-// known limits the number of subjects whose last sequence is remembered. A forgotten one costs two more requests.
-const known = 1 << 16
-
-func (s *sink) lastOf(subject string) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last[subject]
-}
-
-func (s *sink) setLast(subject string, sequence uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.last) >= known {
-		clear(s.last)
-	}
-	s.last[subject] = sequence
 }

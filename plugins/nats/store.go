@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/rowrelay/rowrelay/sinks"
+)
+
+// A message is stored once even after the stream has forgotten its id if all messages of its subject have one key (or
+// one id). The stream stores a message only if the sequence of the subject's last message is the expected one. So no
+// other relay stores a message of the key unnoticed. The stored messages of a subject are a list: each has the sequence
+// of the previous one in its header, and its position in the outbox table. Messages that an earlier relay has stored
+// without recording it are at the end of the list, because later messages of the key wait for them.
+
+// known is what the sink knows about the end of a subject's list.
+type known struct {
+	last   uint64            // the sequence of the subject's last message; 0 if it has none
+	newest int64             // the last message's position in the table
+	found  map[string]uint64 // the sequences of messages near the end, by their ids
+}
+
+// subjects has the known subjects. Forgetting one costs two requests.
+type subjects struct {
+	mu    sync.Mutex
+	known map[string]*known
+}
+
+const maxKnown = 1 << 16
+
+func (s *subjects) get(subject string) known {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.known[subject]; k != nil {
+		return *k
+	}
+	return known{}
+}
+
+func (s *subjects) set(subject string, k known) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.known) >= maxKnown {
+		clear(s.known)
+	}
+	s.known[subject] = &k
+}
+
+// attempts limits how often a message is published if other programs publish to its subject meanwhile.
+const attempts = 4
+
+// store publishes a message and returns its sequence in the stream, unless the stream has it already.
+func (s *sink) store(ctx context.Context, link *link, m *sinks.Message, message *nats.Msg) (uint64, error) {
+	if !s.subject.own {
+		return link.publish(ctx, message)
+	}
+	subject, id := message.Subject, message.Header.Get(jetstream.MsgIDHeader)
+	message.Header[sequenceHeader] = []string{strconv.FormatInt(m.Sequence, 10)}
+	for attempt := 1; ; attempt++ {
+		k := s.subjects.get(subject)
+		if k.last > 0 && m.Sequence <= k.newest { // an earlier attempt may have stored it
+			if sequence, found := k.found[id]; found {
+				return sequence, nil
+			}
+			var err error
+			if k, err = link.lookBack(ctx, subject, m, id); err != nil {
+				return 0, err
+			}
+			s.subjects.set(subject, k)
+			if sequence, found := k.found[id]; found {
+				return sequence, nil
+			}
+		}
+		message.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(k.last, 10)}
+		stored, err := link.publish(ctx, message)
+		if err == nil {
+			s.subjects.set(subject, known{last: stored, newest: m.Sequence})
+			return stored, nil
+		}
+		if !isWrongLast(err) || attempt == attempts {
+			return 0, err
+		}
+		if k, err = link.lookBack(ctx, subject, m, id); err != nil {
+			return 0, err
+		}
+		s.subjects.set(subject, k)
+		if sequence, found := k.found[id]; found {
+			return sequence, nil
+		}
+	}
+}
+
+func isWrongLast(err error) bool {
+	var refused *jetstream.APIError
+	return errors.As(err, &refused) &&
+		(refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// Limits of lookBack: how many messages it reads, and how different the clocks of the database and the server may be.
+// A relay has fewer messages of a key in flight. An operator who requeues an old message may reach the limit.
+const (
+	maxLookBack = 10_000
+	clockError  = time.Hour
+)
+
+// lookBack reads a subject's list from its end until it finds the message m, with this id, or messages that were
+// written before m.
+func (l *link) lookBack(ctx context.Context, subject string, m *sinks.Message, id string) (known, error) {
+	at, err := l.lastOn(ctx, subject)
+	if err != nil {
+		return known{}, fmt.Errorf("read the last message of the subject: %w", err)
+	}
+	k := known{last: at.Sequence, newest: position(at), found: map[string]uint64{}}
+	for range maxLookBack {
+		if at.Sequence == 0 || position(at) < m.Sequence || at.Time.Before(m.CreatedAt.Add(-clockError)) {
+			break
+		}
+		its := at.Header.Get(jetstream.MsgIDHeader)
+		k.found[its] = at.Sequence
+		previous, err := strconv.ParseUint(at.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+		if its == id || err != nil || previous == 0 {
+			break
+		}
+		if at, err = l.message(ctx, previous); err != nil {
+			return known{}, fmt.Errorf("read a message of the subject: %w", err)
+		}
+	}
+	return k, nil
+}
+
+// position returns the position in the table of a stored message, or -1 if another program has stored it.
+func position(stored *jetstream.RawStreamMsg) int64 {
+	n, err := strconv.ParseInt(stored.Header.Get(sequenceHeader), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
