@@ -32,6 +32,7 @@ type server struct {
 	t       testing.TB
 	options natsserver.Options
 	running *natsserver.Server
+	login   []nats.Option // for the tests' own connections, in addition to the user
 }
 
 func newServer(t testing.TB) *server {
@@ -78,7 +79,7 @@ func (s *server) stream(work func(context.Context, jetstream.JetStream) error) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	connection, err := nats.Connect(s.running.ClientURL(), nats.UserInfo("admin", password))
+	connection, err := nats.Connect(s.running.ClientURL(), append(s.login, nats.UserInfo("admin", password))...)
 	check(s.t, err)
 	defer connection.Close()
 	js, err := jetstream.New(connection)

@@ -66,11 +66,11 @@ func TestOpenReportsTheReason(t *testing.T) {
 		settings []string
 		reason   sinks.Reason
 	}{
-		"another password":   {[]string{"username", "default"}, sinks.ReasonAuth},
-		"another database":   {[]string{"database", "4711"}, sinks.ReasonConfig},
-		"nobody listens":     {[]string{"addresses", "127.0.0.1:1"}, sinks.ReasonConnection},
-		"no sentinel":        {[]string{"master_name", "shop"}, sinks.ReasonAuth},
-		"not a cluster":      {[]string{"cluster", "true"}, sinks.ReasonConfig},
+		"another password": {[]string{"username", "default"}, sinks.ReasonAuth},
+		"another database": {[]string{"database", "4711"}, sinks.ReasonConfig},
+		"nobody listens":   {[]string{"addresses", "127.0.0.1:1"}, sinks.ReasonConnection},
+		"no sentinel":      {[]string{"master_name", "shop"}, sinks.ReasonAuth},
+		"not a cluster":    {[]string{"cluster", "true"}, sinks.ReasonConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sink := pluginSink(t, p, test.settings...)
