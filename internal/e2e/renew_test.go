@@ -216,55 +216,15 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 	t.Parallel()
 	address := theMachine.asked(t, "ROWRELAY_TEST_RABBITMQ")
-	u, err := url.Parse(address)
-	check(t, err)
-	port, err := strconv.Atoi(u.Port())
-	check(t, err)
-	manage := func(method, path string, body, result any) {
-		t.Helper()
-		text, err := json.Marshal(body)
-		check(t, err)
-		request, err := http.NewRequest(method, fmt.Sprintf("http://%s:%d%s", u.Hostname(), port+1, path), bytes.NewReader(text))
-		check(t, err)
-		password, _ := u.User.Password()
-		request.SetBasicAuth(u.User.Username(), password)
-		response, err := http.DefaultClient.Do(request)
-		check(t, err)
-		defer response.Body.Close()
-		if response.StatusCode > 299 && response.StatusCode != http.StatusNotFound { // the connection may have ended already
-			t.Fatalf("%s %s: %s", method, path, response.Status)
-		}
-		if result != nil {
-			check(t, json.NewDecoder(response.Body).Decode(result))
-		}
-	}
-	user := "renewed-" + rand.Text()[:12]
-	setPassword := func(password string) {
-		manage("PUT", "/api/users/"+user, map[string]any{"password": password, "tags": ""}, nil)
-	}
-	setPassword("one")
-	t.Cleanup(func() { manage("DELETE", "/api/users/"+user, nil, nil) })
-	manage("PUT", "/api/permissions/%2F/"+user, map[string]any{"configure": "", "write": ".*", "read": ".*"}, nil)
-	hangUp := func() (closed int) {
-		var connections []struct{ Name, User string }
-		manage("GET", "/api/connections", nil, &connections)
-		for _, c := range connections {
-			if c.User == user {
-				manage("DELETE", "/api/connections/"+url.PathEscape(c.Name), nil, nil)
-				closed++
-			}
-		}
-		return closed
-	}
-
+	user := newRabbitUser(t, address, "one")
 	s, queue := newScene(t, "sqlite/modernc"), newRabbitQueue(t, address, "classic")
 	m := newMount(t, map[string]string{"password": "one"})
 	p := s.byFile(fmt.Sprintf("sources: {shop: {database: %q}}\nsinks: {broker: {type: rabbitmq, hosts: [%q], username: %q, routing_key: %q, password_file: %q, max_attempts: 1}}\n",
-		s.URL, u.Host, user, queue.name, m.path("password")))
+		s.URL, user.host, user.name, queue.name, m.path("password")))
 	s.writeOrders(100, 1)
 	s.wantAll(100)
-	setPassword("two")
-	eventually(t, "the broker has closed the relay's connection", func() bool { return hangUp() > 0 })
+	user.setPassword("two")
+	eventually(t, "the broker has closed the relay's connection", func() bool { return user.hangUp() > 0 })
 	s.writeOrders(100, 1000)
 	p.says(t, "reason=auth")
 	m.swap(map[string]string{"password": "two\n"})
@@ -278,6 +238,65 @@ func TestRenewedPasswordOfAnOpenBroker(t *testing.T) {
 	}
 }
 
+// rabbitUser is a user of one test, who may publish.
+type rabbitUser struct {
+	t          *testing.T
+	name, host string
+	management url.URL // with the administrator's login
+}
+
+// newRabbitUser creates a user on the broker with this address.
+func newRabbitUser(t *testing.T, address, password string) *rabbitUser {
+	t.Helper()
+	u, err := url.Parse(address)
+	check(t, err)
+	port, err := strconv.Atoi(u.Port())
+	check(t, err)
+	user := &rabbitUser{t: t, name: "renewed-" + rand.Text()[:12], host: u.Host, management: url.URL{Scheme: "http", User: u.User, Host: fmt.Sprintf("%s:%d", u.Hostname(), port+1)}}
+	user.setPassword(password)
+	t.Cleanup(func() { user.manage("DELETE", "/api/users/"+user.name, nil, nil) })
+	user.manage("PUT", "/api/permissions/%2F/"+user.name, map[string]any{"configure": "", "write": ".*", "read": ".*"}, nil)
+	return user
+}
+
+func (u *rabbitUser) setPassword(password string) {
+	u.t.Helper()
+	u.manage("PUT", "/api/users/"+u.name, map[string]any{"password": password, "tags": ""}, nil)
+}
+
+// hangUp ends the user's connections, and returns their number.
+func (u *rabbitUser) hangUp() (closed int) {
+	u.t.Helper()
+	var connections []struct{ Name, User string }
+	u.manage("GET", "/api/connections", nil, &connections)
+	for _, c := range connections {
+		if c.User == u.name {
+			u.manage("DELETE", "/api/connections/"+url.PathEscape(c.Name), nil, nil)
+			closed++
+		}
+	}
+	return closed
+}
+
+func (u *rabbitUser) manage(method, path string, body, result any) {
+	u.t.Helper()
+	text, err := json.Marshal(body)
+	check(u.t, err)
+	request, err := http.NewRequest(method, "http://"+u.management.Host+path, bytes.NewReader(text))
+	check(u.t, err)
+	password, _ := u.management.User.Password()
+	request.SetBasicAuth(u.management.User.Username(), password)
+	response, err := http.DefaultClient.Do(request)
+	check(u.t, err)
+	defer response.Body.Close()
+	if response.StatusCode > 299 && response.StatusCode != http.StatusNotFound { // the connection may have ended already
+		u.t.Fatalf("%s %s: %s", method, path, response.Status)
+	}
+	if result != nil {
+		check(u.t, json.NewDecoder(response.Body).Decode(result))
+	}
+}
+
 // The password of the relay's database user is changed, and all the user's connections are ended. The relay's file is renewed
 // some time later.
 func TestRenewedPasswordOfADatabase(t *testing.T) {
@@ -286,39 +305,16 @@ func TestRenewedPasswordOfADatabase(t *testing.T) {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			s, e := newScene(t, target), newEndpoint(t)
-			user := "renewed_" + strings.ToLower(rand.Text()[:12])
-			execute := func(statements ...string) {
-				for _, statement := range statements {
-					if _, err := s.DB.ExecContext(context.Background(), statement); err != nil {
-						t.Fatalf("%s: %v", statement, err)
-					}
-				}
-			}
-			password, hangUp := "ALTER USER "+user+"@'%%' IDENTIFIED BY '%s'", ""
-			if s.Kind == testdb.Postgres {
-				password = "ALTER ROLE " + user + " PASSWORD '%s'"
-				hangUp = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + user + "'"
-				execute("CREATE ROLE "+user+" SUPERUSER LOGIN PASSWORD 'one'", "ALTER ROLE "+user+" SET timezone = 'UTC'")
-				t.Cleanup(func() { execute(hangUp, "DROP OWNED BY "+user, "DROP ROLE "+user) })
-			} else {
-				execute("CREATE USER "+user+"@'%' IDENTIFIED BY 'one'", "GRANT ALL ON *.* TO "+user+"@'%'")
-				t.Cleanup(func() { execute("DROP USER " + user + "@'%'") })
-			}
-			as := func(word string) string {
-				u, err := url.Parse(s.URL)
-				check(t, err)
-				u.User = url.UserPassword(user, word)
-				return u.String()
-			}
-			m := newMount(t, map[string]string{"url": as("one") + "\n"})
+			user := s.newUser("one")
+			m := newMount(t, map[string]string{"url": user.url("one") + "\n"})
 			p := s.byFile(fmt.Sprintf("sources: {shop: {database_file: %q}}\nsinks: {hook: {type: http, url: %q}}\n", m.path("url"), e.URL+"/relay"))
 			s.writeOrders(100, 1)
 			s.wantAll(100)
-			execute(fmt.Sprintf(password, "two"))
-			s.hangUp(user, hangUp)
+			user.setPassword("two")
+			user.hangUp()
 			s.writeOrders(100, 1000)
 			p.says(t, "a database call failed")
-			m.swap(map[string]string{"url": as("two") + "\n"})
+			m.swap(map[string]string{"url": user.url("two") + "\n"})
 			s.wantAll(200)
 			if strings.Count(p.log.String(), "relaying") != 1 {
 				t.Errorf("the relay was started again")
@@ -327,23 +323,71 @@ func TestRenewedPasswordOfADatabase(t *testing.T) {
 	}
 }
 
-// hangUp ends a user's connections.
-func (s *scene) hangUp(user, statement string) {
+// databaseUser is a user of a scene's server, with all rights.
+type databaseUser struct {
+	*scene
+	name string
+}
+
+// newUser creates a user.
+func (s *scene) newUser(password string) databaseUser {
 	s.t.Helper()
-	if statement != "" {
-		_, err := s.DB.ExecContext(s.t.Context(), statement)
-		check(s.t, err)
+	u := databaseUser{s, "renewed_" + strings.ToLower(rand.Text()[:12])}
+	if s.Kind == testdb.Postgres {
+		u.execute("CREATE ROLE "+u.name+" SUPERUSER LOGIN PASSWORD '"+password+"'", "ALTER ROLE "+u.name+" SET timezone = 'UTC'")
+		s.t.Cleanup(func() { u.hangUp(); u.execute("DROP OWNED BY "+u.name, "DROP ROLE "+u.name) })
+	} else {
+		u.execute("CREATE USER "+u.name+"@'%' IDENTIFIED BY '"+password+"'", "GRANT ALL ON *.* TO "+u.name+"@'%'")
+		s.t.Cleanup(func() { u.execute("DROP USER " + u.name + "@'%'") })
+	}
+	return u
+}
+
+func (u databaseUser) execute(statements ...string) {
+	u.t.Helper()
+	for _, statement := range statements {
+		if _, err := u.DB.ExecContext(context.Background(), statement); err != nil {
+			u.t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func (u databaseUser) setPassword(password string) {
+	u.t.Helper()
+	if u.Kind == testdb.Postgres {
+		u.execute("ALTER ROLE " + u.name + " PASSWORD '" + password + "'")
+	} else {
+		u.execute("ALTER USER " + u.name + "@'%' IDENTIFIED BY '" + password + "'")
+	}
+}
+
+// url returns the database's URL with the user and a password.
+func (u databaseUser) url(password string) string {
+	u.t.Helper()
+	parsed, err := url.Parse(u.URL)
+	check(u.t, err)
+	if parsed.User = url.User(u.name); password != "" {
+		parsed.User = url.UserPassword(u.name, password)
+	}
+	return parsed.String()
+}
+
+// hangUp ends the user's connections.
+func (u databaseUser) hangUp() {
+	u.t.Helper()
+	if u.Kind == testdb.Postgres {
+		u.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + u.name + "'")
 		return
 	}
-	rows, err := s.DB.QueryContext(s.t.Context(), "SELECT id FROM information_schema.processlist WHERE user = ?", user)
-	check(s.t, err)
+	rows, err := u.DB.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE user = ?", u.name)
+	check(u.t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var id int64
-		check(s.t, rows.Scan(&id))
-		_, _ = s.DB.ExecContext(s.t.Context(), fmt.Sprint("KILL ", id)) // the connection may have ended already
+		check(u.t, rows.Scan(&id))
+		_, _ = u.DB.ExecContext(context.Background(), fmt.Sprint("KILL ", id)) // the connection may have ended already
 	}
-	check(s.t, rows.Err())
+	check(u.t, rows.Err())
 }
 
 // When the file names another database, the daemon continues with that database, without a signal.

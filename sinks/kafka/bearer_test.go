@@ -74,7 +74,7 @@ func TestBearerTokens(t *testing.T) {
 // many do.
 func TestTokensThatExpire(t *testing.T) {
 	t.Parallel()
-	const lifetime, expirations = 5 * time.Second, 3
+	const lifetime, expirations = 10 * time.Second, 2
 	at, topic := bearers(t), newTopic(t, []string{broker(t)}, 1)
 	var issued atomic.Int64
 	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
