@@ -146,8 +146,15 @@ func (s *Sink) Close(context.Context) error {
 	return nil
 }
 
-// Renew makes new connections with the login and certificates of another Sink. It implements [sinks.Renewable].
-func (s *Sink) Renew(with sinks.Sink) { s.brokers.renew(with.(*Sink).brokers.held()) }
+// Renew makes new connections and requests to the schema registry with the logins and certificates of another Sink. It
+// implements [sinks.Renewable].
+func (s *Sink) Renew(with sinks.Sink) {
+	other := with.(*Sink)
+	s.brokers.renew(other.brokers.held())
+	if s.schemas != nil && s.schemas.registry != nil {
+		s.schemas.registry.renew(other.schemas.registry)
+	}
+}
 
 // Order returns [sinks.OrderPrefix]: within each key, the delivered messages are
 // a prefix of the batch.

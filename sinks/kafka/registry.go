@@ -35,18 +35,23 @@ type schema struct {
 
 // registry looks up schemas and caches them. It may be used concurrently.
 type registry struct {
-	base     string
-	username string
-	password settings.Secret
-	client   *http.Client
-	redactor settings.Redactor
-	single   bool          // all messages have the same subject
-	turn     chan struct{} // semaphore: one request at a time
+	base   string
+	single bool          // all messages have the same subject
+	turn   chan struct{} // semaphore: one request at a time
 
 	mu       sync.Mutex
+	login    registryLogin
 	subjects map[string]*lookup
 	failure  *lookup // why the registry doesn't answer; nil if it answered the last request
 	found    bool    // a schema was found
+}
+
+// registryLogin is what requests are made with.
+type registryLogin struct {
+	username string
+	password settings.Secret
+	client   *http.Client // has the certificates
+	redactor settings.Redactor
 }
 
 // lookup is the result of a request. It is immutable.
@@ -72,12 +77,30 @@ func newRegistry(o Options) *registry {
 	topic, _ := parseTopic(o.Topic)
 	named, _ := settings.ParseTemplate(o.Schema.Subject) // Options.check has parsed both already
 	return &registry{
-		base: strings.TrimSuffix(o.Schema.Registry, "/"), username: o.Schema.Username, password: o.Schema.Password,
-		client:   &http.Client{Transport: transport, Timeout: o.RequestTimeout},
-		redactor: settings.NewRedactor(o.Schema.Password),
-		single:   named.Places() == 0 && (o.Schema.Subject != "" || topic.Places() == 0),
-		turn:     make(chan struct{}, 1), subjects: map[string]*lookup{},
+		base: strings.TrimSuffix(o.Schema.Registry, "/"),
+		login: registryLogin{
+			username: o.Schema.Username, password: o.Schema.Password,
+			client:   &http.Client{Transport: transport, Timeout: o.RequestTimeout},
+			redactor: settings.NewRedactor(o.Schema.Password),
+		},
+		single: named.Places() == 0 && (o.Schema.Subject != "" || topic.Places() == 0),
+		turn:   make(chan struct{}, 1), subjects: map[string]*lookup{},
 	}
+}
+
+// renew makes requests with the login and certificates of another registry, and ends the pauses after requests without a schema.
+func (r *registry) renew(with *registry) {
+	login := with.current()
+	r.mu.Lock()
+	r.login = login
+	r.mu.Unlock()
+	r.retry()
+}
+
+func (r *registry) current() registryLogin {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.login
 }
 
 // retry ends the pauses after requests without a schema.
@@ -162,7 +185,7 @@ const forgetAfter = time.Hour
 // outcome returns the outcome of messages whose schema can't be looked up. The sink is unavailable if all messages have
 // the same subject, or if the registry has not given any schema. Otherwise the messages are postponed.
 func (r *registry) outcome(failed *lookupError, subject string) sinks.Outcome {
-	reason, detail := failed.reason, "look up the schema of "+subject+": "+r.redactor.Present(failed.text, 300)
+	reason, detail := failed.reason, "look up the schema of "+subject+": "+r.login.redactor.Present(failed.text, 300)
 	switch {
 	case r.single, !failed.ofSubject && !r.found:
 		return sinks.Fail(sinks.Unavailable, reason, detail)
@@ -186,10 +209,11 @@ func (r *registry) request(ctx context.Context, subject string) (schema, *lookup
 		return schema{}, &lookupError{reason: sinks.ReasonConfig, text: err.Error()}
 	}
 	request.Header.Set("Accept", "application/vnd.schemaregistry.v1+json, application/json")
-	if r.username != "" {
-		request.SetBasicAuth(r.username, r.password.Reveal())
+	login := r.current()
+	if login.username != "" {
+		request.SetBasicAuth(login.username, login.password.Reveal())
 	}
-	response, err := r.client.Do(request)
+	response, err := login.client.Do(request)
 	if err != nil {
 		return schema{}, &lookupError{reason: sinks.ReasonConnection, text: err.Error()}
 	}

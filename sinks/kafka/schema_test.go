@@ -18,6 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/cloudevents"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
 // TestSchemaFrames compares values with those that the serializers of confluent-kafka 2.16 for Python write, with the
@@ -297,4 +298,34 @@ func TestTakeoverWhileTheRegistryIsDown(t *testing.T) {
 	}
 	wantSummary(t, "after the outage", next.Send(t.Context(), planned(t, next, unsent)), "D")
 	wantOnce(t, addresses, topic, append(sent, unsent...))
+}
+
+// A renewed sink uses the new password of the schema registry, also after the registry has refused the old one.
+func TestRenewedPasswordOfTheRegistry(t *testing.T) {
+	t.Parallel()
+	var valid atomic.Value
+	valid.Store("one")
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); password != valid.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprint(w, `{"id":7,"schemaType":"JSON"}`)
+	}))
+	t.Cleanup(registry.Close)
+	cluster := fake(t, kfake.SeedTopics(1, "t"))
+	made := func(password settings.Secret) *kafka.Sink {
+		return newSink(t, kafka.Options{Brokers: cluster.ListenAddrs(), Topic: "t", Schema: kafka.SchemaOptions{Registry: registry.URL, Username: "relay", Password: password}})
+	}
+	sink := made("one")
+	wantSummary(t, "at first", sink.Send(t.Context(), batchOf("t", "a")), "D")
+	valid.Store("two")
+	kafka.AgeSchemas(sink, time.Hour)
+	_ = sink.Send(t.Context(), batchOf("t", "a"))
+	sink.Renew(made("two"))
+	if err := sink.Open(t.Context()); err != nil {
+		t.Errorf("renewed: %v", err)
+	}
+	kafka.AgeSchemas(sink, time.Hour)
+	wantSummary(t, "renewed", sink.Send(t.Context(), batchOf("t", "a")), "D")
 }
