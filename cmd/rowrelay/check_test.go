@@ -225,3 +225,24 @@ func TestCheckCreatesNothing(t *testing.T) {
 		}
 	})
 }
+
+// If only a program that prints a secret has failed, the exit code isn't that of a wrong configuration, so that systemd restarts
+// the relay.
+func TestExitCodeOfFailedCommands(t *testing.T) {
+	t.Parallel()
+	for settings, want := range map[string]int{
+		"password_command: [sh, -c, exit 3]":           exitFailed,
+		"password_command: [sh, -c, exit 3], lease: 1": exitUsage,
+		"password_command: exit":                       exitUsage,
+	} {
+		file := filepath.Join(t.TempDir(), "rowrelay.yaml")
+		if err := os.WriteFile(file, []byte("sources: {s: {database: 'postgres://u@127.0.0.1:1/d', "+settings+"}}\nsinks: {n: {type: discard}}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range []string{"run", "status"} {
+			if got := call(t.Context(), "", command, "--config", file); got.code != want || !strings.Contains(got.stderr, "sources.s.password_command: ") {
+				t.Errorf("%s with %s: exit code %d, want %d: %s", command, settings, got.code, want, got.stderr)
+			}
+		}
+	}
+}

@@ -153,8 +153,11 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// usage makes an error of the configuration a usageError, unless only commands have failed that print secrets: then a restart may
+// help.
 func usage(err error) error {
-	if err == nil || errors.As(err, new(usageError)) {
+	var problems *config.Problems
+	if err == nil || errors.As(err, new(usageError)) || errors.As(err, &problems) && problems.MayPass() {
 		return err
 	}
 	return usageError{err}

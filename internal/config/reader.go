@@ -29,7 +29,7 @@ func newReader(kinds *sinks.Registry) *reader {
 }
 
 func (r *reader) report(line, column int, path, text string) {
-	r.problems.List = append(r.problems.List, Problem{line, column, path, text})
+	r.problems.List = append(r.problems.List, Problem{Line: line, Column: column, Path: path, Text: text})
 }
 
 // fail reports a problem with a node, unless a problem with the node was reported before.
@@ -82,6 +82,8 @@ type Problem struct {
 	Line, Column int    // the position in the file, from 1; 0 if unknown
 	Path         string // the setting, such as sources.orders.lease
 	Text         string // describes the mistake and how to correct it; never has a secret
+
+	passing bool // a command has failed, which may succeed later
 }
 
 // String returns the problem on one line, without the file's name.
@@ -101,6 +103,12 @@ func (p Problem) String() string {
 type Problems struct {
 	File string
 	List []Problem
+}
+
+// MayPass reports whether the configuration may be valid later without a change, because its only problems are commands that have
+// failed.
+func (p *Problems) MayPass() bool {
+	return !slices.ContainsFunc(p.List, func(problem Problem) bool { return !problem.passing })
 }
 
 // Error returns one line for each problem, with the file, line and column.

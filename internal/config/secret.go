@@ -112,7 +112,11 @@ func (r *reader) secretOf(o origin, e entry) (string, bool) {
 	case err != nil && secret != "":
 		r.stale = append(r.stale, fmt.Errorf("%s: %w", o.setting(), err))
 	case err != nil:
+		before := len(r.problems.List)
 		r.fail(e.node, err.Error())
+		for i := range r.problems.List[before:] {
+			r.problems.List[before+i].passing = o.command != nil
+		}
 	}
 	return secret, secret != "" && !e.node.broken
 }

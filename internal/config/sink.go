@@ -240,17 +240,20 @@ func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 }
 
 // secretEntries replaces the entries of a mapping that name files or commands. An entry with the key name_file or
-// name_command becomes an entry with the key name and the secret.
+// name_command becomes an entry with the key name and the secret. It is left out if there is no secret.
 func (r *reader) secretEntries(n *node) {
-	for i, e := range n.entries {
+	var entries []entry
+	for _, e := range n.entries {
 		name, derived := derivedFrom(e.key)
 		if !derived {
-			continue
-		}
-		if held := r.fromOrigin(n, e, name); held != nil {
-			n.entries[i] = entry{name, e.line, e.column, held}
+			entries = append(entries, e)
+		} else if held := r.fromOrigin(n, e, name); held != nil {
+			entries = append(entries, entry{name, e.line, e.column, held})
+		} else {
+			n.broken = n.broken || e.node.broken
 		}
 	}
+	n.entries = entries
 }
 
 // refused reports a kind's errors about its settings, each at the position of its setting.
