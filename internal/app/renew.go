@@ -199,12 +199,23 @@ func (r *renewing) Open(ctx context.Context) error {
 		r.replace(ctx)
 		return r.current().Open(ctx)
 	}
-	if r.changed(ctx, onOpen) && r.renew(ctx) == nil {
-		return nil // the other sink was opened with the secrets that are now in use
+	var tried error // the error with the current secrets
+	_, state := r.secrets.sink(ctx, r.name, onOpen)
+	if state != r.inUse() {
+		if tried = r.renew(ctx); tried == nil {
+			return nil // the other sink was opened with the secrets that are now in use
+		}
 	}
 	err := r.current().Open(ctx)
-	if err != nil && sinks.Unopened(err).Reason == sinks.ReasonAuth && r.changed(ctx, onRefusal) && r.renew(ctx) == nil {
-		return nil
+	if err != nil && sinks.Unopened(err).Reason == sinks.ReasonAuth {
+		if _, latest := r.secrets.sink(ctx, r.name, onRefusal); latest != state {
+			if tried = r.renew(ctx); tried == nil {
+				return nil
+			}
+		}
+	}
+	if err != nil && tried != nil {
+		return tried
 	}
 	return err
 }
@@ -337,7 +348,7 @@ func (r *renewing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 // refused, it runs the commands again.
 func (r *renewing) hasRenewed(ctx context.Context, used string, outcomes []sinks.Outcome) bool {
 	why := onOpen
-	if slices.ContainsFunc(outcomes, func(o sinks.Outcome) bool { return o.Reason == sinks.ReasonAuth }) {
+	if slices.ContainsFunc(outcomes, func(o sinks.Outcome) bool { return o.Reason == sinks.ReasonAuth && o.Destination == "" }) { // one of many destinations may refuse everybody
 		why = onRefusal
 	}
 	changed := r.changed(ctx, why)

@@ -146,7 +146,7 @@ type latch struct {
 
 func (l latch) Open(context.Context) error {
 	if *l.password != l.lock.password {
-		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: "wrong password"}
+		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: "wrong password: " + *l.password}
 	}
 	return nil
 }
@@ -260,6 +260,10 @@ func TestRenewedPasswordFailsNoMessage(t *testing.T) {
 				to.password = "another"
 				if err := sink.Open(t.Context()); err == nil || sinks.Unopened(err).Reason != sinks.ReasonAuth {
 					t.Errorf("with a wrong password: %v", err)
+				}
+				write("password", "and another")
+				if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "and another") {
+					t.Errorf("the error isn't that of the current password: %v", err)
 				}
 				write("password", "another")
 				if err := sink.Open(t.Context()); err != nil {
