@@ -2,12 +2,14 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,27 +140,27 @@ func TestRenewedPasswordChargesNoMessage(t *testing.T) {
 	}
 }
 
-// latch is a sink that can be renewed while it sends. Open tests its password.
+// latch is a sink that can be renewed while it sends. Open tests its password. For any other password than the right one, Send
+// returns the outcome for the first message, and sends no other.
 type latch struct {
-	*lock
-	password *string
+	right, password *atomic.Value
+	outcome         sinks.Outcome
 }
 
 func (l latch) Open(context.Context) error {
-	if *l.password != l.lock.password {
-		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: "wrong password: " + *l.password}
+	if l.password.Load() != l.right.Load() {
+		return &sinks.OpenError{Reason: sinks.ReasonAuth, Detail: fmt.Sprint("wrong password: ", l.password.Load())}
 	}
 	return nil
 }
 
-func (l latch) Close(context.Context) error { l.closed++; return nil }
+func (l latch) Close(context.Context) error { return nil }
 
-func (l latch) Renew(with sinks.Sink) { *l.password = *with.(latch).password }
+func (l latch) Renew(with sinks.Sink) { l.password.Store(with.(latch).password.Load()) }
 
-// Send refuses all messages from the first one whose key is refused on, if the password is wrong.
 func (l latch) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	outcomes := sinks.All(len(batch), sinks.Ok(""))
-	if *l.password != l.lock.password {
+	if l.password.Load() != l.right.Load() {
 		outcomes = sinks.All(len(batch), sinks.Blocked())
 		outcomes[0] = l.outcome
 	}
@@ -190,14 +192,16 @@ func TestRenewedPasswordFailsNoMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				to, folder, log := &lock{password: "0", outcome: test.outcome}, t.TempDir(), &strings.Builder{}
+				right, folder, log := &atomic.Value{}, t.TempDir(), &strings.Builder{}
+				right.Store("0")
 				kinds, err := sinks.NewRegistry(sinks.Kind{Name: "lock", Fields: []settings.Field{{Name: "password", Type: settings.TypeSecret, Help: "The password."}},
 					New: func(s settings.Values) (sinks.Sink, error) {
-						password := s.Secret("password").Reveal()
+						made := latch{right, &atomic.Value{}, test.outcome}
+						made.password.Store(s.Secret("password").Reveal())
 						if test.exact {
-							return exactLatch{latch{to, &password}}, nil
+							return exactLatch{made}, nil
 						}
-						return latch{to, &password}, nil
+						return made, nil
 					}})
 				if err != nil {
 					t.Fatal(err)
@@ -242,9 +246,9 @@ func TestRenewedPasswordFailsNoMessage(t *testing.T) {
 						for range 50 {
 							send()
 						}
-						to.password = next
+						right.Store(next)
 					} else {
-						to.password = next
+						right.Store(next)
 						write("password", next)
 					}
 					for range 50 {
@@ -257,7 +261,7 @@ func TestRenewedPasswordFailsNoMessage(t *testing.T) {
 				if n := strings.Count(log.String(), "the previous ones stay in use"); n != 5 {
 					t.Errorf("%d renewals failed, want one for each file that is written first:\n%s", n, log)
 				}
-				to.password = "another"
+				right.Store("another")
 				if err := sink.Open(t.Context()); err == nil || sinks.Unopened(err).Reason != sinks.ReasonAuth {
 					t.Errorf("with a wrong password: %v", err)
 				}
