@@ -54,10 +54,12 @@ func encode(m *sinks.Message, fifo bool) (*entry, error) {
 		return nil, err
 	}
 	if fifo {
-		e.dedup = identifier(m.ID)
-		e.group = e.dedup
+		e.group, e.dedup = identifier(m.ID), identifier(m.ID)
 		if m.Key != "" {
 			e.group = identifier(m.Key)
+		}
+		if replay := m.Headers[sinks.ReplayedHeader]; replay != "" { // its copies have the ids of the originals
+			e.dedup = identifier(m.ID + "/" + replay)
 		}
 	}
 	e.bytes = len(e.body)

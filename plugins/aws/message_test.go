@@ -104,6 +104,10 @@ func TestGroupsAndDeduplication(t *testing.T) {
 		if e.group != test.group || e.dedup != test.dedup {
 			t.Errorf("key %q, id %q: group %q, dedup %q", test.key, test.id, e.group, e.dedup)
 		}
+		m.Headers = map[string]string{sinks.ReplayedHeader: "r-1"}
+		if e, err := encode(&m, true); err != nil || e.group != test.group || e.dedup != identifier(test.id+"/r-1") {
+			t.Errorf("the copy of a replay: %+v, %v", e, err)
+		}
 		if e, err := encode(&m, false); err != nil || e.group != "" || e.dedup != "" {
 			t.Errorf("a queue that isn't FIFO: %+v, %v", e, err)
 		}
