@@ -16,12 +16,14 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	sqstypes "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -269,6 +271,18 @@ func (q *queue) received() []outbox.Message {
 		_, err = q.client.DeleteMessageBatch(context.Background(), &sqs.DeleteMessageBatchInput{QueueUrl: &q.direct, Entries: done})
 		check(q.t, err)
 	}
+}
+
+// subscribed makes a topic with the queue's name, to which the queue subscribes, and returns the topic's ARN.
+func (q *queue) subscribed(at *url.URL) string {
+	ctx, fifo := context.Background(), strconv.FormatBool(strings.HasSuffix(q.name, ".fifo"))
+	client := sns.New(sns.Options{Region: "eu-west-1", BaseEndpoint: aws.String(at.String()), Credentials: credentials()})
+	made, err := client.CreateTopic(ctx, &sns.CreateTopicInput{Name: &q.name, Attributes: map[string]string{"FifoTopic": fifo}})
+	check(q.t, err)
+	arn := "arn:aws:sqs:eu-west-1:" + account + ":" + q.name
+	_, err = client.Subscribe(ctx, &sns.SubscribeInput{TopicArn: made.TopicArn, Protocol: aws.String("sqs"), Endpoint: &arn, Attributes: map[string]string{"RawMessageDelivery": "true"}})
+	check(q.t, err)
+	return *made.TopicArn
 }
 
 // topic imitates SNS as far as the plug-in needs it: two actions of its protocol, deduplication, and the order of groups.
