@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"time"
 
 	"github.com/segmentio/kafka-go/compress"
@@ -99,6 +100,12 @@ func Rest(s *Sink) {
 	for _, t := range s.cluster.troubles {
 		t.until = time.Time{}
 	}
+}
+
+// LookUp looks up the schema of a subject.
+func LookUp(ctx context.Context, s *Sink, subject string) error {
+	_, err := s.schemas.registry.get(ctx, subject)
+	return err
 }
 
 // AgeSchemas makes the sink's cached schemas, and the last failure of the registry, older.

@@ -68,8 +68,7 @@ type schemaError struct{ outcome sinks.Outcome }
 func (e *schemaError) Error() string { return e.outcome.Detail }
 
 func newRegistry(o Options) *registry {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableKeepAlives = true // requests are rare
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true} // requests are rare
 	if o.TLS != nil {
 		transport.TLSClientConfig = o.TLS.Clone()
 		transport.TLSClientConfig.ServerName = "" // it is the brokers' name

@@ -2,6 +2,8 @@ package kafka_test
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -253,6 +255,24 @@ func TestRegistryHidesThePassword(t *testing.T) {
 	o := sink.Send(t.Context(), batchOf("t", "a"))[0]
 	if err == nil || !strings.Contains(err.Error(), "403 not you, [secret]") || !strings.Contains(o.Detail, "403 not you, [secret]") {
 		t.Errorf("%v; %+v", err, o)
+	}
+}
+
+// TestRegistryWithTLS: the settings for certificate files apply to the registry. The name that the brokers' certificates
+// must have does not.
+func TestRegistryWithTLS(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"id":5,"schemaType":"JSON"}`)
+	}))
+	t.Cleanup(s.Close)
+	trusted := x509.NewCertPool()
+	trusted.AddCert(s.Certificate())
+	for name, config := range map[string]*tls.Config{"trusted": {RootCAs: trusted, ServerName: "the-brokers"}, "not trusted": {RootCAs: x509.NewCertPool()}} {
+		sink := newSink(t, kafka.Options{Brokers: []string{"127.0.0.1:1"}, Topic: "t", TLS: config, Schema: kafka.SchemaOptions{Registry: s.URL}})
+		if err := kafka.LookUp(t.Context(), sink, "t-value"); (err == nil) != (name == "trusted") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
