@@ -36,6 +36,7 @@ type Scene struct {
 	Name    string            // the plug-in's folder, such as nats. The test runs in this folder
 	Config  map[string]string // the settings of the plug-in's sink; relays run with them
 	Secrets map[string]string // the secret settings
+	Env     map[string]string // the plug-in's environment
 
 	// KillServer kills the destination and starts it again. Nil if the destination can't be killed.
 	KillServer func()
@@ -150,14 +151,17 @@ func (p *proof) writeConfig() {
 	if len(p.database) > 2 {
 		source["table"] = p.database[3]
 	}
-	secrets := p.Secrets
+	secrets, env := p.Secrets, p.Env
 	if secrets == nil {
 		secrets = map[string]string{}
+	}
+	if env == nil {
+		env = map[string]string{}
 	}
 	text, err := json.Marshal(map[string]any{
 		"sources": map[string]any{"shop": source},
 		"sinks": map[string]any{"broker": map[string]any{
-			"type": "plugin", "path": p.plugin(), "config": p.Config, "secrets": secrets, "directory": p.folder,
+			"type": "plugin", "path": p.plugin(), "config": p.Config, "secrets": secrets, "env": env, "directory": p.folder,
 			"batch": 200, "breaker_backoff": map[string]any{"min": "100ms", "max": "1s"},
 		}},
 	})
@@ -174,19 +178,20 @@ func (p *proof) enqueue() {
 	p.run(lines.String(), "enqueue")
 }
 
-// reach waits until so many messages are delivered.
+// reach waits until about so many messages are delivered, or exactly all. The number of messages in a state is an
+// estimate if they are many, so delivered messages can't be counted at the end, but those that are left can.
 func (p *proof) reach(n int) {
 	p.t.Helper()
 	last, since := -1, time.Now()
 	for tick := time.NewTicker(100 * time.Millisecond); ; <-tick.C {
-		var status struct{ Pending, Retry, Error, Done int }
+		var status struct{ Pending, Claimed, Scheduled, Retry, Error, Done int }
 		check(p.t, json.Unmarshal(p.run("", "status", "--json"), &status))
-		done := status.Done
-		if done >= n {
+		done, left := status.Done, status.Pending+status.Claimed+status.Scheduled+status.Retry+status.Error
+		if n < *messages && done >= n || n == *messages && left == 0 && done > 0 { // all are 0 if the counts take too long
 			return
 		}
-		if done != last {
-			last, since = done, time.Now()
+		if done-left != last {
+			last, since = done-left, time.Now()
 		}
 		for _, r := range p.relays {
 			if r.hasEnded() {
