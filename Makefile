@@ -187,7 +187,7 @@ proof-tools: # the printed migrations, each applied by its own tool, also those 
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql -- sh -c "cd internal/libraries && go test -timeout 1h -run MigrationTools . -tools"
 
 proof-plugins: # official plug-ins: 100,000 messages each, while plug-ins, relays and servers are killed
-	deploy/servers/servers run postgres15 redis-server -- sh -c 'for folder in $(PLUGINS); do (cd $$folder && go test -v -timeout 1h -run TestProof . -long) || exit 1; done'
+	deploy/servers/servers run postgres15 redis-server elasticmq -- sh -c 'for folder in $(PLUGINS); do (cd $$folder && go test -v -timeout 1h -run TestProof . -long) || exit 1; done'
 
 proof-sqlite: # the race detector, also within the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
