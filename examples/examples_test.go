@@ -37,7 +37,6 @@ func TestOrders(t *testing.T) {
 		"gorm": program("orders/gorm"),
 		"bun":  program("orders/bun"),
 		"sqlc": program("orders/sqlc"),
-		"node": node,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -305,16 +304,6 @@ func django(t testing.TB, db *sql.DB, kind rowrelay.Database) (folder, python st
 	python = filepath.Join(folder, "venv/bin/python")
 	install(t, folder, python, "-m", "pip", "install", "--quiet", "-r", "requirements.txt")
 	return folder, python
-}
-
-func node(t testing.TB) *exec.Cmd {
-	t.Helper()
-	folder := t.TempDir()
-	for _, file := range []string{"package.json", "orders.js"} {
-		check(t, os.WriteFile(filepath.Join(folder, file), []byte(read(t, "orders/node/"+file)), 0o600))
-	}
-	install(t, folder, "npm", "install", "--no-audit", "--no-fund")
-	return exec.Command("node", filepath.Join(folder, "orders.js"))
 }
 
 func install(t testing.TB, folder, name string, args ...string) {

@@ -10,12 +10,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/file"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
+	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 	"github.com/rowrelay/rowrelay/sinks/stdout"
 )
 
 func TestConfigurationsLoad(t *testing.T) {
 	t.Parallel()
-	kinds, err := sinks.NewRegistry(discard.Kind(), file.Kind(), httpsink.Kind(), kafka.Kind(), plugins.Kind(nil), stdout.Kind())
+	kinds, err := sinks.NewRegistry(discard.Kind(), file.Kind(), httpsink.Kind(), kafka.Kind(), plugins.Kind(nil), rabbitmq.Kind(), stdout.Kind())
 	check(t, err)
 	found := blocks(t, "yaml")
 	for _, b := range found {

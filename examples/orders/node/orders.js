@@ -1,40 +1,34 @@
-// Orders accepts orders over HTTP, and writes each order with its message in one
-// transaction with Drizzle. A separate relay delivers the messages.
+// Orders accepts orders over HTTP, and receives the messages about them from rowrelay's http sink.
 import { createServer } from "node:http";
-import { json } from "node:stream/consumers";
-import { drizzle } from "drizzle-orm/node-postgres";
-import { bigint, pgTable, text } from "drizzle-orm/pg-core";
+import { text } from "node:stream/consumers";
+import { Webhook, WebhookVerificationError } from "standardwebhooks";
+import { invoice, take } from "./shop.js";
 
-const orders = pgTable("orders", {
-  id: bigint({ mode: "number" }).primaryKey(),
-  total: bigint({ mode: "number" }).notNull(),
-});
+const webhook = new Webhook(process.env.SIGNING_SECRET);
 
-// The columns of the outbox that an application writes. rowrelay migrate creates the table.
-const outbox = pgTable("outbox", {
-  topic: text().notNull(),
-  messageKey: text("message_key"),
-  payloadText: text("payload_text"),
-});
-
-const db = drizzle(process.env.DATABASE_URL);
-
-const take = (order) =>
-  db.transaction(async (tx) => {
-    await tx.insert(outbox).values({
-      topic: "orders.taken",
-      messageKey: `order-${order.ID}`,
-      payloadText: JSON.stringify(order),
-    });
-    await tx.insert(orders).values({ id: order.ID, total: order.Total });
-  });
+const receive = async (request, body) => {
+  let order;
+  try {
+    order = webhook.verify(body, request.headers);
+  } catch (error) {
+    if (error instanceof WebhookVerificationError) return 401;
+    throw error;
+  }
+  await invoice(request.headers["webhook-id"], request.headers["rowrelay-key"], order);
+  return 204; // also for a message that arrived before
+};
 
 const server = createServer(async (request, response) => {
   try {
-    await take(await json(request));
-    response.writeHead(201).end();
+    const body = await text(request);
+    if (request.url === "/messages") {
+      response.writeHead(await receive(request, body)).end();
+    } else {
+      await take(JSON.parse(body));
+      response.writeHead(201).end();
+    }
   } catch (error) {
-    response.writeHead(409).end(String(error.cause ?? error));
+    response.writeHead(409).end(String(error.cause ?? error)); // rowrelay tries the message again
   }
 });
 
