@@ -183,8 +183,8 @@ proof-histories: # the race detector, in all of relay, with all simulated histor
 proof-browser: # the race detector, beside a real Chromium
 	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."
 
-proof-tools: # the printed migrations, each applied by its own tool, also those of Java, Node, Python and Ruby
-	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql -- sh -c "cd internal/libraries && go test -timeout 1h -run MigrationTools . -tools"
+proof-tools: # the printed migrations, each applied by its own tool, also those of Java, Node, Python and Ruby; the example with Spring
+	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql kafka -- sh -c "(cd internal/libraries && go test -timeout 1h -run MigrationTools . -tools) && cd examples && go test -timeout 1h -run Spring . -spring"
 
 proof-plugins: # official plug-ins: 100,000 messages each, while plug-ins, relays and servers are killed
 	deploy/servers/servers run postgres15 redis-server elasticmq -- sh -c 'for folder in $(PLUGINS); do (cd $$folder && go test -v -timeout 1h -run TestProof . -long) || exit 1; done'

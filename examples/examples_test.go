@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/segmentio/kafka-go"
-
 	"github.com/rowrelay/rowrelay"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
@@ -151,10 +149,7 @@ func TestKafka(t *testing.T) {
 	if broker == "" {
 		unavailable(t, "ROWRELAY_TEST_KAFKA is not set")
 	}
-	topic := fmt.Sprint("examples-", time.Now().UnixNano())
-	client := kafka.Client{Addr: kafka.TCP(strings.Split(broker, ",")...), Timeout: 5 * time.Minute}
-	_, err := client.CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{Topic: topic, NumPartitions: 1, ReplicationFactor: 1}}})
-	check(t, err)
+	topic := createTopic(t, broker)
 	db := shop(t)
 	invoices(t, db)
 	sink, err := kafkasink.New(kafkasink.Options{Brokers: strings.Split(broker, ","), Topic: topic})

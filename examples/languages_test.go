@@ -3,6 +3,7 @@ package examples
 import (
 	"context"
 	"encoding/base64"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -11,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"github.com/rowrelay/rowrelay"
 	"github.com/rowrelay/rowrelay/internal/testdb"
@@ -19,6 +23,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
+	kafkasink "github.com/rowrelay/rowrelay/sinks/kafka"
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
@@ -166,4 +171,54 @@ func TestNode(t *testing.T) {
 	deliverTwice(t, db, sink)
 	want(t, db, "SELECT string_agg(order_key || ' ' || total, ', ' ORDER BY order_key) FROM invoices", "order-42 7, order-43 8")
 	want(t, db, "SELECT count(*)::text FROM rowrelay.outbox_held", "0")
+}
+
+// Flyway creates the tables, a service of Spring Boot writes an order with its message, and its listener of Kafka writes one
+// invoice for it. Maven runs the service's own tests before.
+func TestSpring(t *testing.T) {
+	t.Parallel()
+	if !*withSpring {
+		t.Skip("needs -spring, because Maven and the service take minutes on a busy machine")
+	}
+	broker := os.Getenv("ROWRELAY_TEST_KAFKA")
+	if broker == "" {
+		unavailable(t, "ROWRELAY_TEST_KAFKA is not set")
+	}
+	topic := createTopic(t, broker)
+	db := application(t)
+	folder := project(t, "orders/spring", "flyway", "src/main/resources/db/migration")
+	address, err := url.Parse(db.URL)
+	check(t, err)
+	password, _ := address.User.Password()
+	jdbc := fmt.Sprintf("JDBC_URL=jdbc:postgresql://%s%s?user=%s&password=%s", address.Host, address.Path, address.User.Username(), password)
+	maven := exec.CommandContext(t.Context(), "mvn", "-q", "package")
+	maven.Dir, maven.Env = folder, append(os.Environ(), jdbc)
+	if out, err := maven.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	port := testdb.FreePort(t)
+	lines := start(t, exec.Command("java", "-jar", filepath.Join(folder, "target/shop-1.jar")), db, jdbc, "KAFKA="+broker, "TOPIC="+topic, fmt.Sprint("PORT=", port))
+	for !strings.Contains(lines.next(t), "Started Application") {
+	}
+	for _, order := range []string{`{"id": 42, "total": 7}`, `{"id": 43, "total": 8}`} {
+		if got := post(t, fmt.Sprintf("http://127.0.0.1:%d/orders", port), order); got != 201 {
+			t.Errorf("the answer to order %s is %d, want 201", order, got)
+		}
+	}
+	sink, err := kafkasink.New(kafkasink.Options{Brokers: strings.Split(broker, ","), Topic: topic})
+	check(t, err)
+	deliverTwice(t, db, sink)
+	want(t, db, "SELECT string_agg(order_key || ' ' || total, ', ' ORDER BY order_key) FROM invoices", "order-42 7, order-43 8")
+}
+
+var withSpring = flag.Bool("spring", false, "also run the example with Spring, which Maven builds")
+
+// createTopic creates a topic of Kafka with one partition.
+func createTopic(t testing.TB, broker string) string {
+	t.Helper()
+	topic := fmt.Sprint("examples-", time.Now().UnixNano())
+	client := kafka.Client{Addr: kafka.TCP(strings.Split(broker, ",")...), Timeout: 5 * time.Minute}
+	_, err := client.CreateTopics(t.Context(), &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{Topic: topic, NumPartitions: 1, ReplicationFactor: 1}}})
+	check(t, err)
+	return topic
 }

@@ -33,7 +33,7 @@ type block struct {
 // mainPages lists the pages whose code this package tests. The code in other pages is tested
 // by other packages. Scripts run in the order of the list, in one folder.
 var mainPages = []string{
-	"README.md", "docs/getting-started.md", "docs/library.md", "docs/sidecar.md", "docs/django.md", "docs/migration-tools.md", "docs/sqlalchemy.md", "docs/node.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
+	"README.md", "docs/getting-started.md", "docs/library.md", "docs/sidecar.md", "docs/django.md", "docs/migration-tools.md", "docs/sqlalchemy.md", "docs/node.md", "docs/spring.md", "docs/lanes-or-rows.md", "docs/semantics.md", "docs/parked.md", "docs/replay.md", "docs/pausing.md",
 	"docs/several-sinks.md", "docs/expiry.md", "docs/operating.md", "docs/admin.md", "docs/sinks.md", "docs/configuration.md", "docs/commands.md", "docs/metrics.md",
 	"relay/DESIGN.md", "CHANGELOG.md", "plugins/README.md",
 }
@@ -94,7 +94,7 @@ func (p page) withoutCode() string {
 // outdated unnoticed.
 func TestEveryBlockHasATestedLanguage(t *testing.T) {
 	t.Parallel()
-	tried := map[string]bool{"go": true, "python": true, "javascript": true, "sh": true, "sql": true, "yaml": true, "mermaid": true, "text": true}
+	tried := map[string]bool{"go": true, "python": true, "javascript": true, "java": true, "sh": true, "sql": true, "yaml": true, "mermaid": true, "text": true}
 	for _, name := range mainPages {
 		p := read(t, name)
 		found := fenced.FindAllStringSubmatch(p.text, -1)

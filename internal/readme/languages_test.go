@@ -12,7 +12,7 @@ import (
 // Code of other languages in the pages is copied from files of the examples, which have their own tests.
 func TestOtherLanguagesAreFromTheExamples(t *testing.T) {
 	t.Parallel()
-	for language, extension := range map[string]string{"python": ".py", "javascript": ".js"} {
+	for language, extension := range map[string]string{"python": ".py", "javascript": ".js", "java": ".java"} {
 		var sources []string
 		check(t, fs.WalkDir(os.DirFS(filepath.Join(root, "examples")), ".", func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && entry.IsDir() && entry.Name() == "node_modules" {
