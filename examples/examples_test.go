@@ -5,15 +5,20 @@ import (
 	"context"
 	"database/sql"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/segmentio/kafka-go"
 
 	"github.com/rowrelay/rowrelay"
 	"github.com/rowrelay/rowrelay/internal/testdb"
@@ -162,6 +167,66 @@ func TestKafka(t *testing.T) {
 		}
 	}
 	want(t, db, "SELECT count(*)::text FROM invoices", "2")
+}
+
+// The service writes orders with messages about them. Its handler gets one topic, and Kafka the other. Metrics, readiness and
+// the page are there, and SIGTERM stops it cleanly.
+func TestService(t *testing.T) {
+	t.Parallel()
+	broker := os.Getenv("ROWRELAY_TEST_KAFKA")
+	if broker == "" {
+		unavailable(t, "ROWRELAY_TEST_KAFKA is not set")
+	}
+	topic := createTopic(t, broker)
+	db := shop(t)
+	execute(t, db, "ALTER TABLE orders ADD COLUMN shipped boolean NOT NULL DEFAULT false")
+	service := program("service")(t)
+	lines := start(t, service, db, "KAFKA="+broker, "TOPIC="+topic, "ADMIN=127.0.0.1:0")
+	addresses := map[string]string{}
+	for range 2 {
+		name, address, _ := strings.Cut(lines.next(t), " ")
+		addresses[name] = address
+	}
+	for _, call := range []struct {
+		path string
+		want int
+	}{{"/orders", 201}, {"/orders", 409}, {"/shipments", 201}} {
+		if got := post(t, addresses["service"]+call.path, `{"ID": 42, "Total": 7}`); got != call.want {
+			t.Errorf("%s: the answer is %d, want %d", call.path, got, call.want)
+		}
+	}
+	if got := lines.next(t); got != "receipt order-42 7" {
+		t.Errorf("it printed %q", got)
+	}
+	reader := kafka.NewReader(kafka.ReaderConfig{Brokers: strings.Split(broker, ","), Topic: topic})
+	record, err := reader.ReadMessage(t.Context())
+	check(t, errors.Join(err, reader.Close()))
+	if string(record.Key) != "order-42" {
+		t.Errorf("the record's key is %q", record.Key)
+	}
+	want(t, db, "SELECT string_agg(topic, ', ' ORDER BY id) FROM outbox_done", "orders.taken, orders.shipped")
+	for path, text := range map[string]string{"/readyz": "shop: ok", "/metrics": `rowrelay_delivered_total{sink="kafka",source="shop"} 1`, "/": "<!doctype html>"} {
+		if got := get(t, addresses["operator"]+path); !strings.Contains(strings.ToLower(got), strings.ToLower(text)) {
+			t.Errorf("%s: %.500s, want %q", path, got, text)
+		}
+	}
+	check(t, service.Process.Signal(syscall.SIGTERM))
+	for range lines { // until it closes its output
+	}
+	if err := service.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
+func get(t testing.TB, address string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), "GET", address, nil)
+	check(t, err)
+	answer, err := http.DefaultClient.Do(request)
+	check(t, err)
+	text, err := io.ReadAll(answer.Body)
+	check(t, errors.Join(err, answer.Body.Close()))
+	return string(text)
 }
 
 func TestQueue(t *testing.T) {

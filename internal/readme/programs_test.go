@@ -22,6 +22,7 @@ var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "os": "os", "sql": "database/sql", "time": "time",
 	"dialect": "outbox/dialect", "inbox": "outbox/inbox", "inproc": "sinks/inproc", "outbox": "outbox", "outboxtest": "outbox/outboxtest", "testing": "testing",
 	"relay": "relay", "relaypgx": "relay/relaypgx", "rowrelay": "", "sinks": "sinks", "sqlstore": "relay/sqlstore", "storage": "relay/storage", "stdout": "sinks/stdout",
+	"admin": "relay/admin", "kafka": "sinks/kafka", "otel": "go.opentelemetry.io/otel", "promhttp": "github.com/prometheus/client_golang/prometheus/promhttp", "slog": "log/slog", "tracing": "relay/tracing",
 	"metrics": "relay/metrics", "prometheus": "github.com/prometheus/client_golang/prometheus",
 	"pgx": "github.com/jackc/pgx/v5", "stdlib": "github.com/jackc/pgx/v5/stdlib",
 }
