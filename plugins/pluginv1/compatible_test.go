@@ -37,7 +37,7 @@ var samples = map[string]proto.Message{
 		{Result: pluginv1.Result_UNAVAILABLE, Reason: pluginv1.Reason_THROTTLED, Detail: "slowly", RetryAfterMs: 250},
 		{Result: pluginv1.Result_UNSENT, Reason: pluginv1.Reason_BLOCKED},
 	}},
-	"open_request": &pluginv1.OpenRequest{Settings: map[string]string{"url": "nats://localhost"}, TimeoutMs: 10},
+	"open_request":             &pluginv1.OpenRequest{Settings: map[string]string{"url": "nats://localhost"}, TimeoutMs: 10},
 	"open_request_that_checks": &pluginv1.OpenRequest{Settings: map[string]string{"url": "nats://localhost"}, CheckOnly: true},
 	"open_response": &pluginv1.OpenResponse{
 		Order: pluginv1.Order_ORDER_PREFIX, MaxMessages: 1, MaxBytes: 2, MaxSends: 3, MaxRequestBytes: 4,
