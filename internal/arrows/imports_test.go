@@ -73,10 +73,11 @@ var arrows = []arrow{
 	{from: "relay/*", to: []string{"relay", "relay/storage", "sinks", "outbox", "outbox/dialect"}, modules: true},
 	{from: "internal/memstore", to: []string{"relay/storage", "outbox"}},
 	{from: "rowrelaytest", to: []string{"internal/memstore", "relay", "relay/storage", "sinks/inproc", "outbox", "outbox/outboxtest"}},
+	{from: "internal/adopt", to: []string{"outbox/dialect"}},
 	{from: "internal/config", to: []string{"internal/backend", "internal/databases", "relay", "relay/storage", "sinks", "sinks/settings", "outbox/dialect"}, modules: true},
 	{from: "internal/app", to: []string{"relay", "relay/*", "internal/config", "sinks", "outbox"}, modules: true},
 	{from: "cmd/*", to: []string{"outbox", "outbox/*", "sinks", "sinks/*", "plugins", "plugins/*", "migrations",
-		"relay", "relay/*", "internal/app", "internal/config", "internal/databases"}, modules: true},
+		"relay", "relay/*", "internal/adopt", "internal/app", "internal/config", "internal/databases"}, modules: true},
 }
 
 // drivers has the modules of database drivers. For each it lists the packages that may import the

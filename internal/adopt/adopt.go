@@ -1,0 +1,200 @@
+// Package adopt forwards the rows of an outbox table that belongs to another program into rowrelay's outbox. The programs
+// that write to this table (the writers) are not changed.
+//
+// [Open] reads a description of the table and proposes a [Mapping] from its columns to a message. [Adoption.Script] returns
+// the SQL that forwards the rows, and [Adoption.Run] runs it. There are two ways:
+//
+//   - [Trigger]: a trigger inserts a message for each row that a writer inserts, in the writer's transaction.
+//   - [View]: on PostgreSQL, the table is renamed, and a view takes its place. A trigger of the view inserts the message
+//     instead of the row.
+//
+// Rows that wait in the table when it is adopted (the backlog) are forwarded first: in batches, while writers continue, and
+// the last ones under a lock that waits for all open transactions of writers. The trigger is created under the same lock.
+// So each row is forwarded once, and no new row of a key gets a lower id in the outbox than an older row.
+//
+// adopt.go has the types; expr.go the expressions of a mapping; shapes.go the tables that are recognised; plan.go the rendered
+// SQL; run.go the execution. Each database has a file that reads the catalogue, and a file of SQL templates.
+package adopt
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
+)
+
+// Column is a column of the adopted table.
+type Column struct {
+	Name      string
+	Type      string // as the database formats it, such as character varying(255)
+	Nullable  bool
+	Default   string // the SQL of the default; empty if the column has none
+	Generated bool   // the database computes the value, and an INSERT can't set it
+}
+
+// Table describes the adopted table.
+type Table struct {
+	Schema, Name string // as in the catalogue, not quoted. Schema is empty on SQLite.
+	Columns      []Column
+	Key          []string // the columns of the primary key; empty if the table has none
+	Triggers     []string // the names of the table's other triggers
+	Writers      []string // users and roles that may INSERT into the table, except its owner
+	Owner        string   // on PostgreSQL, the role that owns the table
+	Partitioned  bool
+}
+
+// column returns the column with this name.
+func (t Table) column(name string) (Column, bool) {
+	for _, c := range t.Columns {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Column{}, false
+}
+
+func (t Table) names() (names []string) {
+	for _, c := range t.Columns {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// Header is a header of the messages.
+type Header struct{ Name, Value string } // Value is an SQL expression
+
+// Mapping defines the message that is made of a row. Except for names and Published, the fields are SQL expressions in which
+// a column of the table stands for its value, such as concat('orders.', kind).
+type Mapping struct {
+	Shape string // the name of the recognised kind of table; empty if none was recognised
+
+	Topic   string
+	Key     string // empty: messages have no key
+	Payload string // empty: messages have no payload
+	ID      string // must have a UUID as its value; empty: the outbox generates ids
+	Headers string // a JSON object; empty: none
+	Header  []Header
+
+	// Waiting is the condition that a row has not been sent yet. It selects the backlog and, among the rows that writers
+	// insert, those that are forwarded. If it is empty, which rows wait is unknown, and Run refuses to start. The
+	// condition "false" selects no backlog; new rows are then all forwarded.
+	Waiting string
+
+	// Order is the order of the backlog: the expressions of an ORDER BY.
+	Order string
+
+	// Published has assignments such as sent_at = now() that mark a row as sent. The only element "delete" means that sent
+	// rows are deleted. If it is empty, rows are not marked.
+	Published []string
+
+	// Refuse makes a writer's INSERT fail if the outbox can't accept the message. Otherwise such a row is forwarded as a
+	// parked message with the reason.
+	Refuse bool
+}
+
+// Way is how new rows are forwarded.
+type Way string
+
+// The ways; see the package comment.
+const (
+	Trigger Way = "trigger"
+	View    Way = "view"
+)
+
+// Adoption is a table that is going to be adopted, or has been adopted.
+type Adoption struct {
+	Table   Table
+	Mapping Mapping
+	Way     Way
+
+	db     *sql.DB
+	base   database
+	outbox dialect.Table // with its schema
+	placed Placed
+}
+
+// Placed describes what an earlier Run has left in the database.
+type Placed struct {
+	Way     Way    // empty: the table isn't adopted
+	Renamed string // the name that the table has under a view
+}
+
+// database is one kind of database.
+type database interface {
+	// describe reads a table and the outbox from the catalogue.
+	describe(ctx context.Context, db *sql.DB, outbox dialect.Table, name string) (described, error)
+
+	// quote returns an identifier in the form for statements.
+	quote(name string) string
+
+	// file returns the SQL templates.
+	file() string
+
+	// isBytes reports whether values of a type are bytes, and not text.
+	isBytes(typeName string) bool
+
+	// text, json and uuid return an expression, converted for a column of the outbox.
+	text(expression string) string
+	json(expression string) string
+	uuid(expression string) string
+
+	// headers returns a JSON object: whole, if it isn't empty, and the members.
+	headers(whole string, members []Header) string
+
+	// batch forwards the first rows of the backlog in the caller's transaction; limit 0 means all rows.
+	batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error)
+
+	// switchOver forwards the rest of the backlog and creates the triggers, while writers wait. It returns errLocked if the
+	// lock isn't granted soon.
+	switchOver(ctx context.Context, a *Adoption, rest func(context.Context, queryer) error) error
+
+	// undo removes the triggers. It returns errLocked if the lock isn't granted soon.
+	undo(ctx context.Context, a *Adoption) error
+}
+
+type described struct {
+	table  Table
+	outbox dialect.Table
+	placed Placed
+}
+
+// errLocked means that an open transaction holds a lock on the table.
+var errLocked = errors.New("the table is locked")
+
+// queryer is a *sql.DB, a *sql.Conn or a *sql.Tx.
+type queryer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// Open reads the description of the table from, which is a name or schema.name as in the catalogue, and proposes a mapping.
+// The outbox must exist in the same database. Open changes nothing.
+func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from string) (*Adoption, error) {
+	base, ok := databases()[d.Name()]
+	if !ok {
+		return nil, fmt.Errorf("adopt %s: adopting a table is not supported on %s", from, d.Name())
+	}
+	table, err := dialect.ParseTable(outbox)
+	if err != nil {
+		return nil, err
+	}
+	found, err := base.describe(ctx, db, table, from)
+	if err != nil {
+		return nil, fmt.Errorf("read the description of table %s: %w", from, err)
+	}
+	a := &Adoption{Table: found.table, Way: Trigger, db: db, base: base, outbox: found.outbox, placed: found.placed}
+	if found.placed.Way != "" {
+		a.Way = found.placed.Way
+	}
+	a.Mapping = propose(d.Name(), found.table)
+	return a, nil
+}
+
+func databases() map[string]database {
+	return map[string]database{
+		"postgres": postgres{},
+	}
+}
