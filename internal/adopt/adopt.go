@@ -126,32 +126,35 @@ type database interface {
 	// describe reads a table and the outbox from the catalogue.
 	describe(ctx context.Context, db *sql.DB, outbox dialect.Table, name string) (described, error)
 
-	// quote returns an identifier in the form for statements.
-	quote(name string) string
-
-	// file returns the SQL templates.
-	file() string
-
-	// isBytes reports whether values of a type are bytes, and not text.
+	file() string             // the SQL templates
+	quote(name string) string // an identifier in the form for statements
+	name(*Adoption, *names)   // sets the names of triggers and the like
+	newID() string            // an SQL expression for a random UUID
 	isBytes(typeName string) bool
 
-	// text, json and uuid return an expression, converted for a column of the outbox.
-	text(expression string) string
-	json(expression string) string
-	uuid(expression string) string
+	// text and uuid return an expression converted for a column of the outbox. The column has the type of the expression if
+	// the expression is a column.
+	text(expression string, column Column) string
+	uuid(expression string, column Column) string
 
-	// headers returns a JSON object: whole, if it isn't empty, and the members.
+	// headers returns a JSON object that has the members of the object whole, if it isn't empty, and the given ones.
 	headers(whole string, members []Header) string
+
+	// failed returns the value of a column of the outbox in a trigger for whose row the mapping fails.
+	failed(column string, table Table) string
+
+	// prepare prepares a connection for batch.
+	prepare(ctx context.Context, conn *sql.Conn, a *Adoption) error
 
 	// batch forwards the first rows of the backlog in the caller's transaction; limit 0 means all rows.
 	batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error)
 
-	// switchOver forwards the rest of the backlog and creates the triggers, while writers wait. It returns errLocked if the
-	// lock isn't granted soon.
-	switchOver(ctx context.Context, a *Adoption, rest func(context.Context, queryer) error) error
+	// switchOver locks the table, calls rest to forward the rest of the backlog, and creates the triggers. It returns
+	// errLocked, and has changed nothing, if the lock isn't granted soon.
+	switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) error) error
 
 	// undo removes the triggers. It returns errLocked if the lock isn't granted soon.
-	undo(ctx context.Context, a *Adoption) error
+	undo(ctx context.Context, conn *sql.Conn, a *Adoption) error
 }
 
 type described struct {
@@ -195,6 +198,6 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 
 func databases() map[string]database {
 	return map[string]database{
-		"postgres": postgres{},
+		"postgres": postgres{}, "mysql": mysql{}, "mariadb": mysql{}, "sqlite": sqlite{},
 	}
 }

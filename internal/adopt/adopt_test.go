@@ -9,6 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
+var everyServer = []string{"postgres15/pgx", "postgres18/pq", "mysql/gosql", "mariadb1011/gosql", "mariadb1011/prepared", "sqlite/modernc"}
+
 // on runs a test on databases that have an outbox.
 func on(t *testing.T, test func(t *testing.T, db testdb.Database), names ...string) {
 	t.Helper()
@@ -37,6 +39,9 @@ func open(t *testing.T, db testdb.Database, from string) *adopt.Adoption {
 // events is a handmade table of each kind of database.
 var events = map[string]string{
 	testdb.Postgres: "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind text, aggregate_id text NOT NULL, body jsonb NOT NULL, sent_at timestamptz)",
+	testdb.MySQL:    "CREATE TABLE events (id bigint AUTO_INCREMENT PRIMARY KEY, kind varchar(300), aggregate_id varchar(300) NOT NULL, body json NOT NULL, sent_at datetime(6))",
+	testdb.MariaDB:  "CREATE TABLE events (id bigint AUTO_INCREMENT PRIMARY KEY, kind varchar(300), aggregate_id varchar(300) NOT NULL, body json NOT NULL, sent_at datetime(6))",
+	testdb.SQLite:   "CREATE TABLE events (id integer PRIMARY KEY, kind text, aggregate_id text NOT NULL, body text NOT NULL, sent_at text)",
 }
 
 // The backlog is forwarded in its order, new rows after it, and rows that the outbox would refuse are parked.
@@ -60,7 +65,7 @@ func TestRowsAreForwardedInOrder(t *testing.T) {
 		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('f', '1', '{}')")
 		wantLines(t, db, "SELECT count(*) FROM outbox", "3")
 		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "1")
-	}, "postgres15/pgx", "postgres18/pq")
+	}, everyServer...)
 }
 
 func wantLines(t *testing.T, db testdb.Database, query string, want ...string) {

@@ -88,9 +88,9 @@ func isLetter(c byte) bool {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// qualified returns the expression with each column of the table written as of.column. A name is not a column if it follows
+// qualified returns the expression with each column of the table quoted, after a prefix such as "NEW.". A name is not a column if it follows
 // a dot, a double colon or AS, or if a parenthesis or a dot follows it. The name of the table before a column is left out.
-func (a *Adoption) qualified(expression, of string) (string, error) {
+func (a *Adoption) qualified(expression, prefix string) (string, error) {
 	list, err := tokens(expression)
 	if err != nil {
 		return "", err
@@ -105,7 +105,7 @@ func (a *Adoption) qualified(expression, of string) (string, error) {
 	for i, t := range list {
 		column, found := a.named(t)
 		if found && !slices.Contains([]string{".", ":", "AS"}, strings.ToUpper(last)) && !slices.Contains([]string{"(", "."}, following(list[i+1:])) {
-			b.WriteString(of + "." + a.base.quote(column))
+			b.WriteString(prefix + a.base.quote(column))
 		} else {
 			b.WriteString(t.text)
 		}

@@ -14,113 +14,166 @@ import (
 type names struct {
 	Outbox   dialect.Table
 	From     string // the adopted table
-	View     string // the name for the writers, if From is a renamed table
-	Trigger  string
-	Function string
+	Trigger  string // the trigger that forwards
+	Marker   string // MySQL, MariaDB: the trigger that marks
+	Flag     string // MySQL, MariaDB: the variable by which the marker tells the other trigger that the row waited
+	Function string // PostgreSQL: the function of the trigger
 	Path     string // PostgreSQL: the search path of the function
-	Return   string // PostgreSQL: what the function returns
+	Bare     string // SQLite: the table without its schema
 
-	Refuse, Delete bool
-	Marks          bool // sent rows are marked or deleted
+	Refuse  bool
+	Marks   bool // sent rows are marked or deleted
+	Delete  bool // sent rows are deleted
+	Placed  bool // the trigger exists
+	OnlyNew bool // the backlog isn't forwarded
 
-	New, Row row // the mapping of a trigger's row, and of a row r of a query
-
-	// Columns of the outbox that the mapping sets, and the columns of a message m for them. A parked message also needs an
-	// id and a topic.
-	Columns, Message, HeldColumns, HeldMessage string
-	FailedNamed                                string // a message for a row for which the mapping fails
-
-	KeyIsNew string // the condition that a row is the trigger's row
-	KeyIsRow string // the condition that the row r belongs to the message m
-	RowKeys  string // the key columns of r, named as in KeyIsRow
+	New, Row, Plain row // the mapping of a trigger's row, of a row r of a query, and of a row without a name
+	Keys            []key
 
 	Limit int // the largest number of rows of a batch; 0: no limit
+
+	NewID string // an SQL expression for a random UUID
+	P     string // a prefix, set by With
+}
+
+// With returns the names for a template whose names have this prefix.
+func (n names) With(prefix string) names {
+	n.P = prefix
+	return n
+}
+
+// Sets reports whether the mapping sets a column of the outbox.
+func (n names) Sets(column string) bool {
+	return slices.ContainsFunc(n.Row.Fields, func(f field) bool { return f.Column == column })
 }
 
 // row is a mapping whose columns belong to one row.
 type row struct {
-	Waiting, Order, Headers string
-	Values                  string // the expressions for the columns of the outbox
-	Named                   string // the same, each with the name of its column
-	Marks                   string // the assignments that mark a row as sent
+	Waiting, Order string
+	Fields         []field
+	Marks          []field // the assignments that mark a row as sent
 }
 
-// field is a column of the outbox with its expression.
-type field struct{ column, expression string }
+// field is a column with the expression of its value.
+type field struct {
+	Column, Value string
+	Failed        string // the value if the mapping fails for a row
+}
 
-// fields returns the columns that the mapping sets.
-func (a *Adoption) fields(of string) (list []field, headers string, err error) {
-	m, b := a.Mapping, a.base
-	add := func(column, expression string, convert func(string) string) {
-		if expression == "" || err != nil {
-			return
+// key is a column of the primary key, and its name in lists of rows.
+type key struct{ Column, Short string }
+
+// Values returns the expressions in the order of Columns.
+func (r row) Values() string { return join(r.Fields, ", ", func(f field) string { return f.Value }) }
+
+// Named returns the expressions with the names of their columns.
+func (r row) Named() string {
+	return join(r.Fields, ", ", func(f field) string { return f.Value + " AS " + f.Column })
+}
+
+// Failed returns the values of a row for which the mapping fails, with the names of their columns.
+func (r row) Failed() string {
+	return join(r.Fields, ", ", func(f field) string { return f.Failed + " AS " + f.Column })
+}
+
+// Assignments returns the assignments that mark a row, with a prefix before each column.
+func (r row) Assignments(prefix string) string {
+	return join(r.Marks, ", ", func(f field) string { return prefix + f.Column + " = " + f.Value })
+}
+
+// Columns returns the columns of the outbox that the mapping sets.
+func (n names) Columns() string {
+	return join(n.Row.Fields, ", ", func(f field) string { return f.Column })
+}
+
+// Message returns the values of a message whose fields have this prefix.
+func (n names) Message(prefix string) string {
+	return join(n.Row.Fields, ", ", func(f field) string {
+		if f.Column == "message_id" {
+			return "coalesce(" + prefix + f.Column + ", " + n.NewID + ")"
 		}
-		var qualified string
-		if qualified, err = a.qualified(expression, of); err == nil {
-			list = append(list, field{column, convert(qualified)})
+		return prefix + f.Column
+	})
+}
+
+// KeyIs returns the condition that two rows have the same key. Each row is given by a prefix; short means that the
+// second one has the short names.
+func (n names) KeyIs(one, other string, short bool) string {
+	return join(n.Keys, " AND ", func(k key) string {
+		if short {
+			return one + k.Column + " = " + other + k.Short
+		}
+		return one + k.Column + " = " + other + k.Column
+	})
+}
+
+// KeyNamed returns the key columns of r with their short names.
+func (n names) KeyNamed() string {
+	return join(n.Keys, ", ", func(k key) string { return "r." + k.Column + " AS " + k.Short })
+}
+
+func join[T any](list []T, separator string, text func(T) string) string {
+	parts := make([]string, len(list))
+	for i, element := range list {
+		parts[i] = text(element)
+	}
+	return strings.Join(parts, separator)
+}
+
+// fields returns the columns of the outbox that the mapping sets, for a row whose columns have this prefix in a statement.
+func (a *Adoption) fields(of string) (list []field, err error) {
+	m, b := a.Mapping, a.base
+	add := func(column, expression string, convert func(string, Column) string) {
+		qualified, failed := a.qualified(expression, of)
+		if err = errors.Join(err, failed); expression != "" && failed == nil {
+			bare, _ := a.bareColumn(expression)
+			list = append(list, field{column, convert(qualified, bare), b.failed(column, a.Table)})
 		}
 	}
 	add("message_id", m.ID, b.uuid)
 	add("topic", m.Topic, b.text)
 	add("message_key", m.Key, b.text)
-	if a.payloadIsBytes() {
-		add("payload", m.Payload, func(expression string) string { return expression })
+	if bare, _ := a.bareColumn(m.Payload); b.isBytes(bare.Type) {
+		add("payload", m.Payload, func(expression string, _ Column) string { return expression })
 	} else {
 		add("payload_text", m.Payload, b.text)
 	}
-	if err != nil || m.Headers == "" && len(m.Header) == 0 {
-		return list, "", err
+	if m.Headers == "" && len(m.Header) == 0 {
+		return list, err
 	}
-	whole, err := a.qualified(m.Headers, of)
+	whole, failed := a.qualified(m.Headers, of)
+	err = errors.Join(err, failed)
 	members := make([]Header, len(m.Header))
 	for i, header := range m.Header {
 		value, failed := a.qualified(header.Value, of)
-		members[i], err = Header{header.Name, b.text(value)}, errors.Join(err, failed)
+		bare, _ := a.bareColumn(header.Value)
+		err = errors.Join(err, failed)
+		members[i] = Header{header.Name, b.text(value, bare)}
 	}
-	headers = b.headers(whole, members)
-	return append(list, field{"headers", headers}), headers, err
+	return append(list, field{"headers", b.headers(whole, members), b.failed("headers", a.Table)}), err
 }
 
-func (a *Adoption) payloadIsBytes() bool {
-	c, bare := a.bareColumn(a.Mapping.Payload)
-	return bare && a.base.isBytes(c.Type)
-}
-
-// row returns the mapping for a row that has this name in a statement.
-func (a *Adoption) row(of string) (row, error) {
-	list, headers, err := a.fields(of)
-	if err != nil {
-		return row{}, err
-	}
-	r := row{Headers: headers}
-	for _, f := range list {
-		r.Values += ", " + f.expression
-		r.Named += ", " + f.expression + " AS " + f.column
-	}
-	r.Values, r.Named = strings.TrimPrefix(r.Values, ", "), strings.TrimPrefix(r.Named, ", ")
-	var marks []string
+// row returns the mapping for a row whose columns have this prefix in a statement.
+func (a *Adoption) row(of string) (r row, err error) {
+	r.Fields, err = a.fields(of)
 	for _, assignment := range a.Mapping.Published {
 		if a.deletes() {
 			break
 		}
-		column, expression, err := a.assignment(assignment)
-		if err != nil {
-			return row{}, err
-		}
-		qualified, err := a.qualified(expression, of)
-		if err != nil {
-			return row{}, err
-		}
-		marks = append(marks, a.base.quote(column)+" = "+qualified)
+		column, expression, failed := a.assignment(assignment)
+		qualified, unread := a.qualified(expression, of)
+		err = errors.Join(err, failed, unread)
+		r.Marks = append(r.Marks, field{Column: a.base.quote(column), Value: qualified})
 	}
-	r.Marks = strings.Join(marks, ", ")
 	waiting, err1 := a.qualified(a.Mapping.Waiting, of)
 	order, err2 := a.qualified(a.Mapping.Order, of)
 	r.Waiting, r.Order = waiting, order
-	return r, errors.Join(err1, err2)
+	return r, errors.Join(err, err1, err2)
 }
 
 func (a *Adoption) deletes() bool { return slices.Equal(a.Mapping.Published, []string{"delete"}) }
+
+func (a *Adoption) marks() bool { return len(a.Mapping.Published) > 0 }
 
 // onlyNew reports whether no row waits, and all new rows are forwarded.
 func (a *Adoption) onlyNew() bool {
@@ -136,7 +189,7 @@ func (a *Adoption) Check() error {
 	case m.Waiting == "":
 		return fmt.Errorf("no column of %s shows which rows have been sent: give the condition of the rows that wait to be sent; "+
 			"false means none (only new rows are forwarded), true means all", a.Table.Name)
-	case len(m.Published) > 0 && len(a.Table.Key) == 0:
+	case a.marks() && len(a.Table.Key) == 0:
 		return fmt.Errorf("%s has no primary key, so its rows can't be marked as sent", a.Table.Name)
 	case m.Order == "" && !a.onlyNew():
 		return errors.New("the order of the rows that wait is missing: give a column or SQL expressions")
@@ -146,71 +199,23 @@ func (a *Adoption) Check() error {
 }
 
 // names returns what the templates use, for batches of at most limit rows.
-func (a *Adoption) names(limit int) (names, error) {
-	n := names{Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: len(a.Mapping.Published) > 0, Limit: limit, Return: "NULL"}
-	n.From = a.inSchema(a.Table.Name)
-	n.Trigger = a.base.quote("rowrelay_forward")
-	n.Function = a.inSchema(shortened("rowrelay_forward_" + a.Table.Name))
-	n.Path = a.searchPath()
-	var err1, err2 error
-	n.New, err1 = a.row("NEW")
-	n.Row, err2 = a.row("r")
-	if err := errors.Join(err1, err2); err != nil {
-		return n, err
+func (a *Adoption) names(limit int) (n names, err error) {
+	n = names{
+		Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: a.marks(), OnlyNew: a.onlyNew(), Placed: a.placed.Way != "", Limit: limit,
+		NewID: a.base.newID(), From: a.inSchema(a.Table.Name),
 	}
-	if a.onlyNew() {
-		n.New.Waiting, n.Row.Waiting = "", ""
+	a.base.name(a, &n)
+	var err1, err2, err3 error
+	n.New, err1 = a.row("NEW.")
+	n.Row, err2 = a.row("r.")
+	n.Plain, err3 = a.row("")
+	if n.OnlyNew {
+		n.New.Waiting = "true"
 	}
-	list, _, _ := a.fields("r")
-	message := func(f field) string {
-		if f.column == "message_id" {
-			return "coalesce(m.message_id, gen_random_uuid())"
-		}
-		return "m." + f.column
-	}
-	var columns, values, held, heldValues, failed []string
-	hasID := false
-	for _, f := range list {
-		value := message(f)
-		columns, values = append(columns, f.column), append(values, value)
-		hasID = hasID || f.column == "message_id"
-		if f.column == "topic" {
-			value = "coalesce(m.topic, '')"
-		}
-		held, heldValues = append(held, f.column), append(heldValues, value)
-		failed = append(failed, a.failedValue(f.column)+" AS "+f.column)
-	}
-	if !hasID {
-		held, heldValues = append(held, "message_id"), append(heldValues, "gen_random_uuid()")
-	}
-	n.Columns, n.Message = strings.Join(columns, ", "), strings.Join(values, ", ")
-	n.HeldColumns, n.HeldMessage, n.FailedNamed = strings.Join(held, ", "), strings.Join(heldValues, ", "), strings.Join(failed, ", ")
-	var isNew, isRow, keys []string
 	for i, name := range a.Table.Key {
-		quoted, short := a.base.quote(name), fmt.Sprintf("key%d", i+1)
-		isNew = append(isNew, quoted+" = NEW."+quoted)
-		isRow = append(isRow, "r."+quoted+" = m."+short)
-		keys = append(keys, "r."+quoted+" AS "+short)
+		n.Keys = append(n.Keys, key{a.base.quote(name), fmt.Sprintf("key%d", i+1)})
 	}
-	n.KeyIsNew, n.KeyIsRow, n.RowKeys = strings.Join(isNew, " AND "), strings.Join(isRow, " AND "), strings.Join(keys, ", ")
-	return n, nil
-}
-
-// failedValue returns the value of a column for a row for which the mapping fails.
-func (a *Adoption) failedValue(column string) string {
-	switch column {
-	case "topic":
-		return "''"
-	case "payload":
-		return "convert_to(to_json(NEW)::text, 'UTF8')"
-	case "payload_text":
-		return "to_json(NEW)::text"
-	case "headers":
-		return "NULL::json"
-	case "message_id":
-		return "NULL::uuid"
-	}
-	return "NULL::text"
+	return n, errors.Join(err1, err2, err3)
 }
 
 func (a *Adoption) inSchema(name string) string {
@@ -218,16 +223,6 @@ func (a *Adoption) inSchema(name string) string {
 		return a.base.quote(name)
 	}
 	return a.base.quote(a.Table.Schema) + "." + a.base.quote(name)
-}
-
-// searchPath has the schemas of the outbox and of the table. The schema of temporary tables is last, so that nobody can
-// put an object of their own in the place of ours.
-func (a *Adoption) searchPath() string {
-	list := []string{"pg_catalog", a.base.quote(a.outbox.Schema)}
-	if a.Table.Schema != a.outbox.Schema {
-		list = append(list, a.base.quote(a.Table.Schema))
-	}
-	return strings.Join(append(list, "pg_temp"), ", ")
 }
 
 // render returns the SQL of a template.
@@ -245,6 +240,17 @@ func (a *Adoption) render(name string, limit int) (string, error) {
 	return strings.TrimSpace(b.String()), err
 }
 
+// statements returns the statements of a template. An empty line ends a statement.
+func (a *Adoption) statements(name string, limit int) (list []string, err error) {
+	text, err := a.render(name, limit)
+	for statement := range strings.SplitSeq(text, ";\n\n") {
+		if statement = strings.TrimSuffix(strings.TrimSpace(statement), ";"); statement != "" {
+			list = append(list, statement)
+		}
+	}
+	return list, err
+}
+
 // Script returns the SQL that forwards the table's rows, to be run as a whole. It forwards the backlog while writers wait;
 // [Adoption.Run] forwards most of it before.
 func (a *Adoption) Script() (string, error) {
@@ -257,7 +263,7 @@ func (a *Adoption) Script() (string, error) {
 // UndoScript returns the SQL that removes what Script has created.
 func (a *Adoption) UndoScript() (string, error) { return a.render("undo", 0) }
 
-// maxIdentifier is the length in bytes to which PostgreSQL cuts a name.
+// maxIdentifier is the length in bytes to which PostgreSQL cuts a name. MySQL's limit is a character more.
 const maxIdentifier = 63
 
 // shortened cuts a name that is too long, and adds a hash of it.
@@ -269,5 +275,5 @@ func shortened(name string) string {
 	for i := range len(name) {
 		sum = (sum ^ uint32(name[i])) * 16777619
 	}
-	return name[:maxIdentifier-9] + fmt.Sprintf("_%08x", sum)
+	return strings.ToValidUTF8(name[:maxIdentifier-9], "") + fmt.Sprintf("_%08x", sum)
 }

@@ -29,11 +29,12 @@ func (postgres) quote(name string) string {
 
 func (postgres) isBytes(typeName string) bool { return typeName == "bytea" }
 
-func (postgres) text(expression string) string { return cast(expression, "text") }
-func (postgres) json(expression string) string { return cast(expression, "json") }
-func (postgres) uuid(expression string) string { return cast(expression, "uuid") }
+func (postgres) newID() string { return "gen_random_uuid()" }
 
-// cast converts an expression. It adds parentheses, unless the expression is only a name or a call.
+func (postgres) text(expression string, _ Column) string { return cast(expression, "text") }
+func (postgres) uuid(expression string, _ Column) string { return cast(expression, "uuid") }
+
+// cast converts an expression. It adds parentheses if the expression has operators.
 func cast(expression, typeName string) string {
 	if strings.ContainsAny(expression, " +-*/|<>=:") {
 		expression = "(" + expression + ")"
@@ -41,19 +42,41 @@ func cast(expression, typeName string) string {
 	return expression + "::" + typeName
 }
 
-func (p postgres) headers(whole string, members []Header) string {
+func (postgres) headers(whole string, members []Header) string {
 	if len(members) == 0 {
-		return p.json(whole)
+		return cast(whole, "json")
 	}
-	var list []string
-	for _, member := range members {
-		list = append(list, literal(member.Name)+", "+member.Value)
-	}
-	object := "jsonb_strip_nulls(jsonb_build_object(" + strings.Join(list, ", ") + "))"
+	object := "jsonb_strip_nulls(jsonb_build_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", " + h.Value }) + "))"
 	if whole != "" {
 		object = "(coalesce(" + cast(whole, "jsonb") + ", '{}') || " + object + ")"
 	}
 	return object + "::json"
+}
+
+func (postgres) failed(column string, _ Table) string {
+	switch column {
+	case "topic":
+		return "''"
+	case "payload":
+		return "convert_to(to_json(NEW)::text, 'UTF8')"
+	case "payload_text":
+		return "to_json(NEW)::text"
+	case "headers":
+		return "NULL::json"
+	case "message_id":
+		return "NULL::uuid"
+	}
+	return "NULL::text"
+}
+
+func (p postgres) name(a *Adoption, n *names) {
+	n.Trigger, n.Function = "rowrelay_forward", a.inSchema(shortened("rowrelay_forward_"+a.Table.Name))
+	// The schema of temporary tables is last, so that nobody can put an object of their own in the place of ours.
+	schemas := []string{"pg_catalog", p.quote(a.outbox.Schema)}
+	if a.Table.Schema != a.outbox.Schema {
+		schemas = append(schemas, p.quote(a.Table.Schema))
+	}
+	n.Path = strings.Join(append(schemas, "pg_temp"), ", ")
 }
 
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
@@ -136,6 +159,8 @@ func (postgres) describeUse(ctx context.Context, db *sql.DB, oid int64, d *descr
 	}, &name)
 }
 
+func (postgres) prepare(context.Context, *sql.Conn, *Adoption) error { return nil }
+
 func (postgres) batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error) {
 	statement, err := a.render("batch", limit)
 	if err != nil {
@@ -145,58 +170,39 @@ func (postgres) batch(ctx context.Context, q queryer, a *Adoption, limit int) (m
 	return moved, err
 }
 
-func (p postgres) switchOver(ctx context.Context, a *Adoption, rest func(context.Context, queryer) error) error {
-	return p.locked(ctx, a, "LOCK TABLE "+a.inSchema(a.Table.Name)+" IN EXCLUSIVE MODE", func(tx *sql.Tx) error {
+func (p postgres) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) error) error {
+	return p.locked(ctx, conn, func(tx *sql.Tx) error {
+		if err := a.execute(ctx, tx, "lock"); err != nil {
+			return err
+		}
 		if err := rest(ctx, tx); err != nil {
 			return err
 		}
-		return p.run(ctx, tx, a, "function", "trigger")
+		return a.execute(ctx, tx, "function", "trigger")
 	})
 }
 
-func (p postgres) undo(ctx context.Context, a *Adoption) error {
-	return p.locked(ctx, a, "LOCK TABLE "+a.inSchema(a.Table.Name)+" IN ACCESS EXCLUSIVE MODE", func(tx *sql.Tx) error {
-		return p.run(ctx, tx, a, "remove")
-	})
+func (p postgres) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
+	return p.locked(ctx, conn, func(tx *sql.Tx) error { return a.execute(ctx, tx, "remove") })
 }
 
-// locked runs work in a transaction that has locked the table.
-func (postgres) locked(ctx context.Context, a *Adoption, lock string, work func(*sql.Tx) error) error {
-	tx, err := a.db.BeginTx(ctx, nil)
+// locked runs work in a transaction that waits at most half a second for each lock.
+func (postgres) locked(ctx context.Context, conn *sql.Conn, work func(*sql.Tx) error) error {
+	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	for _, statement := range []string{"SET LOCAL lock_timeout = '500ms'", lock, "SET LOCAL lock_timeout = DEFAULT"} {
-		_, err := tx.ExecContext(ctx, statement)
-		var coded interface{ SQLState() string }
-		if errors.As(err, &coded) && (coded.SQLState() == "55P03" || coded.SQLState() == "40P01") {
-			return errLocked
-		}
-		if err != nil {
-			return err
-		}
+	if _, err = tx.ExecContext(ctx, "SET LOCAL lock_timeout = '500ms'"); err == nil {
+		err = work(tx)
 	}
-	if err := work(tx); err != nil {
-		return err
+	if err == nil {
+		return tx.Commit()
 	}
-	return tx.Commit()
-}
-
-// run runs the statements of templates.
-func (postgres) run(ctx context.Context, q queryer, a *Adoption, templates ...string) error {
-	for _, name := range templates {
-		text, err := a.render(name, 0)
-		if err != nil {
-			return err
-		}
-		for _, statement := range strings.Split(text, ";\n\n") {
-			if _, err := q.ExecContext(ctx, statement); err != nil {
-				return err
-			}
-		}
+	if dialect.Postgres().Busy(err) {
+		return errLocked
 	}
-	return nil
+	return err
 }
 
 // all runs a query, scans each row into the destinations, and then calls took.

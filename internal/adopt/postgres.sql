@@ -1,11 +1,18 @@
-{{/* PostgreSQL: the statements that forward the rows of a table. See plan.go for the names. */}}
+{{/* PostgreSQL: the statements that forward the rows of a table. plan.go has the names. */}}
 
 {{define "refusal"}}CASE WHEN m.topic IS NULL OR m.topic = '' THEN 'the topic is empty'
              WHEN octet_length(m.topic) > 255 THEN 'the topic has ' || octet_length(m.topic) || ' bytes, and at most 255 are allowed'
+{{- if .Sets "message_key"}}
              WHEN octet_length(m.message_key) > 255 THEN 'the key has ' || octet_length(m.message_key) || ' bytes, and at most 255 are allowed'
-{{- if .Row.Headers}}
+{{- end}}
+{{- if .Sets "headers"}}
              WHEN json_typeof(m.headers) <> 'object' THEN 'the headers are not a JSON object'
 {{- end}} END{{end}}
+
+{{define "parked columns"}}id, lane, state, last_error, attempts, crashes, priority, created_at, {{.Columns}}{{if not (.Sets "message_id")}}, message_id{{end}}{{end}}
+
+{{define "parked values"}}{{if .Sets "message_key"}}CASE WHEN m.message_key IS NULL OR m.message_key = '' THEN new_id ELSE hashtextextended(m.message_key COLLATE "C", 0) END{{else}}new_id{{end}} & 63, 'error', 'rowrelay adopt: ' || refused, 0, 0, 0, clock_timestamp(),
+            {{.Message "m."}}{{if not (.Sets "message_id")}}, gen_random_uuid(){{end}}{{end}}
 
 {{define "function"}}-- Inserts a message for the row that a program has inserted, in the program's transaction. It runs with the rights of its
 -- owner, so programs need no rights on {{.Outbox.Pending}}.
@@ -13,11 +20,9 @@ CREATE OR REPLACE FUNCTION {{.Function}}() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = {{.Path}} AS $rowrelay$
 {{- if .Refuse}}
 BEGIN
-{{- if .New.Waiting}}
     IF ({{.New.Waiting}}) IS NOT TRUE THEN
-        RETURN {{.Return}};
+        RETURN NULL;
     END IF;
-{{- end}}
     INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
     VALUES ({{.New.Values}});
 {{- else}}
@@ -27,79 +32,81 @@ DECLARE
     new_id  bigint;
 BEGIN
     BEGIN
-{{- if .New.Waiting}}
         IF ({{.New.Waiting}}) IS NOT TRUE THEN
-            RETURN {{.Return}};
+            RETURN NULL;
         END IF;
-{{- end}}
         SELECT {{.New.Named}} INTO m;
         refused := {{template "refusal" .}};
     EXCEPTION WHEN OTHERS THEN
-        IF SQLSTATE LIKE '40%' THEN
+        IF SQLSTATE LIKE '40%' THEN -- a deadlock, or a conflict of serializable transactions
             RAISE;
         END IF;
-        -- The mapping fails for this row. It must not fail the program's transaction.
-        SELECT {{.FailedNamed}} INTO m;
+        -- The mapping fails for this row. This must not fail the program's transaction.
+        SELECT {{.New.Failed}} INTO m;
         refused := 'the mapping fails with SQLSTATE ' || SQLSTATE || '; the payload is the whole row';
     END;
     IF refused IS NULL THEN
         INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
-        VALUES ({{.Message}});
+        VALUES ({{.Message "m."}});
     ELSE
         -- The outbox would refuse the message. It is parked with the reason.
         new_id := nextval(pg_get_serial_sequence('{{.Outbox.Pending}}', 'id'));
-        INSERT INTO {{.Outbox.Held}} (id, lane, state, last_error, attempts, crashes, priority, created_at, {{.HeldColumns}})
-        VALUES (new_id, {{template "lane" "new_id"}}, 'error', 'rowrelay adopt: ' || refused, 0, 0, 0, clock_timestamp(), {{.HeldMessage}});
+        m.topic := coalesce(m.topic, '');
+        INSERT INTO {{.Outbox.Held}} ({{template "parked columns" .}})
+        VALUES (new_id, {{template "parked values" .}});
     END IF;
 {{- end}}
-{{- if and .Marks (not .View)}}
-    {{template "mark" .}};
+{{- if .Delete}}
+    DELETE FROM {{.From}} WHERE {{.KeyIs "" "NEW." false}};
+{{- else if .Marks}}
+    UPDATE {{.From}} SET {{.New.Assignments ""}} WHERE {{.KeyIs "" "NEW." false}};
 {{- end}}
-    RETURN {{.Return}};
+    RETURN NULL;
 END $rowrelay$;
 
 -- A trigger needs no right to call its function.
 REVOKE EXECUTE ON FUNCTION {{.Function}}() FROM PUBLIC;
 {{end}}
 
-{{define "lane"}}(CASE WHEN m.message_key IS NULL OR m.message_key = '' THEN {{.}} ELSE hashtextextended(m.message_key COLLATE "C", 0) END) & 63{{end}}
-
-{{define "mark"}}{{if .Delete}}DELETE FROM {{.From}} WHERE {{.KeyIsNew}}{{else}}UPDATE {{.From}} SET {{.New.Marks}} WHERE {{.KeyIsNew}}{{end}}{{end}}
-
-{{define "trigger"}}DROP TRIGGER IF EXISTS {{.Trigger}} ON {{.From}};
-
-CREATE TRIGGER {{.Trigger}} AFTER INSERT ON {{.From}} FOR EACH ROW EXECUTE FUNCTION {{.Function}}();
-{{end}}
+{{define "trigger"}}{{if not .Placed}}CREATE TRIGGER {{.Trigger}} AFTER INSERT ON {{.From}} FOR EACH ROW EXECUTE FUNCTION {{.Function}}();
+{{end}}{{end}}
 
 {{define "batch"}}WITH waiting AS MATERIALIZED (
     SELECT r.* FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}}{{if .Limit}} LIMIT {{.Limit}}{{end}} FOR UPDATE
 ), mapped AS MATERIALIZED (
-    SELECT row_number() OVER (ORDER BY {{.Row.Order}}) AS place, {{.Row.Named}}{{if .Marks}}, {{.RowKeys}}{{end}} FROM waiting AS r
+    SELECT row_number() OVER (ORDER BY {{.Row.Order}}) AS place, {{.Row.Named}}{{if .Marks}}, {{.KeyNamed}}{{end}} FROM waiting AS r
 ), checked AS MATERIALIZED (
     SELECT m.*, {{if .Refuse}}NULL{{else}}{{template "refusal" .}}{{end}} AS refused FROM mapped AS m
 ), sent AS (
     INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
-    SELECT {{.Message}} FROM checked AS m WHERE m.refused IS NULL ORDER BY m.place
+    SELECT {{.Message "m."}} FROM checked AS m WHERE m.refused IS NULL ORDER BY m.place
 {{- if not .Refuse}}
 ), parked AS (
-    INSERT INTO {{.Outbox.Held}} (id, lane, state, last_error, attempts, crashes, priority, created_at, {{.HeldColumns}})
-    SELECT m.new_id, {{template "lane" "m.new_id"}}, 'error', 'rowrelay adopt: ' || m.refused, 0, 0, 0, clock_timestamp(), {{.HeldMessage}}
-    FROM (SELECT m.*, nextval(pg_get_serial_sequence('{{.Outbox.Pending}}', 'id')) AS new_id FROM checked AS m WHERE m.refused IS NOT NULL ORDER BY m.place) AS m
+    INSERT INTO {{.Outbox.Held}} ({{template "parked columns" .}})
+    SELECT new_id, {{template "parked values" .}}
+    FROM (
+        SELECT {{range .Row.Fields}}{{if eq .Column "topic"}}coalesce(m.topic, '') AS topic{{else}}m.{{.Column}}{{end}}, {{end}}m.refused, nextval(pg_get_serial_sequence('{{.Outbox.Pending}}', 'id')) AS new_id
+        FROM checked AS m WHERE m.refused IS NOT NULL ORDER BY m.place) AS m
 {{- end}}
-{{- if .Marks}}
+{{- if .Delete}}
+), deleted AS (
+    DELETE FROM {{.From}} AS r USING checked AS m WHERE {{.KeyIs "r." "m." true}}
+{{- else if .Marks}}
 ), marked AS (
-    {{if .Delete}}DELETE FROM {{.From}} AS r USING checked AS m WHERE {{.KeyIsRow}}{{else}}UPDATE {{.From}} AS r SET {{.Row.Marks}} FROM checked AS m WHERE {{.KeyIsRow}}{{end}}
+    UPDATE {{.From}} AS r SET {{.Row.Assignments ""}} FROM checked AS m WHERE {{.KeyIs "r." "m." true}}
 {{- end}}
 )
 SELECT count(*) FROM checked{{end}}
+
+{{define "lock"}}LOCK TABLE {{.From}} IN EXCLUSIVE MODE{{end}}
 
 {{define "script"}}BEGIN;
 
 -- Wait at most half a second for the lock, because all programs that write to the table wait behind this statement. If it
 -- fails, run the script again.
 SET LOCAL lock_timeout = '500ms';
-LOCK TABLE {{.From}} IN EXCLUSIVE MODE;
-{{if .Row.Waiting}}
+{{template "lock" .}};
+{{if not .OnlyNew}}
 -- The rows that wait, in their order. Programs wait until this script commits, so no row is left out or overtaken.
 {{template "batch" .}};
 {{end}}

@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -35,10 +36,18 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 	if progress == nil {
 		progress = func(int64, int) {}
 	}
-	marks := len(a.Mapping.Published) > 0
+	conn, err := a.db.Conn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := a.base.prepare(ctx, conn, a); err != nil {
+		return 0, err
+	}
+	marks := a.marks()
 	if marks && !a.onlyNew() {
 		for {
-			moved, err := a.batch(ctx)
+			moved, err := a.batch(ctx, conn)
 			if err != nil {
 				return forwarded, fmt.Errorf("forward the rows that wait in %s: %w", a.Table.Name, err)
 			}
@@ -53,7 +62,7 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 	var rest int64
 	err = a.patiently(ctx, func(try int) error {
 		rest = 0
-		err := a.base.switchOver(ctx, a, func(ctx context.Context, q queryer) error {
+		err := a.base.switchOver(ctx, conn, a, func(ctx context.Context, q queryer) error {
 			for !skip {
 				limit := batchRows
 				if !marks {
@@ -79,8 +88,8 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 }
 
 // batch forwards the first rows of the backlog in a transaction of its own.
-func (a *Adoption) batch(ctx context.Context) (moved int64, err error) {
-	tx, err := a.db.BeginTx(ctx, nil)
+func (a *Adoption) batch(ctx context.Context, conn *sql.Conn) (moved int64, err error) {
+	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -93,8 +102,13 @@ func (a *Adoption) batch(ctx context.Context) (moved int64, err error) {
 
 // Undo removes the triggers, and gives a renamed table its name back. Messages that are in the outbox stay there.
 func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
-	err := a.patiently(ctx, func(try int) error {
-		err := a.base.undo(ctx, a)
+	conn, err := a.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	err = a.patiently(ctx, func(try int) error {
+		err := a.base.undo(ctx, conn, a)
 		if errors.Is(err, errLocked) && progress != nil {
 			progress(0, try)
 		}
@@ -124,4 +138,20 @@ func (a *Adoption) patiently(ctx context.Context, try func(number int) error) er
 		case <-time.After(time.Duration(rand.Int64N(int64(2 * betweenTries)))):
 		}
 	}
+}
+
+// execute runs the statements of templates.
+func (a *Adoption) execute(ctx context.Context, q queryer, templates ...string) error {
+	for _, name := range templates {
+		list, err := a.statements(name, 0)
+		if err != nil {
+			return err
+		}
+		for _, statement := range list {
+			if _, err := q.ExecContext(ctx, statement); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

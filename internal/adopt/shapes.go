@@ -37,7 +37,7 @@ func propose(kind string, table Table) Mapping {
 		Order:   first("id"),
 	}
 	if column := first("published_at", "sent_at", "processed_at", "completion_date"); column != "" {
-		m.Waiting, m.Published = column+" IS NULL", []string{column + " = now()"}
+		m.Waiting, m.Published = column+" IS NULL", []string{column + " = current_timestamp"}
 	}
 	if id, ok := table.column(first("message_id", "event_id", "id")); ok && strings.EqualFold(id.Type, "uuid") {
 		m.ID = id.Name

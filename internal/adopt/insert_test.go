@@ -1,0 +1,46 @@
+package adopt_test
+
+import (
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+// Each statement of a writer is forwarded exactly as often as it inserts a row.
+func TestEachShapeOfInsert(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		execute(t, db, "CREATE UNIQUE INDEX once ON events (aggregate_id)")
+		a := open(t, db, "events")
+		_, err := a.Run(t.Context(), nil)
+		check(t, err)
+		mysql := db.Kind == testdb.MySQL || db.Kind == testdb.MariaDB
+		insert := "INSERT INTO events (kind, aggregate_id, body) VALUES "
+		execute(t, db, insert+"('a', '1', '{}'), ('b', '2', '{}')")
+		if mysql {
+			execute(t, db, "INSERT IGNORE INTO events (kind, aggregate_id, body) VALUES ('no', '1', '{}'), ('c', '3', '{}'), ('no', '2', '{}')")
+			execute(t, db, insert+"('no', '1', '{}'), ('d', '4', '{}') ON DUPLICATE KEY UPDATE kind = 'changed'")
+			execute(t, db, "REPLACE INTO events (kind, aggregate_id, body) VALUES ('e', '2', '{}')")
+		} else {
+			execute(t, db, insert+"('no', '1', '{}'), ('c', '3', '{}'), ('no', '2', '{}') ON CONFLICT DO NOTHING")
+			execute(t, db, insert+"('no', '1', '{}'), ('d', '4', '{}') ON CONFLICT (aggregate_id) DO UPDATE SET kind = 'changed'")
+			execute(t, db, insert+"('e', '5', '{}')")
+		}
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) SELECT concat('f', kind), concat('f', aggregate_id), body FROM events WHERE kind = 'a' OR kind = 'e' ORDER BY id")
+		tx, err := db.DB.BeginTx(t.Context(), nil)
+		check(t, err)
+		_, err = tx.ExecContext(t.Context(), insert+"('g', 'g', '{}')")
+		check(t, err)
+		_, err = tx.ExecContext(t.Context(), "DELETE FROM events WHERE kind = 'g'")
+		check(t, err)
+		check(t, tx.Commit())
+		tx, err = db.DB.BeginTx(t.Context(), nil)
+		check(t, err)
+		_, err = tx.ExecContext(t.Context(), insert+"('no', 'rolled back', '{}')")
+		check(t, err)
+		check(t, tx.Rollback())
+		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c", "d", "e", "fe", "g")
+		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "0")
+	}, everyServer...)
+}

@@ -1,0 +1,146 @@
+{{/* MySQL and MariaDB: the statements that forward the rows of a table. plan.go has the names. */}}
+
+{{define "uuid"}}'^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$'{{end}}
+
+{{define "refusal"}}CASE WHEN coalesce({{.P}}topic, '') = '' THEN 'the topic is empty'
+            WHEN octet_length({{.P}}topic) > 255 THEN concat('the topic has ', octet_length({{.P}}topic), ' bytes, and at most 255 are allowed')
+{{- if .Sets "message_key"}}
+            WHEN octet_length({{.P}}message_key) > 255 THEN concat('the key has ', octet_length({{.P}}message_key), ' bytes, and at most 255 are allowed')
+{{- end}}
+{{- if .Sets "message_id"}}
+            WHEN {{.P}}message_id NOT REGEXP {{template "uuid"}} THEN 'the id is not a UUID'
+{{- end}}
+{{- if .Sets "headers"}}
+            WHEN NOT json_valid({{.P}}headers) THEN 'the headers are not JSON'
+            WHEN json_type({{.P}}headers) <> 'OBJECT' THEN 'the headers are not a JSON object'
+{{- end}} END{{end}}
+
+{{define "accepted"}}{{range $i, $f := .Row.Fields}}{{if $i}},
+           {{end}}
+{{- if eq .Column "topic"}}CASE WHEN coalesce({{$.P}}topic, '') = '' THEN 'unknown' WHEN octet_length({{$.P}}topic) > 255 THEN left({{$.P}}topic, 63) ELSE {{$.P}}topic END
+{{- else if eq .Column "message_key"}}CASE WHEN octet_length({{$.P}}message_key) > 255 THEN left({{$.P}}message_key, 63) ELSE {{$.P}}message_key END
+{{- else if eq .Column "message_id"}}CASE WHEN {{$.P}}message_id REGEXP {{template "uuid"}} THEN {{$.P}}message_id ELSE uuid() END
+{{- else if eq .Column "headers"}}CASE WHEN json_valid({{$.P}}headers) THEN CASE WHEN json_type({{$.P}}headers) = 'OBJECT' THEN {{$.P}}headers END END
+{{- else}}{{$.P}}{{.Column}}{{end}}{{end}}{{end}}
+
+{{define "park"}}INSERT INTO {{.Outbox.Held}} (id, lane, state, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, last_error, created_at)
+{{if .P}}            {{end}}SELECT id, lane, 'error', message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, last_error, created_at
+{{if .P}}            {{end}}FROM {{.Outbox.Pending}} WHERE{{end}}
+
+{{define "forward"}}-- Inserts a message for the row that a program has inserted, in the program's transaction. It runs with the rights of its
+-- definer, so programs need no rights on {{.Outbox.Pending}}.
+CREATE TRIGGER {{.Trigger}} AFTER INSERT ON {{.From}} FOR EACH ROW
+BEGIN
+{{- if not .Refuse}}
+    DECLARE m_topic, m_message_key, m_payload_text, m_headers longtext CHARACTER SET utf8mb4;
+    DECLARE m_payload longblob;
+    DECLARE m_message_id, refused varchar(255) CHARACTER SET utf8mb4;
+    DECLARE new_id bigint;
+{{- end}}
+    IF ({{if and .Marks (not .Delete)}}{{.Flag}}{{else}}{{.New.Waiting}}{{end}}) IS TRUE THEN
+{{- if .Refuse}}
+        INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
+        VALUES ({{.New.Values}});
+{{- else}}
+        BEGIN
+            DECLARE EXIT HANDLER FOR SQLEXCEPTION
+            BEGIN
+                -- The mapping fails for this row. This must not fail the program's transaction.
+                GET DIAGNOSTICS CONDITION 1 @rowrelay_errno = MYSQL_ERRNO;
+                SET {{range .New.Fields}}m_{{.Column}} = {{.Failed}}, {{end}}refused = concat('the mapping fails with error ', @rowrelay_errno, '; the payload is the whole row');
+            END;
+            SET {{range $i, $f := .New.Fields}}{{if $i}}, {{end}}m_{{$f.Column}} = {{$f.Value}}{{end}};
+            SET refused = {{template "refusal" (.With "m_")}};
+        END;
+        INSERT INTO {{.Outbox.Pending}} (last_error, {{.Columns}})
+        VALUES (concat('rowrelay adopt: ', refused),
+           {{template "accepted" (.With "m_")}});
+        IF refused IS NOT NULL THEN
+            -- The outbox would refuse the row as it is. It is parked with the reason.
+            SET new_id = last_insert_id();
+            {{template "park" (.With "m_")}} id = new_id;
+            DELETE FROM {{.Outbox.Pending}} WHERE id = new_id;
+        END IF;
+{{- end}}
+    END IF;
+END;
+{{end}}
+
+{{define "marker"}}{{if and .Marks (not .Delete)}}-- Marks a row that waits as sent. The server doesn't allow the other trigger to do this. That trigger forwards only rows that
+-- were inserted, and not those that INSERT IGNORE skipped or ON DUPLICATE KEY UPDATE changed.
+CREATE TRIGGER {{.Marker}} BEFORE INSERT ON {{.From}} FOR EACH ROW
+BEGIN
+    SET {{.Flag}} = ({{.New.Waiting}}) IS TRUE;
+    IF {{.Flag}} THEN
+        SET {{.New.Assignments "NEW."}};
+    END IF;
+END;
+{{end}}{{end}}
+
+{{define "unprepare"}}DROP TEMPORARY TABLE IF EXISTS rowrelay_batch;
+{{end}}
+
+{{define "prepare"}}{{if not .OnlyNew}}CREATE TEMPORARY TABLE rowrelay_batch (place int AUTO_INCREMENT PRIMARY KEY) AS SELECT {{.KeyNamed}} FROM {{.From}} AS r WHERE false;
+{{end}}{{end}}
+
+{{define "batch"}}DELETE FROM rowrelay_batch;
+
+INSERT INTO rowrelay_batch ({{range $i, $k := .Keys}}{{if $i}}, {{end}}{{$k.Short}}{{end}})
+SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}}{{if .Limit}} LIMIT {{.Limit}}{{end}} FOR UPDATE;
+
+INSERT INTO {{.Outbox.Pending}} ({{if not .Refuse}}last_error, {{end}}{{.Columns}})
+SELECT {{if not .Refuse}}concat('rowrelay adopt: ', {{template "refusal" (.With "m.")}}),
+           {{template "accepted" (.With "m.")}}{{else}}{{.Message "m."}}{{end}}
+FROM (
+    SELECT b.place, {{.Row.Named}}
+    FROM rowrelay_batch AS b JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}}) AS m ORDER BY m.place;
+{{if not .Refuse}}
+-- Park the messages that the outbox would refuse as they are.
+{{template "park" .}} id >= last_insert_id() AND last_error LIKE 'rowrelay adopt: %';
+
+DELETE FROM {{.Outbox.Pending}} WHERE id >= last_insert_id() AND last_error LIKE 'rowrelay adopt: %';
+{{end}}
+{{if .Delete}}DELETE r FROM {{.From}} AS r JOIN rowrelay_batch AS b ON {{.KeyIs "r." "b." true}};
+{{else if .Marks}}UPDATE {{.From}} AS r JOIN rowrelay_batch AS b ON {{.KeyIs "r." "b." true}} SET {{.Row.Assignments "r."}};
+{{end}}{{end}}
+
+{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE;
+{{end}}
+
+{{define "lock alone"}}LOCK TABLES {{.From}} WRITE{{end}}
+
+{{define "script"}}-- Wait at most a second for the locks, because all programs that write to the tables wait behind LOCK TABLES. If it fails, run
+-- the script again.
+SET SESSION lock_wait_timeout = 1, SESSION autocommit = 0;
+
+{{template "unprepare" .}}
+{{template "prepare" .}}
+{{template "lock" .}}
+{{if not .OnlyNew}}-- The rows that wait, in their order. Programs wait until the tables are unlocked, so no row is left out or overtaken.
+{{template "batch" .}}
+COMMIT;
+{{end}}
+DELIMITER //
+
+{{template "forward" .}}//
+{{if .Marks}}
+{{template "marker" .}}//
+{{end}}
+DELIMITER ;
+
+UNLOCK TABLES;
+SET SESSION autocommit = 1;
+{{end}}
+
+{{define "remove"}}{{if and .Marks (not .Delete)}}DROP TRIGGER IF EXISTS {{.Marker}};
+
+{{end}}DROP TRIGGER IF EXISTS {{.Trigger}};
+{{end}}
+
+{{define "undo"}}SET SESSION lock_wait_timeout = 1;
+
+{{template "lock alone" .}};
+
+{{template "remove" .}}
+UNLOCK TABLES;
+{{end}}
