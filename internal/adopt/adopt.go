@@ -149,9 +149,9 @@ type database interface {
 	// batch forwards the first rows of the backlog in the caller's transaction; limit 0 means all rows.
 	batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error)
 
-	// switchOver locks the table, calls rest to forward the rest of the backlog, and creates the triggers. It returns
-	// errLocked, and has changed nothing, if the lock isn't granted soon.
-	switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) error) error
+	// switchOver locks the table, calls rest to forward the rest of the backlog, and creates the triggers if rest returns
+	// true. It returns errLocked, and has changed nothing, if the lock isn't granted soon.
+	switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error
 
 	// undo removes the triggers. It returns errLocked if the lock isn't granted soon.
 	undo(ctx context.Context, conn *sql.Conn, a *Adoption) error
@@ -173,8 +173,8 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Open reads the description of the table from, which is a name or schema.name as in the catalogue, and proposes a mapping.
-// The outbox must exist in the same database. Open changes nothing.
+// Open reads the description of the table from, which is a name or schema.name as in the catalogue, and proposes a mapping: that
+// of the last Run, or one that fits the columns. The outbox must exist in the same database. Open changes nothing.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from string) (*Adoption, error) {
 	base, ok := databases()[d.Name()]
 	if !ok {
@@ -189,10 +189,13 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 		return nil, fmt.Errorf("read the description of table %s: %w", from, err)
 	}
 	a := &Adoption{Table: found.table, Way: Trigger, db: db, base: base, outbox: found.outbox, placed: found.placed}
-	if found.placed.Way != "" {
-		a.Way = found.placed.Way
+	r, known, err := a.readRecord(ctx, db, "read")
+	if err != nil {
+		return nil, err
 	}
-	a.Mapping = propose(d.Name(), found.table)
+	if a.Mapping = propose(d.Name(), found.table); known {
+		a.Way, a.Mapping = r.Way, r.Mapping
+	}
 	return a, nil
 }
 

@@ -141,10 +141,7 @@ func (mysql) describeUse(ctx context.Context, db *sql.DB, d *described) error {
 }
 
 func (mysql) prepare(ctx context.Context, conn *sql.Conn, a *Adoption) error {
-	if err := a.execute(ctx, conn, "unprepare"); err != nil {
-		return err
-	}
-	return a.execute(ctx, conn, "prepare")
+	return a.execute(ctx, conn, "isolate", "unprepare", "prepare")
 }
 
 func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error) {
@@ -162,16 +159,16 @@ func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (move
 }
 
 // switchOver uses no transaction of database/sql, because one begins with a statement that releases the locks.
-func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) error) error {
+func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error {
 	return m.locked(ctx, conn, a, "lock", func() error {
-		err := rest(ctx, conn)
+		done, err := rest(ctx, conn)
 		if err == nil {
 			_, err = conn.ExecContext(ctx, "COMMIT")
 		}
-		if err == nil && a.placed.Way != "" {
+		if err == nil && done && a.placed.Way != "" {
 			err = a.execute(ctx, conn, "remove")
 		}
-		if err != nil {
+		if err != nil || !done {
 			return err
 		}
 		return a.execute(ctx, conn, "forward", "marker")
@@ -179,7 +176,12 @@ func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest
 }
 
 func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
-	return m.locked(ctx, conn, a, "lock alone", func() error { return a.execute(ctx, conn, "remove") })
+	return m.locked(ctx, conn, a, "lock alone", func() error {
+		if err := a.forget(ctx, conn); err != nil {
+			return err
+		}
+		return a.execute(ctx, conn, "remove") // DROP commits
+	})
 }
 
 // locked runs work while the connection holds locks on tables.

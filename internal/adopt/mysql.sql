@@ -77,41 +77,47 @@ BEGIN
 END;
 {{end}}{{end}}
 
+{{define "isolate"}}SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+{{end}}
+
 {{define "unprepare"}}DROP TEMPORARY TABLE IF EXISTS rowrelay_batch;
 {{end}}
 
 {{define "prepare"}}{{if not .OnlyNew}}CREATE TEMPORARY TABLE rowrelay_batch (place int AUTO_INCREMENT PRIMARY KEY) AS SELECT {{.KeyNamed}} FROM {{.From}} AS r WHERE false;
 {{end}}{{end}}
 
+{{/* At READ COMMITTED the first SELECT takes no locks, and so doesn't wait for rows that aren't committed. */}}
 {{define "batch"}}DELETE FROM rowrelay_batch;
 
 INSERT INTO rowrelay_batch ({{range $i, $k := .Keys}}{{if $i}}, {{end}}{{$k.Short}}{{end}})
-SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}}{{if .Limit}} LIMIT {{.Limit}}{{end}} FOR UPDATE;
+SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}}{{if .Limit}} LIMIT {{.Limit}}{{end}};
 
 INSERT INTO {{.Outbox.Pending}} ({{if not .Refuse}}last_error, {{end}}{{.Columns}})
 SELECT {{if not .Refuse}}concat('rowrelay adopt: ', {{template "refusal" (.With "m.")}}),
            {{template "accepted" (.With "m.")}}{{else}}{{.Message "m."}}{{end}}
 FROM (
     SELECT b.place, {{.Row.Named}}
-    FROM rowrelay_batch AS b JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}}) AS m ORDER BY m.place;
+    FROM rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}}) AS m ORDER BY m.place;
 {{if not .Refuse}}
 -- Park the messages that the outbox would refuse as they are.
 {{template "park" .}} id >= last_insert_id() AND last_error LIKE 'rowrelay adopt: %';
 
 DELETE FROM {{.Outbox.Pending}} WHERE id >= last_insert_id() AND last_error LIKE 'rowrelay adopt: %';
 {{end}}
-{{if .Delete}}DELETE r FROM {{.From}} AS r JOIN rowrelay_batch AS b ON {{.KeyIs "r." "b." true}};
-{{else if .Marks}}UPDATE {{.From}} AS r JOIN rowrelay_batch AS b ON {{.KeyIs "r." "b." true}} SET {{.Row.Assignments "r."}};
+{{if .Delete}}DELETE r FROM rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}};
+{{else if .Marks}}UPDATE rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}} SET {{.Row.Assignments "r."}};
 {{end}}{{end}}
 
-{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE;
+{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE;
 {{end}}
 
-{{define "lock alone"}}LOCK TABLES {{.From}} WRITE{{end}}
+{{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{end}}
 
 {{define "script"}}-- Wait at most a second for the locks, because all programs that write to the tables wait behind LOCK TABLES. If it fails, run
 -- the script again.
 SET SESSION lock_wait_timeout = 1, SESSION autocommit = 0;
+
+{{template "isolate"}}
 
 {{template "unprepare" .}}
 {{template "prepare" .}}
@@ -144,3 +150,13 @@ SET SESSION autocommit = 1;
 {{template "remove" .}}
 UNLOCK TABLES;
 {{end}}
+
+{{define "read"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = ?{{end}}
+
+{{define "hold"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = ? FOR UPDATE{{end}}
+
+{{define "create record"}}INSERT INTO {{.Outbox.Settings}} (value, name) VALUES (?, ?){{end}}
+
+{{define "save record"}}UPDATE {{.Outbox.Settings}} SET value = ? WHERE name = ?{{end}}
+
+{{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = ?{{end}}

@@ -3,6 +3,7 @@ package adopt
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"text/template"
@@ -271,9 +272,11 @@ func shortened(name string) string {
 	if len(name) <= maxIdentifier {
 		return name
 	}
-	var sum uint32 = 2166136261 // FNV-1a
-	for i := range len(name) {
-		sum = (sum ^ uint32(name[i])) * 16777619
-	}
-	return strings.ToValidUTF8(name[:maxIdentifier-9], "") + fmt.Sprintf("_%08x", sum)
+	return strings.ToValidUTF8(name[:maxIdentifier-9], "") + fmt.Sprintf("_%08x", hash(name))
+}
+
+func hash(text string) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(text)) // never fails
+	return h.Sum32()
 }

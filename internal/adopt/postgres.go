@@ -170,12 +170,12 @@ func (postgres) batch(ctx context.Context, q queryer, a *Adoption, limit int) (m
 	return moved, err
 }
 
-func (p postgres) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) error) error {
+func (p postgres) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error {
 	return p.locked(ctx, conn, func(tx *sql.Tx) error {
 		if err := a.execute(ctx, tx, "lock"); err != nil {
 			return err
 		}
-		if err := rest(ctx, tx); err != nil {
+		if done, err := rest(ctx, tx); err != nil || !done {
 			return err
 		}
 		return a.execute(ctx, tx, "function", "trigger")
@@ -183,7 +183,12 @@ func (p postgres) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, r
 }
 
 func (p postgres) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
-	return p.locked(ctx, conn, func(tx *sql.Tx) error { return a.execute(ctx, tx, "remove") })
+	return p.locked(ctx, conn, func(tx *sql.Tx) error {
+		if err := a.execute(ctx, tx, "remove"); err != nil {
+			return err
+		}
+		return a.forget(ctx, tx)
+	})
 }
 
 // locked runs work in a transaction that waits at most half a second for each lock.

@@ -127,3 +127,13 @@ COMMIT;
 
 DROP FUNCTION IF EXISTS {{.Function}}();
 {{- end}}
+
+{{define "read"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = $1{{end}}
+
+{{define "hold"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = $1 FOR UPDATE{{end}}
+
+{{define "create record"}}INSERT INTO {{.Outbox.Settings}} (value, name) VALUES ($1, $2){{end}}
+
+{{define "save record"}}UPDATE {{.Outbox.Settings}} SET value = $1 WHERE name = $2{{end}}
+
+{{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = $1{{end}}

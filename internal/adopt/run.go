@@ -10,14 +10,20 @@ import (
 )
 
 const (
-	// batchRows is the largest number of rows that one transaction forwards while writers continue.
-	batchRows = 1000
+	// A transaction forwards at most firstRows rows while writers continue, and each next one twice as many, up to lastRows:
+	// finding the rows takes longer the more rows have been forwarded, and meanwhile writers write others.
+	firstRows = 1000
+	lastRows  = 32_000
+
+	// lockedRows is the largest number of rows that are forwarded while writers wait.
+	lockedRows = 4000
 
 	// patience is how long Run and Undo try to get the lock.
 	patience = 10 * time.Minute
 
-	// betweenTries is the mean pause between two tries to get the lock. Writers work in it.
-	betweenTries = 2 * time.Second
+	// The mean pause between two tries to get the lock doubles from firstPause to lastPause. Writers continue in it.
+	firstPause = 250 * time.Millisecond
+	lastPause  = 4 * time.Second
 )
 
 // Progress is called by Run after each batch with the number of rows forwarded so far, and after each failed try to lock
@@ -44,57 +50,87 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 	if err := a.base.prepare(ctx, conn, a); err != nil {
 		return 0, err
 	}
-	marks := a.marks()
-	if marks && !a.onlyNew() {
-		for {
-			moved, err := a.batch(ctx, conn)
+	if err := a.begin(ctx, conn); err != nil {
+		return 0, err
+	}
+	err = a.patiently(ctx, func(try int) error {
+		for rows := firstRows; a.marks() && !a.onlyNew(); rows = min(2*rows, lastRows) {
+			moved, err := a.batch(ctx, conn, rows)
 			if err != nil {
-				return forwarded, fmt.Errorf("forward the rows that wait in %s: %w", a.Table.Name, err)
+				return fmt.Errorf("forward the rows that wait in %s: %w", a.Table.Name, err)
 			}
 			forwarded += moved
 			progress(forwarded, 0)
-			if moved < batchRows/10 { // a few rows are missing from a batch if another session has changed them meanwhile
+			if moved < int64(rows) {
 				break
 			}
 		}
-	}
-	skip := a.onlyNew() || !marks && a.placed.Way != "" // then the first run has forwarded all
-	var rest int64
-	err = a.patiently(ctx, func(try int) error {
-		rest = 0
-		err := a.base.switchOver(ctx, conn, a, func(ctx context.Context, q queryer) error {
-			for !skip {
-				limit := batchRows
-				if !marks {
-					limit = 0
-				}
-				moved, err := a.base.batch(ctx, q, a, limit)
-				if rest += moved; err != nil || moved < batchRows || !marks {
-					return err
-				}
-			}
-			return nil
+		rest, done := int64(0), false
+		err := a.base.switchOver(ctx, conn, a, func(ctx context.Context, q queryer) (_ bool, err error) {
+			rest, done, err = a.rest(ctx, q)
+			return done, err
 		})
 		if errors.Is(err, errLocked) {
 			progress(forwarded, try)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		forwarded += rest
+		if !done {
+			return errMore
+		}
+		return nil
 	})
 	if err != nil {
 		return forwarded, fmt.Errorf("create the trigger on %s: %w", a.Table.Name, err)
 	}
 	a.placed.Way = a.Way
-	return forwarded + rest, nil
+	return forwarded, nil
+}
+
+// rest forwards the rest of the backlog while writers wait, or, if rows aren't marked, all of it. It reports done, unless more
+// rows wait than can be forwarded soon.
+func (a *Adoption) rest(ctx context.Context, q queryer) (forwarded int64, done bool, err error) {
+	r, _, err := a.readRecord(ctx, q, "hold")
+	if err != nil {
+		return 0, false, err
+	}
+	switch {
+	case a.onlyNew():
+		done = true
+	case a.marks():
+		forwarded, err = a.base.batch(ctx, q, a, lockedRows)
+		done = forwarded < lockedRows
+	default:
+		if done = true; !r.Complete && a.placed.Way == "" { // otherwise an earlier run has forwarded all
+			forwarded, err = a.base.batch(ctx, q, a, 0)
+		}
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	r.Forwarded += forwarded
+	r.Complete = done
+	return forwarded, done, a.writeRecord(ctx, q, "save record", r)
 }
 
 // batch forwards the first rows of the backlog in a transaction of its own.
-func (a *Adoption) batch(ctx context.Context, conn *sql.Conn) (moved int64, err error) {
+func (a *Adoption) batch(ctx context.Context, conn *sql.Conn, rows int) (moved int64, err error) {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if moved, err = a.base.batch(ctx, tx, a, batchRows); err != nil {
+	r, _, err := a.readRecord(ctx, tx, "hold")
+	if err != nil {
+		return 0, err
+	}
+	if moved, err = a.base.batch(ctx, tx, a, rows); err != nil {
+		return 0, err
+	}
+	r.Forwarded += moved
+	if err := a.writeRecord(ctx, tx, "save record", r); err != nil {
 		return 0, err
 	}
 	return moved, tx.Commit()
@@ -121,11 +157,18 @@ func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
 	return nil
 }
 
-// patiently calls the function try until it doesn't return errLocked, with pauses in which writers can work.
+// errMore means that more rows wait than were forwarded under the lock, and that no trigger was created.
+var errMore = errors.New("more rows wait")
+
+// patiently calls the function try until it returns neither errMore nor errLocked. After errLocked it pauses, so that
+// writers can continue.
 func (a *Adoption) patiently(ctx context.Context, try func(number int) error) error {
 	deadline := time.Now().Add(patience)
-	for number := 1; ; number++ {
+	for number, pause := 1, firstPause; ; number, pause = number+1, min(2*pause, lastPause) {
 		err := try(number)
+		if errors.Is(err, errMore) {
+			continue
+		}
 		if !errors.Is(err, errLocked) {
 			return err
 		}
@@ -135,7 +178,7 @@ func (a *Adoption) patiently(ctx context.Context, try func(number int) error) er
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(time.Duration(rand.Int64N(int64(2 * betweenTries)))):
+		case <-time.After(time.Duration(rand.Int64N(int64(2 * pause)))):
 		}
 	}
 }

@@ -119,21 +119,33 @@ func (sqlite) batch(ctx context.Context, q queryer, a *Adoption, limit int) (mov
 	return moved, nil
 }
 
-func (s sqlite) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) error) error {
+func (s sqlite) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := rest(ctx, tx); err != nil {
-		return err
+	done, err := rest(ctx, tx)
+	if err == nil && done {
+		err = a.execute(ctx, tx, "remove", "trigger")
 	}
-	if err := a.execute(ctx, tx, "remove", "trigger"); err != nil {
+	if err != nil {
 		return err
 	}
 	return tx.Commit()
 }
 
 func (s sqlite) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
-	return a.execute(ctx, conn, "remove")
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := a.execute(ctx, tx, "remove"); err != nil {
+		return err
+	}
+	if err := a.forget(ctx, tx); err != nil {
+		return err
+	}
+	return tx.Commit()
 }

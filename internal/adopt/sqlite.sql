@@ -76,3 +76,13 @@ COMMIT;
 {{end}}
 
 {{define "undo"}}{{template "remove" .}}{{end}}
+
+{{define "read"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = ?{{end}}
+
+{{define "hold"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = ?{{end}}
+
+{{define "create record"}}INSERT INTO {{.Outbox.Settings}} (value, name) VALUES (?, ?){{end}}
+
+{{define "save record"}}UPDATE {{.Outbox.Settings}} SET value = ? WHERE name = ?{{end}}
+
+{{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = ?{{end}}

@@ -1,0 +1,165 @@
+package adopt_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+// Writers continue while the table is adopted, and while Run is killed and run again. Each committed row is forwarded once,
+// in the order of its key, also if a transaction of before the lock commits late.
+func TestWritersContinue(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		writers := startWriters(t, db, 3)
+		for range 4 {
+			writers.backlog(t, db, 700)
+		}
+		late := holdTransaction(t, db)
+		for kills := 1; kills <= 3; kills++ {
+			ctx, kill := context.WithCancel(t.Context())
+			calls := 0
+			_, err := open(t, db, "events").Run(ctx, func(int64, int) {
+				if calls++; calls == kills {
+					kill()
+				}
+			})
+			kill()
+			if err == nil && late != nil {
+				t.Error("Run has ended, although a transaction holds a lock on the table")
+			}
+		}
+		a := open(t, db, "events")
+		tries := 0
+		_, err := a.Run(t.Context(), func(_ int64, try int) {
+			if tries = max(tries, try); try == 1 {
+				check(t, late.Commit())
+			}
+		})
+		check(t, err)
+		if late != nil && tries == 0 {
+			t.Error("Run didn't wait for the open transaction")
+		}
+		writers.stop(t)
+		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "0")
+		writers.compare(t, lines(t, db, "SELECT concat(message_key, ' ', topic) FROM outbox ORDER BY id"))
+	}, everyServer...)
+}
+
+// holdTransaction inserts a row and leaves the transaction open. It returns nil on SQLite, where no other writer could write.
+func holdTransaction(t *testing.T, db testdb.Database) *sql.Tx {
+	t.Helper()
+	if db.Kind == testdb.SQLite {
+		return nil
+	}
+	tx, err := db.OpenAnother(t).BeginTx(t.Context(), nil)
+	check(t, err)
+	_, err = tx.ExecContext(t.Context(), "INSERT INTO events (kind, aggregate_id, body) VALUES ('1', 'late', '{}')")
+	check(t, err)
+	return tx
+}
+
+// writers write rows of their own keys, numbered from 1 for each key.
+type writers struct {
+	mu      sync.Mutex
+	last    map[string]int // the number of each key's last committed row
+	stopped chan struct{}
+	group   sync.WaitGroup
+}
+
+func startWriters(t *testing.T, db testdb.Database, count int) *writers {
+	t.Helper()
+	w := &writers{last: map[string]int{}, stopped: make(chan struct{})}
+	for i := range count {
+		pool := db.OpenAnother(t)
+		w.group.Go(func() {
+			for !w.isStopped() {
+				key := fmt.Sprintf("writer %d key %d", i, rand.IntN(3))
+				rows, rollBack := 1+rand.IntN(3), rand.IntN(4) == 0
+				if err := w.write(t.Context(), pool, key, rows, rollBack); err != nil {
+					t.Errorf("write: %v", err)
+					return
+				}
+			}
+		})
+	}
+	return w
+}
+
+func (w *writers) isStopped() bool {
+	select {
+	case <-w.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+var errRollBack = errors.New("rolled back")
+
+func (w *writers) write(ctx context.Context, pool *sql.DB, key string, rows int, rollBack bool) error {
+	w.mu.Lock()
+	n := w.last[key]
+	w.mu.Unlock()
+	var values []string
+	for i := range rows {
+		values = append(values, fmt.Sprintf("('%d', '%s', '{}')", n+i+1, key))
+	}
+	tx, err := pool.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, "INSERT INTO events (kind, aggregate_id, body) VALUES "+strings.Join(values, ", ")); err != nil {
+		return err
+	}
+	if rollBack {
+		return nil
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.last[key] = n + rows
+	return nil
+}
+
+// backlog writes rows of one more key in one transaction.
+func (w *writers) backlog(t *testing.T, db testdb.Database, rows int) {
+	t.Helper()
+	check(t, w.write(t.Context(), db.DB, "backlog", rows, false))
+}
+
+func (w *writers) stop(t *testing.T) {
+	t.Helper()
+	close(w.stopped)
+	w.group.Wait()
+}
+
+// compare compares the messages, each "key number", with the committed rows.
+func (w *writers) compare(t *testing.T, messages []string) {
+	t.Helper()
+	got := map[string]int{}
+	for _, message := range messages {
+		at := strings.LastIndex(message, " ")
+		key, number := message[:at], message[at+1:]
+		got[key]++
+		if number != fmt.Sprint(got[key]) {
+			t.Fatalf("message %d of %s has the number %s", got[key], key, number)
+		}
+	}
+	for key, last := range w.last {
+		if got[key] != last {
+			t.Errorf("%d messages of %s were forwarded, want %d", got[key], key, last)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package adopt
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// record is what Run keeps in the outbox's table of settings: the mapping, so that later calls know it, and how much of the
+// backlog is forwarded. Run updates it in the transactions that forward the backlog, and locks it first, so that two runs
+// don't forward a row twice.
+type record struct {
+	Way       Way
+	Mapping   Mapping
+	Forwarded int64 // rows of the backlog
+	Complete  bool  // the whole backlog is forwarded
+}
+
+// recordName returns the name of the setting. It has at most 64 ASCII characters.
+func (a *Adoption) recordName() string {
+	name := a.Table.Name
+	if a.Table.Schema != "" {
+		name = a.Table.Schema + "." + name
+	}
+	isASCII := !strings.ContainsFunc(name, func(r rune) bool { return r > '~' })
+	if name = "adopt." + name; isASCII && len(name) <= 64 {
+		return name
+	}
+	return fmt.Sprintf("adopt.%08x", hash(name))
+}
+
+// readRecord reads the record, and reports whether there is one. The template is "read" or "hold", which locks the record.
+func (a *Adoption) readRecord(ctx context.Context, q queryer, template string) (r record, found bool, err error) {
+	var value string
+	statement, err := a.render(template, 0)
+	if err != nil {
+		return r, false, err
+	}
+	err = q.QueryRowContext(ctx, statement, a.recordName()).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return r, false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(value), &r)
+	}
+	if err != nil {
+		return r, false, fmt.Errorf("read the record %s of the outbox's settings: %w", a.recordName(), err)
+	}
+	return r, true, nil
+}
+
+// begin writes the record with the mapping of this run.
+func (a *Adoption) begin(ctx context.Context, q queryer) error {
+	r, found, err := a.readRecord(ctx, q, "read")
+	if err != nil {
+		return err
+	}
+	r.Way, r.Mapping = a.Way, a.Mapping
+	template := "create record"
+	if found {
+		template = "save record"
+	}
+	return a.writeRecord(ctx, q, template, r)
+}
+
+func (a *Adoption) writeRecord(ctx context.Context, q queryer, template string, r record) error {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	statement, err := a.render(template, 0)
+	if err != nil {
+		return err
+	}
+	_, err = q.ExecContext(ctx, statement, string(value), a.recordName())
+	return err
+}
+
+// forget deletes the record.
+func (a *Adoption) forget(ctx context.Context, q queryer) error {
+	statement, err := a.render("delete record", 0)
+	if err != nil {
+		return err
+	}
+	_, err = q.ExecContext(ctx, statement, a.recordName())
+	return err
+}
