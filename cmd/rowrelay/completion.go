@@ -40,7 +40,7 @@ func (p program) completeValues(command *cobra.Command) {
 		},
 		"log-level": func(*cobra.Command) []string { return []string{"debug", "info", "warn", "error"} },
 	} {
-		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" { // in run, --sink is a URL
+		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" || command.Name() == "adopt" && flag == "topic" { // a URL; an expression
 			continue
 		}
 		_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

@@ -140,7 +140,7 @@ func (p program) rootCommand() *cobra.Command {
 		return usagef("%w: see %s --help", err, command.CommandPath())
 	})
 	root.AddCommand(
-		p.migrateCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(), p.tailCommand(),
+		p.migrateCommand(), p.adoptCommand(), p.enqueueCommand(), p.runCommand(), p.statusCommand(), p.tailCommand(),
 		p.messagesCommand(), p.pauseCommand(), p.resumeCommand(), p.limitCommand(), p.unlimitCommand(), p.actionsCommand(), p.checkCommand(), p.healthcheckCommand(), p.pluginCommand(), p.demoCommand(), p.versionCommand(),
 	)
 	p.completeValues(root)

@@ -143,6 +143,8 @@ type database interface {
 	// failed returns the value of a column of the outbox in a trigger for whose row the mapping fails.
 	failed(column string, table Table) string
 
+	facts(*Adoption, *Facts) // adds what is true for this kind of database
+
 	// prepare prepares a connection for batch.
 	prepare(ctx context.Context, conn *sql.Conn, a *Adoption) error
 
@@ -198,6 +200,9 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	}
 	return a, nil
 }
+
+// Adopted returns the way in which the table is adopted, or an empty Way.
+func (a *Adoption) Adopted() Way { return a.placed.Way }
 
 func databases() map[string]database {
 	return map[string]database{

@@ -137,3 +137,24 @@ DROP FUNCTION IF EXISTS {{.Function}}();
 {{define "save record"}}UPDATE {{.Outbox.Settings}} SET value = $1 WHERE name = $2{{end}}
 
 {{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = $1{{end}}
+
+{{define "count"}}SELECT count(*) FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{end}}
+
+{{define "count parked"}}SELECT count(*) FROM {{.Outbox.Held}} WHERE state = 'error' AND last_error LIKE 'rowrelay adopt: %'{{end}}
+
+{{define "sample"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
+FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{if .Row.Order}} ORDER BY {{.Row.Order}}{{end}} LIMIT 1) AS m{{end}}
+
+{{define "sample any"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
+FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
+
+{{/* The rights that the user lacks, for the user that will own the function. */}}
+{{define "missing rights"}}SELECT needed FROM pg_class AS c, LATERAL (VALUES
+    (pg_has_role(c.relowner, 'USAGE'), 'it does not own {{.From}}, and only the owner can drop a trigger: ALTER TABLE {{.From}} OWNER TO ' || quote_ident(current_user)),
+    (has_schema_privilege(c.relnamespace, 'CREATE'), 'GRANT CREATE ON SCHEMA ' || c.relnamespace::regnamespace || ' TO ' || quote_ident(current_user)),
+    (has_table_privilege('{{.Outbox.Pending}}', 'INSERT'), 'GRANT INSERT ON {{.Outbox.Pending}} TO ' || quote_ident(current_user)),
+    (has_table_privilege('{{.Outbox.Held}}', 'INSERT'), 'GRANT INSERT ON {{.Outbox.Held}} TO ' || quote_ident(current_user)),
+    (has_sequence_privilege(pg_get_serial_sequence('{{.Outbox.Pending}}', 'id'), 'USAGE'), 'GRANT USAGE ON SEQUENCE ' || pg_get_serial_sequence('{{.Outbox.Pending}}', 'id') || ' TO ' || quote_ident(current_user)),
+    (has_table_privilege('{{.Outbox.Settings}}', 'INSERT') AND has_table_privilege('{{.Outbox.Settings}}', 'UPDATE') AND has_table_privilege('{{.Outbox.Settings}}', 'DELETE'),
+        'GRANT INSERT, UPDATE, DELETE ON {{.Outbox.Settings}} TO ' || quote_ident(current_user))
+    ) AS needs (granted, needed) WHERE c.oid = '{{.From}}'::regclass AND NOT granted{{end}}

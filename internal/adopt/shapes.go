@@ -1,51 +1,246 @@
 package adopt
 
-import "strings"
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
 
-// shape is a kind of outbox table that is recognised by its columns. Names are compared in lower case, without underscores.
+// shape is a kind of outbox table that is recognised by its columns.
 type shape struct {
 	name    string
-	columns []string // the table has all of them
-	mapping func(has func(string) string) Mapping
+	columns []string // the table has all of them; compared in lower case, without underscores
+	mapping func(proposal) Mapping
+}
+
+// proposal is a table whose mapping is proposed.
+type proposal struct {
+	kind  string // the dialect's name
+	table Table
+}
+
+// shapes are the known kinds. The first one that fits is taken.
+var shapes = []shape{
+	{"MassTransit's OutboxMessage", []string{"SequenceNumber", "MessageId", "DestinationAddress", "Body", "InboxMessageId"}, func(p proposal) Mapping {
+		return Mapping{
+			Topic: p.col("DestinationAddress"), Key: p.col("OutboxId"), Payload: p.col("Body"), ID: p.col("MessageId"),
+			Header: p.headers("content-type", "ContentType", "message-type", "MessageType", "conversation-id", "ConversationId", "correlation-id", "CorrelationId"),
+			// Rows with an InboxMessageId are sent by the consumer that wrote them.
+			Waiting: p.col("InboxMessageId") + " IS NULL", Order: p.col("SequenceNumber"), Published: []string{"delete"},
+		}
+	}},
+	{"Axon's event store", []string{"globalIndex", "aggregateIdentifier", "eventIdentifier", "payloadType", "payload"}, func(p proposal) Mapping {
+		return Mapping{
+			Topic: p.col("payloadType"), Key: p.col("aggregateIdentifier"), Payload: p.col("payload"), ID: p.col("eventIdentifier"),
+			Header: p.headers("aggregate-type", "type", "payload-revision", "payloadRevision", "sequence-number", "sequenceNumber"),
+			// An event store keeps all events, so no column shows which have been sent.
+			Waiting: "false", Order: p.col("globalIndex"),
+		}
+	}},
+	{"Eventuate's message", []string{"id", "destination", "headers", "payload", "published"}, func(p proposal) Mapping {
+		return Mapping{
+			Topic: p.col("destination"), Key: p.member(p.col("headers"), "PARTITION_ID"), Payload: p.col("payload"), Headers: p.col("headers"),
+			Header:  p.headers("ID", "id"),
+			Waiting: p.col("published") + " = 0", Order: p.list("creation_time", "id"), Published: []string{p.col("published") + " = 1"},
+		}
+	}},
+	{"Spring Modulith's event_publication", []string{"id", "listenerId", "eventType", "serializedEvent", "publicationDate", "completionDate"}, func(p proposal) Mapping {
+		m := Mapping{
+			Topic: p.col("eventType"), Payload: p.col("serializedEvent"), ID: p.id("id"), Header: p.headers("listener-id", "listenerId"),
+			Waiting: p.col("completionDate") + " IS NULL", Order: p.list("publicationDate", "id"), Published: []string{p.now("completionDate")},
+		}
+		if status := p.col("status"); status != "" {
+			m.Published = append(m.Published, status+" = 'COMPLETED'")
+		}
+		return m
+	}},
+	{"CAP's published", []string{"Id", "Version", "Name", "Content", "Retries", "Added", "ExpiresAt", "StatusName"}, func(p proposal) Mapping {
+		return Mapping{
+			Topic: p.col("Name"), Payload: p.object(p.col("Content"), "Value"), Headers: p.object(p.col("Content"), "Headers"),
+			Waiting: p.col("StatusName") + " IN ('Scheduled', 'Delayed', 'Queued', 'Failed')", Order: p.list("Added", "Id"),
+			// CAP deletes rows after their ExpiresAt.
+			Published: []string{p.col("StatusName") + " = 'Succeeded'", p.now("ExpiresAt")},
+		}
+	}},
+	{"namastack's outbox_record", []string{"id", "payload", "status", "createdAt", "completedAt", "failureCount"}, func(p proposal) Mapping {
+		return Mapping{
+			Topic: p.first("recordType", "eventType"), Key: p.first("recordKey", "aggregateId"), Payload: p.col("payload"), ID: p.id("id"),
+			Waiting: p.col("status") + " = 'NEW'", Order: p.list("created_at", "id"), Published: []string{p.col("status") + " = 'COMPLETED'", p.now("completedAt")},
+		}
+	}},
+	{"Debezium's outbox", []string{"id", "aggregateType", "aggregateId", "type", "payload"}, func(p proposal) Mapping {
+		m := Mapping{
+			Topic: p.concat("'outbox.event.'", p.col("aggregateType")), Key: p.col("aggregateId"), Payload: p.col("payload"), ID: p.id("id"),
+			Header: p.headers("id", "id", "eventType", "type"),
+		}
+		if m.Waiting, m.Published = p.mark(); m.Waiting == "" {
+			m.Waiting = "false" // the connector reads all rows, and they are deleted or never marked
+		}
+		m.Order = p.order()
+		return m
+	}},
 }
 
 // propose returns the mapping for a table: that of the first shape that fits, or what the names of the columns suggest.
 func propose(kind string, table Table) Mapping {
-	// has returns the column with this name, or "".
-	has := func(name string) string {
-		for _, c := range table.Columns {
-			if plain(c.Name) == plain(name) {
-				return c.Name
-			}
+	p := proposal{kind, table}
+	for _, s := range shapes {
+		if !slices.ContainsFunc(s.columns, func(column string) bool { return p.col(column) == "" }) {
+			m := s.mapping(p)
+			m.Shape = s.name
+			return m
 		}
-		return ""
-	}
-	_ = kind
-	first := func(names ...string) string {
-		for _, name := range names {
-			if column := has(name); column != "" {
-				return column
-			}
-		}
-		return ""
 	}
 	m := Mapping{
-		Topic:   first("topic", "destination", "aggregatetype", "event_type", "type", "kind"),
-		Key:     first("message_key", "aggregate_id", "aggregateid", "partition_key", "key"),
-		Payload: first("payload", "payload_text", "body", "data", "content", "message"),
-		Headers: first("headers"),
-		Order:   first("id"),
+		Topic:   p.first("topic", "destination", "routing_key", "event_type", "event_name", "message_type", "type", "kind", "name", "aggregate_type"),
+		Key:     p.first("message_key", "partition_key", "aggregate_id", "entity_id", "key"),
+		Payload: p.first("payload", "payload_text", "body", "data", "content", "message", "event"),
+		Headers: p.first("headers"),
+		Order:   p.order(),
 	}
-	if column := first("published_at", "sent_at", "processed_at", "completion_date"); column != "" {
-		m.Waiting, m.Published = column+" IS NULL", []string{column + " = current_timestamp"}
-	}
-	if id, ok := table.column(first("message_id", "event_id", "id")); ok && strings.EqualFold(id.Type, "uuid") {
-		m.ID = id.Name
-		if column := first("created_at", "occurred_at", "timestamp"); column != "" {
-			m.Order = column + ", " + id.Name
+	if m.ID = p.id("message_id"); m.ID == "" {
+		if m.ID = p.id("event_id"); m.ID == "" {
+			if m.ID = p.id("uuid"); m.ID == "" {
+				m.ID = p.id("id")
+			}
 		}
 	}
+	m.Waiting, m.Published = p.mark()
 	return m
 }
 
-func plain(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
+// col returns the column with this name, compared in lower case and without underscores, or "".
+func (p proposal) col(name string) string {
+	plain := func(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
+	for _, c := range p.table.Columns {
+		if plain(c.Name) == plain(name) {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// first returns the first of these columns that exists.
+func (p proposal) first(names ...string) string {
+	for _, name := range names {
+		if column := p.col(name); column != "" {
+			return column
+		}
+	}
+	return ""
+}
+
+// list returns those of the columns that exist, separated by commas.
+func (p proposal) list(names ...string) string {
+	var found []string
+	for _, name := range names {
+		if column := p.col(name); column != "" {
+			found = append(found, column)
+		}
+	}
+	return strings.Join(found, ", ")
+}
+
+// headers returns the headers whose columns exist. The arguments are the name of a header and its column in turn.
+func (p proposal) headers(pairs ...string) (list []Header) {
+	for i := 0; i < len(pairs); i += 2 {
+		if column := p.col(pairs[i+1]); column != "" {
+			list = append(list, Header{pairs[i], column})
+		}
+	}
+	return list
+}
+
+// id returns the column if it holds UUIDs, by its type, or "".
+func (p proposal) id(name string) string {
+	c, _ := p.table.column(p.col(name))
+	switch strings.ToLower(c.Type) {
+	case "uuid", "char(36)", "varchar(36)", "character(36)", "character varying(36)", "binary(16)":
+		return c.Name
+	}
+	return ""
+}
+
+// order returns a column that ascends, or a time and the key.
+func (p proposal) order() string {
+	for _, c := range p.table.Columns {
+		if c.Default == "identity" || c.Default == "auto_increment" || strings.HasPrefix(c.Default, "nextval(") {
+			return c.Name
+		}
+	}
+	if len(p.table.Key) == 1 {
+		key, _ := p.table.column(p.table.Key[0])
+		if kind := strings.ToLower(key.Type); strings.Contains(kind, "int") || strings.Contains(kind, "numeric") {
+			return key.Name
+		}
+	}
+	at := p.first("created_at", "created_on", "occurred_at", "occurred_on", "inserted_at", "creation_date", "creation_time", "timestamp", "created")
+	if at == "" {
+		return strings.Join(p.table.Key, ", ")
+	}
+	return strings.Join(append([]string{at}, p.table.Key...), ", ")
+}
+
+// now returns the assignment of the current time to a column.
+func (p proposal) now(name string) string { return p.col(name) + " = current_timestamp" }
+
+var defaultText = regexp.MustCompile(`^'?([A-Za-z_]+)'?(::.*)?$`)
+
+// mark returns the condition that a row waits, and the assignments that mark it as sent, or nothing.
+func (p proposal) mark() (waiting string, published []string) {
+	at := p.first("published_at", "sent_at", "processed_at", "dispatched_at", "delivered_at", "completed_at", "published_on", "processed_on", "processed_on_utc", "processed_date")
+	if at != "" {
+		published = []string{p.now(at)}
+		waiting = at + " IS NULL"
+	}
+	status, found := p.table.column(p.first("status", "state"))
+	if word := defaultText.FindStringSubmatch(status.Default); found && word != nil && !strings.EqualFold(word[1], "null") {
+		sent := "sent"
+		switch {
+		case word[1] == strings.ToUpper(word[1]):
+			sent = "SENT"
+		case word[1][0] >= 'A' && word[1][0] <= 'Z':
+			sent = "Sent"
+		}
+		return status.Name + " = '" + word[1] + "'", append(published, status.Name+" = '"+sent+"'")
+	}
+	flag, found := p.table.column(p.first("published", "sent", "processed", "dispatched", "is_published", "is_sent", "is_processed"))
+	if found && at == "" {
+		switch kind := strings.ToLower(flag.Type); {
+		case strings.HasPrefix(kind, "bool"):
+			return flag.Name + " IS NOT TRUE", []string{flag.Name + " = true"}
+		case strings.Contains(kind, "int"), strings.Contains(kind, "numeric"):
+			return flag.Name + " = 0", []string{flag.Name + " = 1"}
+		case strings.Contains(kind, "char"):
+			return flag.Name + " = 'N'", []string{flag.Name + " = 'Y'"}
+		}
+	}
+	return waiting, published
+}
+
+// concat returns the concatenation of expressions.
+func (p proposal) concat(expressions ...string) string {
+	if p.kind == "sqlite" {
+		return strings.Join(expressions, " || ")
+	}
+	return "concat(" + strings.Join(expressions, ", ") + ")"
+}
+
+// member returns the text of a member of a JSON object.
+func (p proposal) member(column, name string) string {
+	switch p.kind {
+	case "postgres":
+		return column + "::json ->> '" + name + "'"
+	case "sqlite":
+		return "json_extract(" + column + ", '$." + name + "')"
+	}
+	return "json_unquote(json_extract(" + column + ", '$." + name + "'))"
+}
+
+// object returns a member of a JSON object as JSON.
+func (p proposal) object(column, name string) string {
+	if p.kind == "postgres" {
+		return column + "::json -> '" + name + "'"
+	}
+	return "json_extract(" + column + ", '$." + name + "')"
+}

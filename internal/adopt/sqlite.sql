@@ -86,3 +86,15 @@ COMMIT;
 {{define "save record"}}UPDATE {{.Outbox.Settings}} SET value = ? WHERE name = ?{{end}}
 
 {{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = ?{{end}}
+
+{{define "count"}}SELECT count(*) FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{end}}
+
+{{define "count parked"}}SELECT count(*) FROM {{.Outbox.Held}} WHERE state = 'error' AND last_error LIKE 'rowrelay adopt: %'{{end}}
+
+{{define "sample"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
+FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{if .Row.Order}} ORDER BY {{.Row.Order}}{{end}} LIMIT 1) AS m{{end}}
+
+{{define "sample any"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
+FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
+
+{{define "missing rights"}}{{end}}

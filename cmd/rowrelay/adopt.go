@@ -1,0 +1,314 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rowrelay/rowrelay/internal/adopt"
+	"github.com/rowrelay/rowrelay/internal/config"
+)
+
+const adoptHelp = `Forward the rows of an outbox table of your own into rowrelay's outbox. The programs that
+write to your table are not changed and need no further rights. PostgreSQL, MySQL, MariaDB
+and SQLite.
+
+Stop the loop or connector that sends the rows today, then:
+
+  rowrelay adopt --from events --plan     # shows the mapping, costs, locks, rights and SQL
+  rowrelay adopt --from events            # asks, forwards the waiting rows, creates a trigger
+  rowrelay adopt --from events --status   # what is left in the table
+  rowrelay adopt --from events --undo     # the way back
+
+The mapping is proposed from the names and types of the columns. Each flag of the mapping
+takes a column or an SQL expression, in the SQL of the database, such as
+--topic "concat('orders.', kind)".
+
+The waiting rows are forwarded first, in batches, while programs continue to write. The last
+of them are forwarded, and the trigger is created, under a lock for which the command waits
+at most half a second at a time (one second on MySQL and MariaDB), because programs wait
+behind it. So each row is forwarded once, and in the order of its key. If the command is
+interrupted, run it again.
+
+A row that the outbox would refuse, for example because its key has more than 255 bytes,
+is forwarded as a parked message with the reason: a program's INSERT doesn't fail. With
+--refuse it fails.
+
+--view, on PostgreSQL only, renames the table and puts a view in its place. New rows are then
+written to the outbox only, which costs less than the trigger. --plan lists the statements
+that fail on a view.`
+
+// adoption holds the flags of the command.
+type adoption struct {
+	program
+	target  target
+	from    string
+	mapping adopt.Mapping
+	headers []string
+
+	view                      bool
+	plan, print, status, undo bool
+	yes                       bool
+}
+
+func (p program) adoptCommand() *cobra.Command {
+	a := &adoption{program: p}
+	command := &cobra.Command{
+		Use: "adopt --from TABLE", Short: "Forward the rows of an outbox table of your own", Long: adoptHelp, Args: noArguments,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if a.from == "" {
+				return usagef("--from is required: name the table to adopt")
+			}
+			source, err := a.target.resolve(a.program, command)
+			if err != nil {
+				return err
+			}
+			return explain(source, a.run(command, source))
+		},
+	}
+	a.target.addFlags(command)
+	flags := command.Flags()
+	flags.StringVar(&a.from, "from", "", "the `table` to adopt, or schema.table, as the database spells it")
+	flags.BoolVar(&a.plan, "plan", false, "show what would be done, and change nothing")
+	flags.BoolVar(&a.print, "print", false, "print only the SQL, and change nothing; with --undo, the SQL of the way back")
+	flags.BoolVar(&a.status, "status", false, "show what is left in the table")
+	flags.BoolVar(&a.undo, "undo", false, "remove the trigger, or give the table its place back")
+	flags.BoolVar(&a.yes, "yes", false, "don't ask")
+	flags.BoolVar(&a.view, "view", false, "PostgreSQL: put a view in the table's place, instead of a trigger")
+	flags.BoolVar(&a.mapping.Refuse, "refuse", false, "let a program's INSERT fail if the outbox refuses the message")
+	flags.StringVar(&a.mapping.Topic, "topic", "", "the topic, an `expression`")
+	flags.StringVar(&a.mapping.Key, "key", "", "the key, an `expression`")
+	flags.StringVar(&a.mapping.Payload, "payload", "", "the payload, an `expression`")
+	flags.StringVar(&a.mapping.ID, "id", "", "the message's id, an `expression` whose value is a UUID")
+	flags.StringVar(&a.mapping.Headers, "headers", "", "an `expression` whose value is a JSON object with all headers")
+	flags.StringArrayVar(&a.headers, "header", nil, "a header, as `name=expression`; can be repeated")
+	flags.StringVar(&a.mapping.Waiting, "waiting", "", "the `condition` of rows that are not sent yet; false: forward only new rows")
+	flags.StringVar(&a.mapping.Order, "order", "", "the order of the waiting rows, `expressions`")
+	flags.StringArrayVar(&a.mapping.Published, "published", nil, "what marks a row as sent, as `column=expression` (can be repeated), or delete to delete it, or none")
+	command.MarkFlagsMutuallyExclusive("plan", "print", "status")
+	command.MarkFlagsMutuallyExclusive("plan", "undo")
+	command.MarkFlagsMutuallyExclusive("status", "undo")
+	return command
+}
+
+func (a *adoption) run(command *cobra.Command, source config.Source) (err error) {
+	ctx := command.Context()
+	db, d, err := openDatabase(ctx, source.Database, pool{})
+	if err != nil {
+		return err
+	}
+	defer closing(db, &err)
+	opened, err := adopt.Open(ctx, db, d, source.Table, a.from)
+	if err != nil {
+		return err
+	}
+	if err := a.override(command, opened); err != nil {
+		return err
+	}
+	switch {
+	case a.print:
+		return a.printScript(opened)
+	case a.status:
+		return a.printStatus(ctx, opened)
+	case a.undo:
+		return a.takeBack(ctx, opened)
+	}
+	survey, err := opened.Survey(ctx)
+	if err != nil {
+		return err
+	}
+	if a.plan {
+		return a.printPlan(opened, survey)
+	}
+	return a.forward(ctx, opened, survey)
+}
+
+// override replaces the proposed mapping by the flags that are given.
+func (a *adoption) override(command *cobra.Command, opened *adopt.Adoption) error {
+	m := &opened.Mapping
+	for flag, field := range map[string]struct{ given, to *string }{
+		"topic": {&a.mapping.Topic, &m.Topic}, "key": {&a.mapping.Key, &m.Key}, "payload": {&a.mapping.Payload, &m.Payload}, "id": {&a.mapping.ID, &m.ID},
+		"headers": {&a.mapping.Headers, &m.Headers}, "waiting": {&a.mapping.Waiting, &m.Waiting}, "order": {&a.mapping.Order, &m.Order},
+	} {
+		if command.Flags().Changed(flag) {
+			*field.to = *field.given
+		}
+	}
+	if command.Flags().Changed("refuse") {
+		m.Refuse = a.mapping.Refuse
+	}
+	if command.Flags().Changed("published") {
+		if m.Published = a.mapping.Published; len(m.Published) == 1 && m.Published[0] == "none" {
+			m.Published = nil
+		}
+	}
+	if command.Flags().Changed("header") {
+		m.Header = nil
+		for _, text := range a.headers {
+			name, value, ok := strings.Cut(text, "=")
+			if !ok || name == "" || value == "" {
+				return usagef("--header %q must have the form name=expression", text)
+			}
+			m.Header = append(m.Header, adopt.Header{Name: name, Value: value})
+		}
+	}
+	if command.Flags().Changed("view") {
+		opened.Way = adopt.Trigger
+		if a.view {
+			opened.Way = adopt.View
+		}
+	}
+	return usage(opened.CheckNames())
+}
+
+func (a *adoption) printScript(opened *adopt.Adoption) error {
+	script := opened.Script
+	if a.undo {
+		script = opened.UndoScript
+	}
+	text, err := script()
+	if err != nil {
+		return usage(err)
+	}
+	return a.program.print(text + "\n")
+}
+
+// forward asks, forwards the backlog, and creates the trigger.
+func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey adopt.Survey) error {
+	if err := opened.Check(); err != nil {
+		return usage(withPlan(err))
+	}
+	if len(survey.Missing) > 0 {
+		return fmt.Errorf("the database's user lacks rights: %s", strings.Join(survey.Missing, "; "))
+	}
+	if err := a.printMapping(opened, survey); err != nil {
+		return err
+	}
+	if !a.yes {
+		question := fmt.Sprintf("Is the loop that sends the rows of %s stopped, and shall its %d waiting rows and all new ones be forwarded to the outbox?", a.from, max(survey.Waiting, 0))
+		if err := a.confirm(ctx, question); err != nil {
+			return err
+		}
+	}
+	forwarded, err := opened.Run(ctx, a.showProgress)
+	if err != nil {
+		if forwarded > 0 {
+			err = fmt.Errorf("%w (%d waiting rows were forwarded: run the command again to continue)", err, forwarded)
+		}
+		return err
+	}
+	return a.program.print(fmt.Sprintf("%d waiting rows were forwarded, and new rows of %s are forwarded by a %s.\n", forwarded, a.from, opened.Way))
+}
+
+func withPlan(err error) error {
+	return fmt.Errorf("%w (see rowrelay adopt --help)", err)
+}
+
+func (a *adoption) showProgress(forwarded int64, try int) {
+	text := fmt.Sprintf("%d rows forwarded", forwarded)
+	if try > 0 {
+		text = fmt.Sprintf("try %d: open transactions hold the lock on the table; waiting", try)
+	}
+	_, _ = fmt.Fprintln(a.stderr, text) // progress only
+}
+
+func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
+	if opened.Adopted() == "" {
+		return fmt.Errorf("%s is not adopted, so nothing is to be undone", a.from)
+	}
+	if !a.yes {
+		if err := a.confirm(ctx, fmt.Sprintf("Shall new rows of %s no longer be forwarded?", a.from)); err != nil {
+			return err
+		}
+	}
+	if err := opened.Undo(ctx, a.showProgress); err != nil {
+		return err
+	}
+	return a.program.print(fmt.Sprintf("New rows of %s are no longer forwarded. Messages in the outbox are still delivered; start the old loop again when rowrelay status shows none.\n", a.from))
+}
+
+func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) error {
+	survey, err := opened.Survey(ctx)
+	if err != nil {
+		return err
+	}
+	rows := [][]string{
+		{"table", opened.Table.String()},
+		{"forwarded by", cmp.Or(string(survey.Adopted), "nothing: it is not adopted")},
+		{"rows that wait in it", count(survey.Waiting)},
+		{"waiting rows forwarded by adopt", fmt.Sprint(survey.Forwarded) + map[bool]string{false: "", true: " (complete)"}[survey.Complete]},
+		{"parked because the outbox refuses them", fmt.Sprint(survey.Parked)},
+	}
+	return a.printTable(rows)
+}
+
+func count(rows int64) string {
+	if rows < 0 {
+		return "unknown: give --waiting"
+	}
+	return fmt.Sprint(rows)
+}
+
+// printMapping prints the table and the mapping.
+func (a *adoption) printMapping(opened *adopt.Adoption, survey adopt.Survey) error {
+	m, none := opened.Mapping, "-"
+	headers := m.Headers
+	for _, h := range m.Header {
+		headers += ", " + h.Name + "=" + h.Value
+	}
+	rows := [][]string{
+		{"table", opened.Table.String()},
+		{"recognised as", cmp.Or(m.Shape, "no known kind; the mapping follows the columns' names")},
+		{"topic", cmp.Or(m.Topic, "? give --topic")},
+		{"key", cmp.Or(m.Key, none)},
+		{"payload", cmp.Or(m.Payload, none)},
+		{"id", cmp.Or(m.ID, "generated")},
+		{"headers", cmp.Or(strings.TrimPrefix(headers, ", "), none)},
+		{"waiting", cmp.Or(m.Waiting, "? give --waiting")},
+		{"order", cmp.Or(m.Order, none)},
+		{"published", cmp.Or(strings.Join(m.Published, ", "), "none: forwarded rows are not marked")},
+		{"rows that wait", count(survey.Waiting)},
+	}
+	if survey.Sampled {
+		rows = append(rows, []string{"a row", fmt.Sprintf("topic %q, key %q, id %q", survey.Topic.String, survey.Key.String, survey.ID.String)})
+	}
+	return a.printTable(rows)
+}
+
+func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error {
+	if err := a.printMapping(opened, survey); err != nil {
+		return err
+	}
+	var text strings.Builder
+	section := func(title string, lines []string) {
+		if len(lines) > 0 {
+			fmt.Fprintf(&text, "\n%s\n", title)
+		}
+		for _, line := range lines {
+			fmt.Fprintf(&text, "  - %s\n", line)
+		}
+	}
+	facts := opened.Facts()
+	section("COSTS", facts.Costs)
+	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. Programs wait about as long once, when the last of them are forwarded.", survey.Took.Round(time.Millisecond))))
+	section("RIGHTS", append(facts.Rights, survey.Missing...))
+	section("LIMITS", facts.Limits)
+	if err := opened.Check(); err != nil {
+		section("MISSING", []string{err.Error()})
+		return a.program.print(text.String())
+	}
+	script, err := opened.Script()
+	if err != nil {
+		return err
+	}
+	undo, err := opened.UndoScript()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(&text, "\nSQL (the command forwards most waiting rows in batches before it takes the lock)\n\n%s\n\nTHE WAY BACK\n\n%s\n", script, undo)
+	return a.program.print(text.String())
+}

@@ -1,0 +1,73 @@
+package adopt
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Facts are sentences about a plan, for the person who decides.
+type Facts struct{ Costs, Locks, Rights, Limits []string }
+
+// Facts returns what is known about the table and the way without reading its rows.
+func (a *Adoption) Facts() (f Facts) {
+	a.base.facts(a, &f)
+	if len(a.Table.Writers) > 0 {
+		f.Rights = append(f.Rights, "These may write to the table, and need no further rights: "+strings.Join(a.Table.Writers, ", ")+".")
+	}
+	if len(a.Table.Triggers) > 0 {
+		f.Limits = append(f.Limits, "The table has other triggers: "+strings.Join(a.Table.Triggers, ", ")+".")
+	}
+	f.Limits = append(f.Limits,
+		"Stop the loop or connector that sends the rows today. Otherwise it also sends rows that are forwarded.",
+		"An UPDATE that makes a row wait again is not forwarded; rowrelay adopt --status counts such rows, and running the command again forwards them.")
+	if !a.marks() {
+		f.Limits = append(f.Limits, "Forwarded rows are not marked. If the old loop is started again, it may send them again.")
+	}
+	return f
+}
+
+// CheckNames returns an error if the way doesn't exist on this kind of database.
+func (a *Adoption) CheckNames() error {
+	if _, postgres := a.base.(postgres); a.Way == View && !postgres {
+		return fmt.Errorf("--view is for PostgreSQL only")
+	}
+	return nil
+}
+
+// String returns the table's name, as Open reads it.
+func (t Table) String() string {
+	if t.Schema == "" {
+		return t.Name
+	}
+	return t.Schema + "." + t.Name
+}
+
+func (postgres) facts(a *Adoption, f *Facts) {
+	f.Costs = []string{"Each row is written twice, to the table and to the outbox. Compared with a loop over the table, the trigger writes more write-ahead log, and a view writes less (see docs/moving.md)."}
+	f.Locks = []string{
+		"LOCK TABLE … IN EXCLUSIVE MODE: programs that write wait, and programs that read don't. The command waits for it at most half a second at a time, and tries for ten minutes.",
+		"--undo needs ACCESS EXCLUSIVE, for which readers wait, too.",
+	}
+	f.Rights = []string{"The function of the trigger runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox."}
+}
+
+func (mysql) facts(a *Adoption, f *Facts) {
+	f.Costs = []string{"Each row is written twice, to the table and to the outbox."}
+	f.Locks = []string{
+		"LOCK TABLES … WRITE on the table and on the outbox: programs and relays wait. The command waits for it at most a second at a time, and tries for ten minutes.",
+		"--undo locks the table in the same way.",
+	}
+	f.Rights = []string{
+		"The triggers run with the rights of the user that runs this command, their DEFINER. Don't drop this user: INSERTs would fail.",
+		"The user needs SELECT, UPDATE, TRIGGER and LOCK TABLES on the table, SELECT, INSERT and DELETE on the outbox's tables, and CREATE TEMPORARY TABLES. With binary logging and without SUPER, the server must have log_bin_trust_function_creators=1.",
+	}
+	if a.deletes() {
+		f.Limits = append(f.Limits, "A trigger can't delete the row that it forwards. New rows stay in the table: delete old ones yourself.")
+	}
+}
+
+func (sqlite) facts(_ *Adoption, f *Facts) {
+	f.Costs = []string{"Each row is written twice, to the table and to the outbox."}
+	f.Locks = []string{"Each step is a transaction, and other writers wait for it, as for any transaction of SQLite."}
+	f.Limits = []string{"If an expression of the mapping fails for a row, such as json_extract for a text that is not JSON, the program's INSERT fails: SQLite's triggers can't catch an error."}
+}

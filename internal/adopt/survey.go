@@ -1,0 +1,82 @@
+package adopt
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// Survey is what a plan and a status show about the table's rows.
+type Survey struct {
+	Waiting int64         // rows that wait in the table; -1 if the mapping doesn't define them
+	Took    time.Duration // how long counting them took. At the end of Run, writers wait about as long.
+
+	Adopted   Way   // the way in which the table is adopted; empty: it isn't
+	Forwarded int64 // rows of the backlog that were forwarded
+	Complete  bool  // the whole backlog was forwarded
+
+	Parked int64 // parked messages of rows that the outbox would have refused as they are
+
+	// Topic, Key and ID are the values of the first row that waits or, if none does, of any row, unless the table is empty.
+	Sampled        bool
+	Topic, Key, ID sql.NullString
+
+	Missing []string // rights that the database's user lacks, as GRANT statements or sentences
+}
+
+// Survey reads the table. It fails if an expression of the mapping is invalid or fails for a waiting row.
+func (a *Adoption) Survey(ctx context.Context) (s Survey, err error) {
+	r, _, err := a.readRecord(ctx, a.db, "read")
+	if err != nil {
+		return s, err
+	}
+	s = Survey{Waiting: -1, Adopted: a.placed.Way, Forwarded: r.Forwarded, Complete: r.Complete}
+	if err := a.select1(ctx, "count parked", &s.Parked); err != nil {
+		return s, err
+	}
+	if err := a.surveyRights(ctx, &s); err != nil {
+		return s, err
+	}
+	if a.Check() != nil { // the mapping isn't complete
+		return s, nil
+	}
+	if a.onlyNew() {
+		s.Waiting = 0
+	} else {
+		begin := time.Now()
+		if err := a.select1(ctx, "count", &s.Waiting); err != nil {
+			return s, fmt.Errorf("count the rows that wait in %s: %w", a.Table.Name, err)
+		}
+		s.Took = time.Since(begin)
+	}
+	for _, template := range []string{"sample", "sample any"} {
+		err := a.select1(ctx, template, &s.Topic, &s.Key, &s.ID)
+		if s.Sampled = err == nil; s.Sampled {
+			break
+		}
+		if err != sql.ErrNoRows {
+			return s, fmt.Errorf("the mapping fails for a row of %s: %w", a.Table.Name, err)
+		}
+	}
+	return s, nil
+}
+
+// surveyRights asks the database which rights are missing.
+func (a *Adoption) surveyRights(ctx context.Context, s *Survey) error {
+	statement, err := a.render("missing rights", 0)
+	if err != nil || statement == "" {
+		return err
+	}
+	var missing string
+	return all(ctx, a.db, statement, nil, func() { s.Missing = append(s.Missing, missing) }, &missing)
+}
+
+// select1 scans the only row that a template selects.
+func (a *Adoption) select1(ctx context.Context, template string, destinations ...any) error {
+	statement, err := a.render(template, 0)
+	if err != nil {
+		return err
+	}
+	return a.db.QueryRowContext(ctx, statement).Scan(destinations...)
+}
