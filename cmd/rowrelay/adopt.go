@@ -162,7 +162,7 @@ func (a *adoption) override(command *cobra.Command, opened *adopt.Adoption) erro
 			opened.Way = adopt.View
 		}
 	}
-	return usage(opened.CheckNames())
+	return usage(opened.CheckWay())
 }
 
 func (a *adoption) printScript(opened *adopt.Adoption) error {

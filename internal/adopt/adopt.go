@@ -42,8 +42,13 @@ type Table struct {
 	Triggers     []string // the names of the table's other triggers
 	Writers      []string // users and roles that may INSERT into the table, except its owner
 	Owner        string   // on PostgreSQL, the role that owns the table
-	Partitioned  bool
+	Secured      bool     // on PostgreSQL, row level security is on
+
+	grants []grant // on PostgreSQL
 }
+
+// grant is a privilege of a role.
+type grant struct{ Privilege, Grantee string }
 
 // column returns the column with this name.
 func (t Table) column(name string) (Column, bool) {
@@ -112,13 +117,12 @@ type Adoption struct {
 	db     *sql.DB
 	base   database
 	outbox dialect.Table // with its schema
-	placed Placed
+	placed placed
 }
 
-// Placed describes what an earlier Run has left in the database.
-type Placed struct {
-	Way     Way    // empty: the table isn't adopted
-	Renamed string // the name that the table has under a view
+// placed describes what an earlier Run has left in the database.
+type placed struct {
+	Way Way // empty: the table isn't adopted
 }
 
 // database is one kind of database.
@@ -162,8 +166,10 @@ type database interface {
 type described struct {
 	table  Table
 	outbox dialect.Table
-	placed Placed
+	placed placed
 }
+
+var errOwn = errors.New("it is rowrelay's own outbox: give the name of the outbox with --table, and the name of the other table with --from")
 
 // errLocked means that an open transaction holds a lock on the table.
 var errLocked = errors.New("the table is locked")
@@ -197,6 +203,9 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	}
 	if a.Mapping = propose(d.Name(), found.table); known {
 		a.Way, a.Mapping = r.Way, r.Mapping
+	}
+	if found.placed.Way != "" {
+		a.Way = found.placed.Way
 	}
 	return a, nil
 }

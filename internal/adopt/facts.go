@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -26,10 +27,16 @@ func (a *Adoption) Facts() (f Facts) {
 	return f
 }
 
-// CheckNames returns an error if the way doesn't exist on this kind of database.
-func (a *Adoption) CheckNames() error {
-	if _, postgres := a.base.(postgres); a.Way == View && !postgres {
-		return fmt.Errorf("--view is for PostgreSQL only")
+// CheckWay returns an error if the table can't be adopted in this way.
+func (a *Adoption) CheckWay() error {
+	_, isPostgres := a.base.(postgres)
+	switch {
+	case a.Way == View && !isPostgres:
+		return errors.New("a view can take the table's place on PostgreSQL only")
+	case a.Way == View && a.Table.Secured:
+		return errors.New("the table has row level security, which a view would circumvent: use the trigger")
+	case a.placed.Way != "" && a.placed.Way != a.Way:
+		return fmt.Errorf("the table is adopted by a %s: undo this first", a.placed.Way)
 	}
 	return nil
 }
@@ -43,12 +50,24 @@ func (t Table) String() string {
 }
 
 func (postgres) facts(a *Adoption, f *Facts) {
-	f.Costs = []string{"Each row is written twice, to the table and to the outbox. Compared with a loop over the table, the trigger writes more write-ahead log, and a view writes less (see docs/moving.md)."}
+	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user: INSERTs would fail."}
+	if a.Way == View {
+		f.Costs = []string{"Each new row is written once, to the outbox only. Compared with a loop over the table, this writes less write-ahead log (see docs/moving.md)."}
+		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. So does --undo."}
+		f.Limits = []string{
+			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
+			"INSERT … ON CONFLICT with columns or a constraint fails. So do TRUNCATE, and foreign keys that refer to new rows.",
+			"The table's constraints are not checked for new rows, and its triggers don't run. So a key that exists already is not refused.",
+			"RETURNING, DEFAULT, COPY and defaults of columns work. Generated columns are NULL.",
+			"After --undo, rows that were inserted into the view are not in the table. They are in the outbox, which delivers them.",
+		}
+		return
+	}
+	f.Costs = []string{"Each row is written twice, to the table and to the outbox, and is updated once to mark it. Compared with a loop over the table, this writes more write-ahead log, and a view less (see docs/moving.md)."}
 	f.Locks = []string{
 		"LOCK TABLE … IN EXCLUSIVE MODE: programs that write wait, and programs that read don't. The command waits for it at most half a second at a time, and tries for ten minutes.",
 		"--undo needs ACCESS EXCLUSIVE, for which readers wait, too.",
 	}
-	f.Rights = []string{"The function of the trigger runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox."}
 }
 
 func (mysql) facts(a *Adoption, f *Facts) {

@@ -72,16 +72,16 @@ func (m mysql) name(a *Adoption, n *names) {
 }
 
 func (m mysql) describe(ctx context.Context, db *sql.DB, outbox dialect.Table, name string) (d described, err error) {
-	schema, bare, qualified := strings.Cut(name, ".")
-	if !qualified {
-		schema, bare = "", name
-	}
+	// A name with a dot is the name of a table, or else that of a database and a table.
 	var current string
-	if err := db.QueryRowContext(ctx, "SELECT coalesce(database(), '')").Scan(&current); err != nil {
+	var whole bool
+	err = db.QueryRowContext(ctx, "SELECT coalesce(database(), ''), EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = database() AND table_name = ?)", name).Scan(&current, &whole)
+	if err != nil {
 		return d, err
 	}
-	if schema == "" {
-		schema = current
+	schema, bare, qualified := strings.Cut(name, ".")
+	if whole || !qualified {
+		schema, bare = current, name
 	}
 	if outbox.Schema == "" && schema != current { // a trigger's names are those of its own database
 		if outbox, err = dialect.ParseTable(current + "." + outbox.Name); err != nil {
@@ -97,7 +97,7 @@ func (m mysql) describe(ctx context.Context, db *sql.DB, outbox dialect.Table, n
 		return d, fmt.Errorf("it doesn't exist, or this user has no rights on it: the name of a table in another database is given as database.table")
 	}
 	if slices.Contains(d.table.names(), "message_key") && slices.Contains(d.table.names(), "claim_token") {
-		return d, fmt.Errorf("it is rowrelay's own outbox: give the name of the other one with --table")
+		return d, errOwn
 	}
 	return d, m.describeUse(ctx, db, &d)
 }

@@ -20,7 +20,15 @@ type names struct {
 	Flag     string // MySQL, MariaDB: the variable by which the marker tells the other trigger that the row waited
 	Function string // PostgreSQL: the function of the trigger
 	Path     string // PostgreSQL: the search path of the function
-	Bare     string // SQLite: the table without its schema
+
+	View, ViewBare       string // the name for programs, if a view takes the table's place; with and without the schema
+	Renamed, RenamedBare string // the table's name under a view
+	Owner                string
+	Grants               []grant
+	Filled, Defaults     []field // the columns that the function, or the view, sets if a program doesn't
+	Table                Table
+
+	Bare string // SQLite: the table without its schema
 
 	Refuse  bool
 	Marks   bool // sent rows are marked or deleted
@@ -35,6 +43,7 @@ type names struct {
 
 	NewID string // an SQL expression for a random UUID
 	P     string // a prefix, set by With
+	quote func(string) string
 }
 
 // With returns the names for a template whose names have this prefix.
@@ -111,6 +120,17 @@ func (n names) KeyIs(one, other string, short bool) string {
 // KeyNamed returns the key columns of r with their short names.
 func (n names) KeyNamed() string {
 	return join(n.Keys, ", ", func(k key) string { return "r." + k.Column + " AS " + k.Short })
+}
+
+// Selected returns the columns of the table.
+func (n names) Selected() string {
+	return join(n.Table.Columns, ", ", func(c Column) string { return n.quote(c.Name) })
+}
+
+// Stored returns the columns that an INSERT can set, each with a prefix.
+func (n names) Stored(prefix string) string {
+	stored := slices.DeleteFunc(slices.Clone(n.Table.Columns), func(c Column) bool { return c.Generated })
+	return join(stored, ", ", func(c Column) string { return prefix + n.quote(c.Name) })
 }
 
 func join[T any](list []T, separator string, text func(T) string) string {
@@ -195,6 +215,9 @@ func (a *Adoption) Check() error {
 	case m.Order == "" && !a.onlyNew():
 		return errors.New("the order of the rows that wait is missing: give a column or SQL expressions")
 	}
+	if err := a.CheckWay(); err != nil {
+		return err
+	}
 	_, err := a.names(0)
 	return err
 }
@@ -203,7 +226,7 @@ func (a *Adoption) Check() error {
 func (a *Adoption) names(limit int) (n names, err error) {
 	n = names{
 		Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: a.marks(), OnlyNew: a.onlyNew(), Placed: a.placed.Way != "", Limit: limit,
-		NewID: a.base.newID(), From: a.inSchema(a.Table.Name),
+		NewID: a.base.newID(), From: a.inSchema(a.Table.Name), Table: a.Table, quote: a.base.quote,
 	}
 	a.base.name(a, &n)
 	var err1, err2, err3 error

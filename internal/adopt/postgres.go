@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
@@ -56,7 +55,7 @@ func (postgres) headers(whole string, members []Header) string {
 func (postgres) failed(column string, _ Table) string {
 	switch column {
 	case "topic":
-		return "''"
+		return "'unknown'"
 	case "payload":
 		return "convert_to(to_json(NEW)::text, 'UTF8')"
 	case "payload_text":
@@ -77,31 +76,38 @@ func (p postgres) name(a *Adoption, n *names) {
 		schemas = append(schemas, p.quote(a.Table.Schema))
 	}
 	n.Path = strings.Join(append(schemas, "pg_temp"), ", ")
+	if a.Way == View {
+		p.nameView(a, n)
+	}
+}
+
+func (p postgres) nameView(a *Adoption, n *names) {
+	renamed := shortened(a.Table.Name + "_adopted")
+	n.View, n.ViewBare, n.Renamed, n.RenamedBare = n.From, p.quote(a.Table.Name), a.inSchema(renamed), p.quote(renamed)
+	if a.placed.Way == View {
+		n.From = n.Renamed
+	}
+	n.Owner, n.Grants = p.quote(a.Table.Owner), a.Table.grants
+	for _, c := range a.Table.Columns {
+		value := field{Column: p.quote(c.Name), Value: c.Default}
+		switch {
+		case c.Default == "" || c.Generated:
+		case c.Nullable: // a program may set it to NULL, and the function couldn't tell
+			n.Defaults = append(n.Defaults, value)
+		default: // by the function, because a program may have no right on the sequence
+			n.Filled = append(n.Filled, value)
+		}
+	}
 }
 
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 func (p postgres) describe(ctx context.Context, db *sql.DB, outbox dialect.Table, name string) (d described, err error) {
-	schema, bare, qualified := strings.Cut(name, ".")
-	if !qualified {
-		schema, bare = "", name
-	}
-	var oid, outboxOID sql.NullInt64
-	var kind string
-	err = db.QueryRowContext(ctx, `SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, pg_get_userbyid(c.relowner)
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE c.oid = to_regclass(CASE WHEN $1::text = '' THEN '' ELSE quote_ident($1::text) || '.' END || quote_ident($2::text))`, schema, bare).
-		Scan(&oid, &d.table.Schema, &d.table.Name, &kind, &d.table.Owner)
-	if errors.Is(err, sql.ErrNoRows) {
-		return d, fmt.Errorf("it doesn't exist: names are case-sensitive, and the name of another schema is given as schema.table")
-	}
+	oid, kind, err := p.find(ctx, db, &d.table, name)
 	if err != nil {
 		return d, err
 	}
-	if !slices.Contains([]string{"r", "p", "v"}, kind) {
-		return d, fmt.Errorf("it is not a table (pg_class.relkind is %s)", kind)
-	}
-	d.table.Partitioned = kind == "p"
+	var outboxOID int64
 	err = db.QueryRowContext(ctx, "SELECT c.oid::bigint, n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('"+outbox.Pending+"')").
 		Scan(&outboxOID, &outbox.Schema)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -114,20 +120,43 @@ func (p postgres) describe(ctx context.Context, db *sql.DB, outbox dialect.Table
 		return d, err
 	}
 	if oid == outboxOID {
-		return d, fmt.Errorf("it is rowrelay's own outbox: give the name of the other one with --table")
+		return d, errOwn
 	}
-	err = p.describeColumns(ctx, db, oid.Int64, &d.table)
-	if err == nil {
-		err = p.describeUse(ctx, db, oid.Int64, &d)
+	if err := p.describeUse(ctx, db, oid, &d); err != nil {
+		return d, err
 	}
-	return d, err
+	switch {
+	case kind == "v" && d.placed.Way != "":
+		d.placed.Way = View
+		under := Table{}
+		if oid, _, err = p.find(ctx, db, &under, d.table.Schema+"."+shortened(d.table.Name+"_adopted")); err != nil {
+			return d, fmt.Errorf("find the table under the view: %w", err)
+		}
+	case kind != "r" && kind != "p":
+		return d, errors.New("it is not a table")
+	}
+	return d, p.describeColumns(ctx, db, oid, &d.table)
+}
+
+// find finds a table. A name with a dot is the name of a table, or else that of a schema and a table.
+func (postgres) find(ctx context.Context, db *sql.DB, table *Table, name string) (oid int64, kind string, err error) {
+	schema, bare, _ := strings.Cut(name, ".")
+	err = db.QueryRowContext(ctx, `SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, pg_get_userbyid(c.relowner), c.relrowsecurity
+		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE c.oid = coalesce(to_regclass(quote_ident($1::text)), to_regclass(quote_ident($2::text) || '.' || quote_ident($3::text)))`, name, schema, bare).
+		Scan(&oid, &table.Schema, &table.Name, &kind, &table.Owner, &table.Secured)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = errors.New("it doesn't exist: names are case-sensitive, and the name of another schema is given as schema.table")
+	}
+	return oid, kind, err
 }
 
 func (postgres) describeColumns(ctx context.Context, db *sql.DB, oid int64, table *Table) error {
 	var c Column
 	var key bool
 	return all(ctx, db, `SELECT a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull, a.attgenerated <> '',
-			CASE WHEN a.attidentity <> '' THEN 'identity' ELSE coalesce(pg_get_expr(d.adbin, d.adrelid), '') END,
+			CASE WHEN a.attidentity <> '' THEN 'nextval(' || quote_literal(pg_get_serial_sequence(a.attrelid::regclass::text, a.attname)) || '::regclass)'
+				ELSE coalesce(pg_get_expr(d.adbin, d.adrelid), '') END,
 			coalesce(a.attnum = ANY (i.indkey), false)
 		FROM pg_attribute a
 		LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
@@ -140,9 +169,9 @@ func (postgres) describeColumns(ctx context.Context, db *sql.DB, oid int64, tabl
 	}, &c.Name, &c.Type, &c.Nullable, &c.Generated, &c.Default, &key)
 }
 
-// describeUse reads the table's triggers and the roles that write to it.
-func (postgres) describeUse(ctx context.Context, db *sql.DB, oid int64, d *described) error {
-	var name string
+// describeUse reads the triggers and the grants of a table or view.
+func (p postgres) describeUse(ctx context.Context, db *sql.DB, oid int64, d *described) error {
+	var name, privilege string
 	err := all(ctx, db, "SELECT tgname FROM pg_trigger WHERE tgrelid = $1::bigint::oid AND NOT tgisinternal ORDER BY tgname", []any{oid}, func() {
 		if name == "rowrelay_forward" {
 			d.placed.Way = Trigger
@@ -153,10 +182,18 @@ func (postgres) describeUse(ctx context.Context, db *sql.DB, oid int64, d *descr
 	if err != nil {
 		return err
 	}
-	return all(ctx, db, `SELECT DISTINCT coalesce(pg_get_userbyid(nullif(x.grantee, 0)), 'PUBLIC')
-		FROM pg_class c, aclexplode(c.relacl) x WHERE c.oid = $1::bigint::oid AND x.privilege_type = 'INSERT' AND x.grantee <> c.relowner ORDER BY 1`, []any{oid}, func() {
-		d.table.Writers = append(d.table.Writers, name)
-	}, &name)
+	return all(ctx, db, `SELECT CASE WHEN g.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END, g.privilege_type || g.columns
+		FROM (
+			SELECT x.grantee, x.privilege_type, '' AS columns FROM pg_class c, aclexplode(c.relacl) x WHERE c.oid = $1::bigint::oid AND x.grantee <> c.relowner
+			UNION ALL
+			SELECT x.grantee, x.privilege_type, ' (' || string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) || ')'
+			FROM pg_attribute a, aclexplode(a.attacl) x WHERE a.attrelid = $1::bigint::oid AND NOT a.attisdropped GROUP BY x.grantee, x.privilege_type
+		) AS g WHERE g.privilege_type IN ('SELECT', 'INSERT', 'UPDATE', 'DELETE') ORDER BY 1, 2`, []any{oid}, func() {
+		d.table.grants = append(d.table.grants, grant{privilege, name})
+		if strings.HasPrefix(privilege, "INSERT") {
+			d.table.Writers = append(d.table.Writers, name)
+		}
+	}, &name, &privilege)
 }
 
 func (postgres) prepare(context.Context, *sql.Conn, *Adoption) error { return nil }
@@ -178,13 +215,20 @@ func (p postgres) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, r
 		if done, err := rest(ctx, tx); err != nil || !done {
 			return err
 		}
+		if a.Way == View && a.placed.Way == "" {
+			return a.execute(ctx, tx, "view")
+		}
 		return a.execute(ctx, tx, "function", "trigger")
 	})
 }
 
 func (p postgres) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 	return p.locked(ctx, conn, func(tx *sql.Tx) error {
-		if err := a.execute(ctx, tx, "remove"); err != nil {
+		template := "remove"
+		if a.placed.Way == View {
+			template = "remove view"
+		}
+		if err := a.execute(ctx, tx, template); err != nil {
 			return err
 		}
 		return a.forget(ctx, tx)

@@ -18,23 +18,28 @@
 -- owner, so programs need no rights on {{.Outbox.Pending}}.
 CREATE OR REPLACE FUNCTION {{.Function}}() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = {{.Path}} AS $rowrelay$
-{{- if .Refuse}}
+{{- if not .Refuse}}
+DECLARE
+    m       record;
+    waits   boolean;
+    refused text;
+    new_id  bigint;
+{{- end}}
 BEGIN
+{{- range .Filled}}
+    IF NEW.{{.Column}} IS NULL THEN
+        NEW.{{.Column}} := {{.Value}};
+    END IF;
+{{- end}}
+{{- if .Refuse}}
     IF ({{.New.Waiting}}) IS NOT TRUE THEN
-        RETURN NULL;
+        {{template "keep" .}}
     END IF;
     INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
     VALUES ({{.New.Values}});
 {{- else}}
-DECLARE
-    m       record;
-    refused text;
-    new_id  bigint;
-BEGIN
     BEGIN
-        IF ({{.New.Waiting}}) IS NOT TRUE THEN
-            RETURN NULL;
-        END IF;
+        waits := ({{.New.Waiting}}) IS TRUE;
         SELECT {{.New.Named}} INTO m;
         refused := {{template "refusal" .}};
     EXCEPTION WHEN OTHERS THEN
@@ -45,28 +50,59 @@ BEGIN
         SELECT {{.New.Failed}} INTO m;
         refused := 'the mapping fails with SQLSTATE ' || SQLSTATE || '; the payload is the whole row';
     END;
-    IF refused IS NULL THEN
+    IF NOT waits THEN
+        {{template "keep" .}}
+    ELSIF refused IS NULL THEN
         INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
         VALUES ({{.Message "m."}});
     ELSE
         -- The outbox would refuse the message. It is parked with the reason.
         new_id := nextval(pg_get_serial_sequence('{{.Outbox.Pending}}', 'id'));
-        m.topic := coalesce(m.topic, '');
+        m.topic := coalesce(nullif(m.topic, ''), 'unknown');
         INSERT INTO {{.Outbox.Held}} ({{template "parked columns" .}})
         VALUES (new_id, {{template "parked values" .}});
     END IF;
 {{- end}}
+{{- if .View}}
+    RETURN NEW;
+{{- else}}
 {{- if .Delete}}
     DELETE FROM {{.From}} WHERE {{.KeyIs "" "NEW." false}};
 {{- else if .Marks}}
     UPDATE {{.From}} SET {{.New.Assignments ""}} WHERE {{.KeyIs "" "NEW." false}};
 {{- end}}
     RETURN NULL;
+{{- end}}
 END $rowrelay$;
 
 -- A trigger needs no right to call its function.
 REVOKE EXECUTE ON FUNCTION {{.Function}}() FROM PUBLIC;
 {{end}}
+
+{{define "keep"}}{{if .View}}-- The row is not to be sent, so it belongs into the table.
+        INSERT INTO {{.Renamed}} ({{.Stored ""}}) OVERRIDING SYSTEM VALUE VALUES ({{.Stored "NEW."}});
+        RETURN NEW;{{else}}RETURN NULL;{{end}}{{end}}
+
+{{define "view"}}ALTER TABLE {{.From}} RENAME TO {{.RenamedBare}};
+
+CREATE VIEW {{.View}} AS SELECT {{.Selected}} FROM {{.Renamed}};
+
+ALTER VIEW {{.View}} OWNER TO {{.Owner}};
+{{range .Defaults}}
+ALTER VIEW {{$.View}} ALTER COLUMN {{.Column}} SET DEFAULT {{.Value}};
+{{end}}{{range .Grants}}
+GRANT {{.Privilege}} ON {{$.View}} TO {{.Grantee}};
+{{end}}
+{{template "function" .}}
+CREATE TRIGGER {{.Trigger}} INSTEAD OF INSERT ON {{.View}} FOR EACH ROW EXECUTE FUNCTION {{.Function}}();
+{{end}}
+
+{{define "remove view"}}DROP VIEW {{.View}};
+
+DROP FUNCTION {{.Function}}();
+
+ALTER TABLE {{.Renamed}} RENAME TO {{.ViewBare}};
+{{- end}}
 
 {{define "trigger"}}{{if not .Placed}}CREATE TRIGGER {{.Trigger}} AFTER INSERT ON {{.From}} FOR EACH ROW EXECUTE FUNCTION {{.Function}}();
 {{end}}{{end}}
@@ -85,7 +121,7 @@ REVOKE EXECUTE ON FUNCTION {{.Function}}() FROM PUBLIC;
     INSERT INTO {{.Outbox.Held}} ({{template "parked columns" .}})
     SELECT new_id, {{template "parked values" .}}
     FROM (
-        SELECT {{range .Row.Fields}}{{if eq .Column "topic"}}coalesce(m.topic, '') AS topic{{else}}m.{{.Column}}{{end}}, {{end}}m.refused, nextval(pg_get_serial_sequence('{{.Outbox.Pending}}', 'id')) AS new_id
+        SELECT {{range .Row.Fields}}{{if eq .Column "topic"}}coalesce(nullif(m.topic, ''), 'unknown') AS topic{{else}}m.{{.Column}}{{end}}, {{end}}m.refused, nextval(pg_get_serial_sequence('{{.Outbox.Pending}}', 'id')) AS new_id
         FROM checked AS m WHERE m.refused IS NOT NULL ORDER BY m.place) AS m
 {{- end}}
 {{- if .Delete}}
@@ -98,7 +134,7 @@ REVOKE EXECUTE ON FUNCTION {{.Function}}() FROM PUBLIC;
 )
 SELECT count(*) FROM checked{{end}}
 
-{{define "lock"}}LOCK TABLE {{.From}} IN EXCLUSIVE MODE{{end}}
+{{define "lock"}}LOCK TABLE {{.From}} IN {{if .View}}ACCESS {{end}}EXCLUSIVE MODE{{end}}
 
 {{define "script"}}BEGIN;
 
@@ -110,15 +146,15 @@ SET LOCAL lock_timeout = '500ms';
 -- The rows that wait, in their order. Programs wait until this script commits, so no row is left out or overtaken.
 {{template "batch" .}};
 {{end}}
-{{template "function" .}}
-{{template "trigger" .}}
+{{if .View}}{{template "view" .}}{{else}}{{template "function" .}}
+{{template "trigger" .}}{{end}}
 COMMIT;
 {{end}}
 
 {{define "undo"}}BEGIN;
 
 SET LOCAL lock_timeout = '500ms';
-{{template "remove" .}}
+{{if .View}}{{template "remove view" .}}{{else}}{{template "remove" .}}{{end}}
 
 COMMIT;
 {{end}}

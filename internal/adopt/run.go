@@ -153,7 +153,7 @@ func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
 	if err != nil {
 		return fmt.Errorf("remove the trigger from %s: %w", a.Table.Name, err)
 	}
-	a.placed = Placed{}
+	a.placed = placed{}
 	return nil
 }
 

@@ -68,6 +68,13 @@ var shapes = []shape{
 			Waiting: p.col("status") + " = 'NEW'", Order: p.list("created_at", "id"), Published: []string{p.col("status") + " = 'COMPLETED'", p.now("completedAt")},
 		}
 	}},
+	{"laravel-outbox's outbox_messages", []string{"id", "transactionId", "sequenceNumber", "messageType", "aggregateId", "payload", "status", "availableAt"}, func(p proposal) Mapping {
+		return Mapping{
+			Topic: p.col("messageType"), Key: p.col("aggregateId"), Payload: p.col("payload"), ID: p.id("id"),
+			Header:  p.headers("type", "type", "correlation-id", "correlationId"),
+			Waiting: p.col("status") + " = 'pending'", Order: p.list("availableAt", "sequenceNumber"), Published: []string{p.col("status") + " = 'completed'", p.now("processedAt")},
+		}
+	}},
 	{"Debezium's outbox", []string{"id", "aggregateType", "aggregateId", "type", "payload"}, func(p proposal) Mapping {
 		m := Mapping{
 			Topic: p.concat("'outbox.event.'", p.col("aggregateType")), Key: p.col("aggregateId"), Payload: p.col("payload"), ID: p.id("id"),
@@ -164,7 +171,7 @@ func (p proposal) id(name string) string {
 // order returns a column that ascends, or a time and the key.
 func (p proposal) order() string {
 	for _, c := range p.table.Columns {
-		if c.Default == "identity" || c.Default == "auto_increment" || strings.HasPrefix(c.Default, "nextval(") {
+		if c.Default == "auto_increment" || strings.HasPrefix(c.Default, "nextval(") {
 			return c.Name
 		}
 	}

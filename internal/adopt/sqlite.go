@@ -82,7 +82,7 @@ func (s sqlite) describe(ctx context.Context, db *sql.DB, outbox dialect.Table, 
 		return d, fmt.Errorf("it doesn't exist")
 	}
 	if slices.Contains(d.table.names(), "message_key") && slices.Contains(d.table.names(), "claim_token") {
-		return d, fmt.Errorf("it is rowrelay's own outbox: give the name of the other one with --table")
+		return d, errOwn
 	}
 	if len(d.table.Key) == 0 {
 		d.table.Key = []string{"rowid"}
