@@ -98,12 +98,7 @@ func (n names) Columns() string {
 
 // Message returns the values of a message whose fields have this prefix.
 func (n names) Message(prefix string) string {
-	return join(n.Row.Fields, ", ", func(f field) string {
-		if f.Column == "message_id" {
-			return "coalesce(" + prefix + f.Column + ", " + n.NewID + ")"
-		}
-		return prefix + f.Column
-	})
+	return join(n.Row.Fields, ", ", func(f field) string { return prefix + f.Column })
 }
 
 // KeyIs returns the condition that two rows have the same key. Each row is given by a prefix; short means that the
@@ -151,7 +146,12 @@ func (a *Adoption) fields(of string) (list []field, err error) {
 			list = append(list, field{column, convert(qualified, bare), b.failed(column, a.Table)})
 		}
 	}
-	add("message_id", m.ID, b.uuid)
+	add("message_id", m.ID, func(expression string, column Column) string {
+		if expression = b.uuid(expression, column); column.Name == "" || column.Nullable {
+			expression = "coalesce(" + expression + ", " + b.newID() + ")"
+		}
+		return expression
+	})
 	add("topic", m.Topic, b.text)
 	add("message_key", m.Key, b.text)
 	if bare, _ := a.bareColumn(m.Payload); b.isBytes(bare.Type) {
