@@ -21,6 +21,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/rowrelay/rowrelay"
+	"github.com/rowrelay/rowrelay/internal/adopt"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
@@ -239,6 +240,23 @@ func TestQueue(t *testing.T) {
 		t.Errorf("it worked on %q", got)
 	}
 	want(t, db, "SELECT string_agg(message_key || ' ' || state, ', ' ORDER BY message_key) FROM outbox_messages", "a done, b error, c pending")
+}
+
+// handmade/move.sql is what rowrelay adopt --print prints. With UPDATE_GOLDEN=1 the test writes the file.
+func TestTheHandmadeTableIsAdopted(t *testing.T) {
+	t.Parallel()
+	db := shop(t)
+	execute(t, db, read(t, "handmade/before.sql"))
+	a, err := adopt.Open(t.Context(), db.DB, dialect.Postgres(), "outbox", "events")
+	check(t, err)
+	script, err := a.Script()
+	check(t, err)
+	if script += "\n"; os.Getenv("UPDATE_GOLDEN") == "1" {
+		check(t, os.WriteFile("handmade/move.sql", []byte(script), 0o644))
+	}
+	if read(t, "handmade/move.sql") != script {
+		t.Errorf("handmade/move.sql is stale: run this test with UPDATE_GOLDEN=1; it should be\n%s", script)
+	}
 }
 
 // Messages that wait in the old table, and messages that old programs still write there, are delivered once and
