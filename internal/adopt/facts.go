@@ -52,7 +52,7 @@ func (t Table) String() string {
 func (postgres) facts(a *Adoption, f *Facts) {
 	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user: INSERTs would fail."}
 	if a.Way == View {
-		f.Costs = []string{"Each new row is written once, to the outbox only. Compared with a loop over the table, this writes less write-ahead log (see docs/moving.md)."}
+		f.Costs = []string{"Each new row is written once, to the outbox only. For a message of 200 bytes, all work together wrote 5 % more write-ahead log than a loop over the table, and 49 % less with retention: 0."}
 		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. So does --undo."}
 		f.Limits = []string{
 			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
@@ -63,7 +63,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 		}
 		return
 	}
-	f.Costs = []string{"Each row is written twice, to the table and to the outbox, and is updated once to mark it. Compared with a loop over the table, this writes more write-ahead log, and a view less (see docs/moving.md)."}
+	f.Costs = []string{"Each row is written to the table and to the outbox, and updated once to mark it. For a message of 200 bytes, all work together wrote 69 % more write-ahead log than a loop over the table, and 18 % more with retention: 0. A view (--view) writes less."}
 	f.Locks = []string{
 		"LOCK TABLE … IN EXCLUSIVE MODE: programs that write wait, and programs that read don't. The command waits for it at most half a second at a time, and tries for ten minutes.",
 		"--undo needs ACCESS EXCLUSIVE, for which readers wait, too.",
