@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-var everyServer = []string{"postgres15/pgx", "postgres18/pq", "mysql/gosql", "mariadb1011/gosql", "mariadb1011/prepared", "sqlite/modernc"}
+var everyServer = []string{"postgres15/pgx", "postgres18/pq", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc"}
 
 // on runs a test on databases that have an outbox.
 func on(t *testing.T, test func(t *testing.T, db testdb.Database), names ...string) {

@@ -49,6 +49,8 @@ func (t Table) String() string {
 	return t.Schema + "." + t.Name
 }
 
+const lastvalLimit = "After an INSERT, lastval() returns the id of the message. Programs must use RETURNING or currval() instead; PHP's lastInsertId() without a sequence uses lastval()."
+
 func (postgres) facts(a *Adoption, f *Facts) {
 	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user: INSERTs would fail."}
 	if a.Way == View {
@@ -58,6 +60,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
 			"INSERT … ON CONFLICT with columns or a constraint fails. So do TRUNCATE, and foreign keys that refer to new rows.",
 			"The table's constraints are not checked for new rows, and its triggers don't run. So a key that exists already is not refused.",
+			lastvalLimit,
 			"RETURNING, DEFAULT, COPY and defaults of columns work. Generated columns are NULL.",
 			"After --undo, rows that were inserted into the view are not in the table. They are in the outbox, which delivers them.",
 		}
@@ -68,6 +71,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 		"LOCK TABLE … IN EXCLUSIVE MODE: programs that write wait, and programs that read don't. The command waits for it at most half a second at a time, and tries for ten minutes.",
 		"--undo needs ACCESS EXCLUSIVE, for which readers wait, too.",
 	}
+	f.Limits = []string{lastvalLimit}
 }
 
 func (mysql) facts(a *Adoption, f *Facts) {

@@ -1,6 +1,7 @@
 package adopt_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
@@ -43,4 +44,26 @@ func TestEachShapeOfInsert(t *testing.T) {
 		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c", "d", "e", "fe", "g")
 		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "0")
 	}, everyServer...)
+}
+
+// A program gets the id of its own row, and not the id of the message.
+func TestLastInsertId(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		_, err := open(t, db, "events").Run(t.Context(), nil)
+		check(t, err)
+		execute(t, db, "INSERT INTO outbox (topic) VALUES ('a'), ('b'), ('c')")
+		for _, kind := range []string{"a", ""} { // the second one is parked
+			result, err := db.DB.ExecContext(t.Context(), "INSERT INTO events (kind, aggregate_id, body) VALUES ('"+kind+"', '1', '{}')")
+			check(t, err)
+			id, err := result.LastInsertId()
+			check(t, err)
+			rows, err := result.RowsAffected()
+			check(t, err)
+			if want := lines(t, db, "SELECT max(id) FROM events"); fmt.Sprint(id) != want[0] || rows != 1 {
+				t.Errorf("the last id is %d and %d rows were inserted, want %s and 1", id, rows, want[0])
+			}
+		}
+	}, "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc")
 }

@@ -19,9 +19,9 @@ func TestWritersContinue(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
 		execute(t, db, events[db.Kind])
-		writers := startWriters(t, db, 3)
+		writers := startWriters(t, db, 2)
 		for range 4 {
-			writers.backlog(t, db, 700)
+			writers.backlog(t, db, 400)
 		}
 		late := holdTransaction(t, db)
 		for kills := 1; kills <= 3; kills++ {

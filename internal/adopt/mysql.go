@@ -45,9 +45,11 @@ func (mysql) headers(whole string, members []Header) string {
 	}
 	object := "json_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", concat(" + h.Value + ")" }) + ")"
 	if whole == "" {
-		whole = "NULL"
+		whole = "'{}'"
+	} else {
+		whole = "coalesce(" + whole + ", '{}')"
 	}
-	return "json_merge_patch(coalesce(" + whole + ", '{}'), " + object + ")"
+	return "json_merge_patch(" + whole + ", " + object + ")"
 }
 
 func (m mysql) failed(column string, table Table) string {

@@ -45,9 +45,11 @@ func (sqlite) headers(whole string, members []Header) string {
 	}
 	object := "json_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", " + h.Value }) + ")"
 	if whole == "" {
-		whole = "NULL"
+		whole = "'{}'"
+	} else {
+		whole = "coalesce(" + whole + ", '{}')"
 	}
-	return "json_patch(coalesce(" + whole + ", '{}'), " + object + ")"
+	return "json_patch(" + whole + ", " + object + ")"
 }
 
 // failed isn't used: a trigger of SQLite can't catch an error.
