@@ -162,7 +162,7 @@ func (a *adoption) override(command *cobra.Command, opened *adopt.Adoption) erro
 			opened.Way = adopt.View
 		}
 	}
-	return usage(opened.CheckWay())
+	return usage(opened.Valid())
 }
 
 func (a *adoption) printScript(opened *adopt.Adoption) error {

@@ -27,8 +27,8 @@ func (a *Adoption) Facts() (f Facts) {
 	return f
 }
 
-// CheckWay returns an error if the table can't be adopted in this way.
-func (a *Adoption) CheckWay() error {
+// checkWay returns an error if the table can't be adopted in this way.
+func (a *Adoption) checkWay() error {
 	_, isPostgres := a.base.(postgres)
 	switch {
 	case a.Way == View && !isPostgres:
@@ -90,6 +90,7 @@ func (mysql) facts(a *Adoption, f *Facts) {
 }
 
 func (sqlite) facts(_ *Adoption, f *Facts) {
+	f.Rights = []string{"Programs that can write to the file need no others."}
 	f.Costs = []string{"Each row is written twice, to the table and to the outbox."}
 	f.Locks = []string{"Each step is a transaction, and other writers wait for it, as for any transaction of SQLite."}
 	f.Limits = []string{"If an expression of the mapping fails for a row, such as json_extract for a text that is not JSON, the program's INSERT fails: SQLite's triggers can't catch an error."}

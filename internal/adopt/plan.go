@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -215,11 +216,13 @@ func (a *Adoption) Check() error {
 	case m.Order == "" && !a.onlyNew():
 		return errors.New("the order of the rows that wait is missing: give a column or SQL expressions")
 	}
-	if err := a.CheckWay(); err != nil {
-		return err
-	}
+	return a.Valid()
+}
+
+// Valid returns an error if an expression of the mapping is malformed, or if the table can't be adopted in this way.
+func (a *Adoption) Valid() error {
 	_, err := a.names(0)
-	return err
+	return cmp.Or(a.checkWay(), err)
 }
 
 // names returns what the templates use, for batches of at most limit rows.
@@ -239,7 +242,7 @@ func (a *Adoption) names(limit int) (n names, err error) {
 	for i, name := range a.Table.Key {
 		n.Keys = append(n.Keys, key{a.base.quote(name), fmt.Sprintf("key%d", i+1)})
 	}
-	return n, errors.Join(err1, err2, err3)
+	return n, cmp.Or(err1, err2, err3) // they are alike
 }
 
 func (a *Adoption) inSchema(name string) string {

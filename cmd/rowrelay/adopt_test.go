@@ -1,0 +1,81 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/internal/testdb"
+)
+
+// handmadeTable is another program's outbox table, with one row that is sent and two that wait.
+func handmadeTable(t *testing.T, db testdb.Database) {
+	t.Helper()
+	columns := map[string]string{
+		testdb.Postgres: "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind text, aggregate_id text, body jsonb, sent_at timestamptz",
+		testdb.MariaDB:  "id bigint AUTO_INCREMENT PRIMARY KEY, kind varchar(255), aggregate_id varchar(255), body json, sent_at datetime(6)",
+		testdb.SQLite:   "id integer PRIMARY KEY, kind text, aggregate_id text, body text, sent_at text",
+	}
+	execute(t, db.DB, "CREATE TABLE events ("+columns[db.Kind]+")")
+	execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body, sent_at) VALUES ('sent', 'a', '{}', current_timestamp), ('first', 'a', '{}', NULL), ('second', 'a', '{}', NULL)")
+}
+
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		handmadeTable(t, db)
+		adopt := func(stdin string, flags ...string) result {
+			return call(t.Context(), stdin, append([]string{"adopt", "--from", "events", "--database", db.URL}, flags...)...)
+		}
+		wants := func(got result, code int, texts ...string) {
+			t.Helper()
+			for _, text := range texts {
+				if !strings.Contains(got.stdout+got.stderr, text) {
+					t.Errorf("the output lacks %q:\n%s%s", text, got.stdout, got.stderr)
+				}
+			}
+			if got.code != code {
+				t.Errorf("the exit code is %d, want %d: %s", got.code, code, got.stderr)
+			}
+		}
+		wants(adopt("", "--plan"), exitDone, "rows that wait  2", `topic "first", key "a"`, "COSTS", "LOCKS", "RIGHTS", "LIMITS", "CREATE TRIGGER", "THE WAY BACK", "DROP TRIGGER")
+		wants(adopt("", "--plan", "--waiting", "kind = 'second'", "--topic", "'all'"), exitDone, "rows that wait  1", `topic "all", key "a"`)
+		wants(adopt("n\n"), exitFailed, "2 waiting rows", "nothing was changed")
+		wants(adopt("", "--status"), exitDone, "nothing: it is not adopted")
+		wants(adopt("", "--undo", "--yes"), exitFailed, "events is not adopted")
+
+		wants(adopt("y\n", "--header", "kind=kind"), exitDone, "2 waiting rows were forwarded")
+		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('third', 'a', '{}')")
+		wants(adopt("", "--status"), exitDone, "trigger", "rows that wait in it                    0", "2 (complete)")
+		relayed := mustRun(t, "run", "--database", db.URL, "--sink", "stdout:", "--drain").stdout
+		var topics []string
+		for _, word := range []string{"first", "second", "third"} {
+			if at := strings.Index(relayed, `"kind":"`+word+`"`); at >= 0 {
+				topics = append(topics, word)
+			}
+		}
+		if strings.Join(topics, " ") != "first second third" || strings.Contains(relayed, `"sent"`) || strings.Count(relayed, "\n") != 3 {
+			t.Errorf("the relay delivered %s", relayed)
+		}
+		wants(adopt("", "--undo", "--yes"), exitDone, "no longer forwarded")
+		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('fourth', 'a', '{}')")
+		wants(adopt("", "--status"), exitDone, "rows that wait in it                    1")
+
+		for _, wrong := range []struct {
+			flags []string
+			code  int
+			text  string
+		}{
+			{[]string{"--header", "kind"}, exitUsage, "must have the form name=expression"},
+			{[]string{"--published", "nothing=1", "--plan"}, exitUsage, "must have the form column = expression"},
+			{[]string{"--topic", "kind; DROP TABLE events", "--print"}, exitUsage, "must not contain comments, semicolons"},
+			{[]string{"--topic", "no_such_function(kind)", "--plan"}, exitFailed, "the mapping fails for a row of events"},
+			{[]string{"--plan", "--undo"}, exitFailed, "plan undo"},
+			{[]string{"--waiting", "", "--print"}, exitUsage, "which rows have been sent"},
+		} {
+			wants(adopt("", wrong.flags...), wrong.code, wrong.text)
+		}
+		wants(call(t.Context(), "", "adopt", "--database", db.URL), exitUsage, "--from is required")
+		wants(call(t.Context(), "", "adopt", "--from", "none", "--database", db.URL), exitFailed, "it doesn't exist")
+		wants(call(t.Context(), "", "adopt", "--from", "outbox", "--database", db.URL), exitFailed, "it is rowrelay's own outbox")
+	})
+}
