@@ -56,6 +56,7 @@ func TestAdopt(t *testing.T) {
 		if strings.Join(topics, " ") != "first second third" || strings.Contains(relayed, `"sent"`) || strings.Count(relayed, "\n") != 3 {
 			t.Errorf("the relay delivered %s", relayed)
 		}
+		wants(call(t.Context(), "", "migrate", "down", "--database", db.URL), exitFailed, "events --undo first")
 		wants(adopt("", "--undo", "--yes"), exitDone, "no longer forwarded")
 		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('fourth', 'a', '{}')")
 		wants(adopt("", "--status"), exitDone, "rows that wait in it                    1")

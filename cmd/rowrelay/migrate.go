@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rowrelay/rowrelay/internal/adopt"
 	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/databases"
 	"github.com/rowrelay/rowrelay/migrations"
@@ -156,11 +157,11 @@ func (p program) migrateUpCommand() *cobra.Command {
 }
 
 const migrateDownHelp = `Revert the last migration. Reverting the first one drops the tables, with all delivered
-messages that are still kept. The command fails while a relay is alive. It also fails if
-messages are undelivered, unless --discard-messages is given, and if pauses, limits or
-entries in the log of actions exist, unless --discard-controls is given. With --inbox the
-command checks none of this; a consumer without its table doesn't recognise
-duplicates.`
+messages that are still kept. The command fails while a relay is alive or a table is
+adopted (rowrelay adopt). It also fails if messages are undelivered, unless
+--discard-messages is given, and if pauses, limits or entries in the log of actions exist,
+unless --discard-controls is given. With --inbox the command checks none of this; a
+consumer without its table doesn't recognise duplicates.`
 
 func (p program) migrateDownCommand() *cobra.Command {
 	m := &migrate{program: p}
@@ -168,6 +169,9 @@ func (p program) migrateDownCommand() *cobra.Command {
 	command := m.command("down", "Revert the last migration", migrateDownHelp, func(ctx context.Context, source config.Source) error {
 		return m.on(ctx, source, false, func(steps *migrations.Migrations) error {
 			if !m.inbox {
+				if err := refuseAdopted(ctx, source); err != nil {
+					return err
+				}
 				if err := refuseDown(ctx, source, steps, discard); err != nil {
 					return err
 				}
@@ -190,6 +194,20 @@ func (p program) migrateDownCommand() *cobra.Command {
 	command.Flags().BoolVar(&discardRecords, "discard-controls", false, "lose pauses, limits and the log of actions")
 	jsonFlag(command, &m.json)
 	return command
+}
+
+// refuseAdopted returns an error if other programs' tables are adopted. Without the outbox, their triggers would fail.
+func refuseAdopted(ctx context.Context, source config.Source) (err error) {
+	db, d, err := openDatabase(ctx, source.Database, pool{})
+	if err != nil {
+		return err
+	}
+	defer closing(db, &err)
+	tables, err := adopt.Tables(ctx, db, d, source.Table)
+	if err != nil || len(tables) == 0 {
+		return err
+	}
+	return fmt.Errorf("INSERTs into %s, which the outbox has adopted, would fail: run rowrelay adopt --from %s --undo first", strings.Join(tables, ", "), tables[0])
 }
 
 // keepRecords returns an error if pauses, limits or the log of actions would be lost.

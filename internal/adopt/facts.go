@@ -52,7 +52,7 @@ func (t Table) String() string {
 const lastvalLimit = "After an INSERT, lastval() returns the id of the message. Programs must use RETURNING or currval() instead; PHP's lastInsertId() without a sequence uses lastval()."
 
 func (postgres) facts(a *Adoption, f *Facts) {
-	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user: INSERTs would fail."}
+	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user, because INSERTs would fail, and don't use a superuser, because the expressions of the mapping run with its rights."}
 	if a.Way == View {
 		f.Costs = []string{"Each new row is written once, to the outbox only. For a message of 200 bytes, all work together wrote 5 % more write-ahead log than a loop over the table, and 49 % less with retention: 0."}
 		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. So does --undo."}

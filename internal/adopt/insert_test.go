@@ -26,7 +26,12 @@ func TestEachShapeOfInsert(t *testing.T) {
 		} else {
 			execute(t, db, insert+"('no', '1', '{}'), ('c', '3', '{}'), ('no', '2', '{}') ON CONFLICT DO NOTHING")
 			execute(t, db, insert+"('no', '1', '{}'), ('d', '4', '{}') ON CONFLICT (aggregate_id) DO UPDATE SET kind = 'changed'")
-			execute(t, db, insert+"('e', '5', '{}')")
+			if db.Kind == testdb.SQLite {
+				execute(t, db, "INSERT OR IGNORE INTO events (kind, aggregate_id, body) VALUES ('no', '1', '{}')")
+				execute(t, db, "INSERT OR REPLACE INTO events (kind, aggregate_id, body) VALUES ('e', '2', '{}')")
+			} else {
+				execute(t, db, `COPY events (kind, aggregate_id, body) FROM PROGRAM 'printf ''e\t5\t{}\n'''`)
+			}
 		}
 		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) SELECT concat('f', kind), concat('f', aggregate_id), body FROM events WHERE kind = 'a' OR kind = 'e' ORDER BY id")
 		tx, err := db.DB.BeginTx(t.Context(), nil)

@@ -38,18 +38,18 @@ func (m mysql) uuid(expression string, column Column) string {
 	return "lower(insert(insert(insert(insert(hex(" + expression + "), 9, 0, '-'), 14, 0, '-'), 19, 0, '-'), 24, 0, '-'))"
 }
 
-// headers makes texts of all members, and leaves out those that are NULL.
+// headers makes texts of the members, and leaves out members that are NULL. If whole is not JSON, it stays as it is, and the
+// message is refused.
 func (mysql) headers(whole string, members []Header) string {
-	if len(members) == 0 {
-		return whole
-	}
 	object := "json_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", concat(" + h.Value + ")" }) + ")"
-	if whole == "" {
-		whole = "'{}'"
-	} else {
-		whole = "coalesce(" + whole + ", '{}')"
+	switch {
+	case whole == "":
+		return "json_merge_patch('{}', " + object + ")"
+	case len(members) == 0:
+		return "CASE WHEN json_valid(" + whole + ") THEN json_merge_patch('{}', " + whole + ") ELSE " + whole + " END"
+	default:
+		return "CASE WHEN coalesce(json_valid(" + whole + "), 1) THEN json_merge_patch(json_merge_patch('{}', coalesce(" + whole + ", '{}')), " + object + ") ELSE " + whole + " END"
 	}
-	return "json_merge_patch(" + whole + ", " + object + ")"
 }
 
 func (m mysql) failed(column string, table Table) string {

@@ -47,6 +47,9 @@ BEGIN
             BEGIN
                 -- The mapping fails for this row. This must not fail the program's transaction.
                 GET DIAGNOSTICS CONDITION 1 @rowrelay_errno = MYSQL_ERRNO;
+                IF @rowrelay_errno IN (1205, 1213) THEN -- a time-out of a lock, or a deadlock
+                    RESIGNAL;
+                END IF;
                 SET {{range .New.Fields}}m_{{.Column}} = {{.Failed}}, {{end}}refused = concat('the mapping fails with error ', @rowrelay_errno, '; the payload is the whole row');
             END;
             SET {{range $i, $f := .New.Fields}}{{if $i}}, {{end}}m_{{$f.Column}} = {{$f.Value}}{{end}};

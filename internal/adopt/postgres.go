@@ -41,15 +41,16 @@ func cast(expression, typeName string) string {
 	return expression + "::" + typeName
 }
 
+// headers leaves out members that are NULL.
 func (postgres) headers(whole string, members []Header) string {
 	if len(members) == 0 {
-		return cast(whole, "json")
+		return "json_strip_nulls(" + cast(whole, "json") + ")"
 	}
-	object := "jsonb_strip_nulls(jsonb_build_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", " + h.Value }) + "))"
+	object := "jsonb_build_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", " + h.Value }) + ")"
 	if whole != "" {
-		object = "(coalesce(" + cast(whole, "jsonb") + ", '{}') || " + object + ")"
+		object = "coalesce(" + cast(whole, "jsonb") + ", '{}') || " + object
 	}
-	return object + "::json"
+	return "jsonb_strip_nulls(" + object + ")::json"
 }
 
 func (postgres) failed(column string, _ Table) string {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // record is what Run keeps in the outbox's table of settings: the mapping, so that later calls know it, and how much of the
@@ -87,4 +89,24 @@ func (a *Adoption) forget(ctx context.Context, q queryer) error {
 	}
 	_, err = q.ExecContext(ctx, statement, a.recordName())
 	return err
+}
+
+// Tables returns the names of the tables that are adopted into an outbox, as their records name them. It returns none if the
+// outbox doesn't exist.
+func Tables(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox string) (list []string, err error) {
+	table, err := dialect.ParseTable(outbox)
+	if err != nil {
+		return nil, err
+	}
+	if _, quotes := databases()[d.Name()].(mysql); quotes {
+		table = table.Backquoted()
+	}
+	var name string
+	err = all(ctx, db, "SELECT name FROM "+table.Settings+" WHERE name LIKE 'adopt.%' ORDER BY name", nil, func() {
+		list = append(list, strings.TrimPrefix(name, "adopt."))
+	}, &name)
+	if d.Missing(err) {
+		return nil, nil
+	}
+	return list, err
 }

@@ -3,6 +3,7 @@ package adopt_test
 import (
 	"crypto/rand"
 	"database/sql"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ var wide = map[string]string{
 // badRows are rows that the outbox refuses as they are, and good ones between them.
 const badRows = `INSERT INTO wide (n, topic, name, body, headers, uid) VALUES
 	(BASE + 1, NULL, 'k', 'no topic', '{}', NULL),
-	(BASE + 2, 'good', 'k', 'good', '{"a": "b"}', '0DE4CA3C-2B3A-4E62-9A4B-6D6C1B3E8F01'),
+	(BASE + 2, 'good', 'k', 'good', '{"a": "b", "none": null}', '0DE4CA3C-2B3A-4E62-9A4B-6D6C1B3E8F01'),
 	(BASE + 3, 'LONG', 'k', 'long topic', NULL, NULL),
 	(BASE + 4, 't', 'LONG', 'long key', NULL, NULL),
 	(BASE + 5, 't', 'k', 'headers', '[1]', NULL),
@@ -53,6 +54,7 @@ func TestRefusedRowsAreParked(t *testing.T) {
 		wantLines(t, db, "SELECT last_error FROM outbox_held WHERE state = 'error' ORDER BY id", want...)
 		wantLines(t, db, "SELECT count(*) FROM wide WHERE NOT sent", "0")
 		wantLines(t, db, "SELECT count(*) FROM outbox_held WHERE payload IS NULL OR message_id IS NULL", "0")
+		wantLines(t, db, "SELECT count(*) FROM outbox WHERE concat(headers, '') LIKE '%none%'", "0")
 		survey, err := a.Survey(t.Context())
 		if check(t, err); survey.Parked != 8 || survey.Waiting != 0 {
 			t.Errorf("%d rows wait and %d are parked, want 0 and 8", survey.Waiting, survey.Parked)
@@ -80,14 +82,22 @@ func TestAFailingMappingParksTheRow(t *testing.T) {
 		a.Mapping.ID = ""
 		_, err := a.Run(t.Context(), nil)
 		check(t, err)
-		execute(t, db, `INSERT INTO wide (n, topic, name, uid) VALUES (1, 't', 'k', '{"a": "b"}'), (2, 't', 'k', '{')`)
-		wantLines(t, db, "SELECT count(*) FROM outbox", "1")
-		got := lines(t, db, "SELECT concat(topic, '|', last_error, '|', payload_text) FROM outbox_held")
-		if len(got) != 1 || !strings.HasPrefix(got[0], "unknown|rowrelay adopt: the mapping fails with ") || !strings.Contains(got[0], `"{"`) {
-			t.Errorf("parked is %q", got)
+		for i, insert := range inserts[db.Kind] {
+			execute(t, db, insert+fmt.Sprintf(` wide (n, topic, name, uid) VALUES (%d, 't', 'k', '{"a": "b"}'), (%d, 't', 'k', '{')`, 2*i, 2*i+1))
+			wantLines(t, db, "SELECT count(*) FROM outbox", fmt.Sprint(i+1))
+			got := lines(t, db, "SELECT concat(topic, '|', last_error, '|', payload_text) FROM outbox_held")
+			if len(got) != i+1 || !strings.HasPrefix(got[i], "unknown|rowrelay adopt: the mapping fails with ") || !strings.Contains(got[i], `"{"`) {
+				t.Errorf("after %s, parked is %q", insert, got)
+			}
 		}
 		wantLines(t, db, "SELECT count(*) FROM wide WHERE NOT sent", "0")
 	}, "postgres15/pgx", "postgres18/pq", "mysql/gosql", "mariadb1011/gosql")
+}
+
+// inserts are the beginnings of each database's INSERTs.
+var inserts = map[string][]string{
+	testdb.Postgres: {"INSERT INTO"}, testdb.MySQL: {"INSERT INTO", "INSERT IGNORE INTO"}, testdb.MariaDB: {"INSERT INTO", "INSERT IGNORE INTO"},
+	testdb.SQLite: {"INSERT INTO", "INSERT OR REPLACE INTO", "INSERT OR IGNORE INTO"},
 }
 
 // With Refuse, the INSERT of a row that the outbox refuses fails, and never inserts the row alone.
@@ -101,11 +111,7 @@ func TestRefuse(t *testing.T) {
 		_, err := a.Run(t.Context(), nil)
 		check(t, err)
 		execute(t, db, "INSERT INTO wide (n, topic, name) VALUES (1, 't', 'k')")
-		for _, insert := range []string{"INSERT INTO", "INSERT IGNORE INTO"} {
-			isMySQL := db.Kind == testdb.MySQL || db.Kind == testdb.MariaDB
-			if insert == "INSERT IGNORE INTO" && !isMySQL {
-				continue
-			}
+		for _, insert := range inserts[db.Kind] {
 			_, err := db.DB.ExecContext(t.Context(), insert+" wide (n, topic, name) VALUES (2, '', 'k')")
 			if err == nil && insert == "INSERT INTO" {
 				t.Errorf("%s a row without a topic has succeeded", insert)

@@ -39,17 +39,18 @@ func (s sqlite) uuid(expression string, column Column) string {
 	return "lower(" + part(1, 8) + " || '-' || " + part(9, 4) + " || '-' || " + part(13, 4) + " || '-' || " + part(17, 4) + " || '-' || " + part(21, 12) + ")"
 }
 
+// headers makes texts of the members, and leaves out members that are NULL. If whole is not JSON, it stays as it is, and the
+// message is refused.
 func (sqlite) headers(whole string, members []Header) string {
-	if len(members) == 0 {
-		return whole
-	}
 	object := "json_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", " + h.Value }) + ")"
-	if whole == "" {
-		whole = "'{}'"
-	} else {
-		whole = "coalesce(" + whole + ", '{}')"
+	switch {
+	case whole == "":
+		return "json_patch('{}', " + object + ")"
+	case len(members) == 0:
+		return "CASE WHEN json_valid(" + whole + ") THEN json_patch('{}', " + whole + ") ELSE " + whole + " END"
+	default:
+		return "CASE WHEN coalesce(json_valid(" + whole + "), 1) THEN json_patch(json_patch('{}', coalesce(" + whole + ", '{}')), " + object + ") ELSE " + whole + " END"
 	}
-	return "json_patch(" + whole + ", " + object + ")"
 }
 
 // failed isn't used: a trigger of SQLite can't catch an error.

@@ -34,6 +34,10 @@
 {{define "trigger"}}-- Inserts a message for the row that a program has inserted, in the program's transaction.
 CREATE TRIGGER {{.Trigger}} AFTER INSERT ON {{.Bare}} WHEN {{.New.Waiting}}
 BEGIN
+{{- if .Refuse}}
+    -- A program's INSERT OR IGNORE would also ignore that the outbox refuses the message.
+    SELECT RAISE(ABORT, 'rowrelay adopt: the outbox refuses the message') FROM (SELECT {{.New.Named}}) AS m WHERE {{template "refusal" .}} IS NOT NULL;
+{{- end}}
     {{template "insert" .}}
     FROM (SELECT {{.New.Named}}) AS m;
 {{- if not .Refuse}}
