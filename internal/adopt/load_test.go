@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/adopt"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
@@ -18,39 +19,70 @@ import (
 func TestWritersContinue(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
-		execute(t, db, events[db.Kind])
-		writers := startWriters(t, db, 2)
-		for range 4 {
-			writers.backlog(t, db, 400)
+		t.Run("trigger", func(t *testing.T) { writersContinue(t, db, adopt.Trigger) })
+		if db.Kind == testdb.Postgres {
+			execute(t, db, "DROP TABLE events; DELETE FROM outbox; DELETE FROM outbox_settings WHERE name LIKE 'adopt.%'")
+			t.Run("view", func(t *testing.T) { writersContinue(t, db, adopt.View) })
 		}
-		late := holdTransaction(t, db)
-		for kills := 1; kills <= 3; kills++ {
-			ctx, kill := context.WithCancel(t.Context())
-			calls := 0
-			_, err := open(t, db, "events").Run(ctx, func(int64, int) {
-				if calls++; calls == kills {
-					kill()
-				}
-			})
-			kill()
-			if err == nil && late != nil {
-				t.Error("Run has ended, although a transaction holds a lock on the table")
-			}
-		}
+	}, "postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc")
+}
+
+func writersContinue(t *testing.T, db testdb.Database, way adopt.Way) {
+	execute(t, db, events[db.Kind])
+	writers := startWriters(t, db, 2)
+	for range 4 {
+		writers.backlog(t, db, 400)
+	}
+	late := holdTransaction(t, db)
+	run := func(ctx context.Context, progress adopt.Progress) error {
 		a := open(t, db, "events")
-		tries := 0
-		_, err := a.Run(t.Context(), func(_ int64, try int) {
-			if tries = max(tries, try); try == 1 {
-				check(t, late.Commit())
+		a.Way = way
+		_, err := a.Run(ctx, progress)
+		return err
+	}
+	for kills := 1; kills <= 3; kills++ {
+		ctx, kill := context.WithCancel(t.Context())
+		calls := 0
+		err := run(ctx, func(int64, int) {
+			if calls++; calls == kills {
+				kill()
 			}
 		})
-		check(t, err)
-		if late != nil && tries == 0 {
-			t.Error("Run didn't wait for the open transaction")
+		kill()
+		if err == nil && late != nil {
+			t.Error("Run has ended, although a transaction holds a lock on the table")
 		}
-		writers.stop(t)
-		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "0")
-		writers.compare(t, lines(t, db, "SELECT concat(message_key, ' ', topic) FROM outbox ORDER BY id"))
+	}
+	tries := 0
+	check(t, run(t.Context(), func(_ int64, try int) {
+		if tries = max(tries, try); try == 1 {
+			check(t, late.Commit())
+		}
+	}))
+	if late != nil && tries == 0 {
+		t.Error("Run didn't wait for the open transaction")
+	}
+	writers.stop(t)
+	wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "0")
+	writers.compare(t, lines(t, db, "SELECT concat(message_key, ' ', topic) FROM outbox ORDER BY id"))
+	check(t, open(t, db, "events").Undo(t.Context(), nil))
+}
+
+// If rows aren't marked, the whole backlog is forwarded with the creation of the trigger, and only once.
+func TestRowsThatAreNotMarked(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}'), ('b', '1', '{}')")
+		for range 2 {
+			a := open(t, db, "events")
+			a.Mapping.Waiting, a.Mapping.Published = "true", nil
+			_, err := a.Run(t.Context(), nil)
+			check(t, err)
+			execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('new', '1', '{}')")
+		}
+		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "new", "new")
+		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "4")
 	}, "postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc")
 }
 
