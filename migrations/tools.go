@@ -56,9 +56,10 @@ var tools = map[string]tool{
 // Tools returns the names of the migration tools that [Migrations.Files] knows.
 func Tools() []string { return slices.Sorted(maps.Keys(tools)) }
 
-// Files returns the steps after a version as migrations for another tool: one for each step, with the way up and the way
-// down, which some tools have in a second file. They also contain the statements for Options.Claim and Options.Notify. No file begins a transaction, because the
-// tools do so where the database can roll back DDL. On PostgreSQL the first file creates the table's schema.
+// Files returns the steps after a version as one migration for another tool, with the way up and the way down, which some
+// tools have in a second file. It returns no files if there is nothing to do. The migration also contains the statements for
+// Options.Claim and Options.Notify. It begins no transaction, because the tools do so where the database can roll back DDL.
+// On PostgreSQL it creates the table's schema.
 func (m *Migrations) Files(name string, options FileOptions) ([]File, error) {
 	if err := m.notMade(); err != nil {
 		return nil, err
@@ -70,20 +71,15 @@ func (m *Migrations) Files(name string, options FileOptions) ([]File, error) {
 	case m.schema.Scripts:
 		return nil, fmt.Errorf("migrations for %s on %s: only plain SQL can be printed for this database", name, m.dialect.Name())
 	}
-	changes, err := m.changes(options)
-	if err != nil {
+	all, err := m.change(options)
+	if err != nil || len(all.up) == 0 {
 		return nil, err
 	}
 	next, err := tool.next(options.Folder)
 	if err != nil {
 		return nil, err
 	}
-	var files []File
-	for _, change := range changes {
-		files = append(files, tool.write(change, next)...)
-		next = next.after(change)
-	}
-	return files, nil
+	return tool.write(all, next), nil
 }
 
 // change is a migration for another tool, before it is written in the tool's form.
@@ -101,56 +97,54 @@ type statement struct {
 	block   bool // has semicolons inside
 }
 
-// changes returns the steps after a version. The statements for the options belong to the last of them; if there is none,
-// they are a change of their own.
-func (m *Migrations) changes(options FileOptions) ([]change, error) {
+// change returns the steps after a version, and the statements for the options.
+func (m *Migrations) change(options FileOptions) (change, error) {
 	pending, err := m.after(options.After)
 	if err != nil {
-		return nil, err
+		return change{}, err
 	}
-	var all []change
+	all := change{name: "rowrelay_" + m.table.Name}
+	switch {
+	case len(pending) == 0:
+		all.name += "_options"
+		all.title = fmt.Sprintf("rowrelay: options of %s", m.table)
+	default:
+		newest := pending[len(pending)-1].version
+		all.title = fmt.Sprintf("rowrelay: %s, version %d", m.table, newest)
+		if options.After > 0 {
+			all.name += "_" + strconv.FormatInt(newest, 10)
+		} else {
+			all = all.and(m.makeSchema(), nil)
+		}
+	}
 	for _, step := range pending {
 		up, down := split(step.sql)
 		bare, isBare := strings.CutPrefix(up, noTransaction)
-		c := change{name: "rowrelay_" + m.table.Name, title: fmt.Sprintf("rowrelay: %s, version %d", m.table, step.version),
-			up: parse(cmp.Or(bare, up)), down: parse(down), bare: isBare}
-		if step.version > 1 {
-			c.name += "_" + strconv.FormatInt(step.version, 10)
-		} else {
-			c.up = append(m.makeSchema(), c.up...)
-		}
-		all = append(all, c)
+		all = all.and(parse(cmp.Or(bare, up)), parse(down))
+		all.bare = all.bare || isBare
 	}
 	if options.Inbox != "" {
 		if options.After != 0 {
-			return nil, errors.New("an inbox is created with the first version of an outbox only: print it separately")
+			return change{}, errors.New("an inbox is created with the first version of an outbox only: print it separately")
 		}
 		inbox, err := NewInbox(nil, m.dialect, options.Inbox)
 		if err != nil {
-			return nil, err
+			return change{}, err
 		}
-		parts, err := inbox.changes(FileOptions{})
+		part, err := inbox.change(FileOptions{})
 		if err != nil {
-			return nil, err
+			return change{}, err
 		}
 		if inbox.table.Schema == m.table.Schema { // the outbox has made it already
-			parts[0].up = parts[0].up[len(inbox.makeSchema()):]
+			part.up = part.up[len(inbox.makeSchema()):]
 		}
-		for _, part := range parts {
-			all[0] = all[0].and(part.up, part.down)
-		}
+		all = all.and(part.up, part.down)
 	}
-	if up, down := m.optional(); len(up) > 0 {
-		if len(all) == 0 {
-			all = []change{{name: "rowrelay_" + m.table.Name + "_options", title: "rowrelay: options of " + m.table.String()}}
-		}
-		last := &all[len(all)-1]
-		if last.name == "rowrelay_"+m.table.Name {
-			down = nil // the way down drops the tables, and these objects with them
-		}
-		*last = last.and(up, down)
+	up, down := m.optional()
+	if options.After == 0 {
+		down = nil // the way down drops the tables, and these objects with them
 	}
-	return all, nil
+	return all.and(up, down), nil
 }
 
 // and returns the change with more statements at its end. The way down begins with theirs.
@@ -243,11 +237,6 @@ type number struct {
 }
 
 func (n number) String() string { return fmt.Sprintf("%0*d", n.digits, n.value) }
-
-// after returns the number for the file that follows a change.
-func (n number) after(c change) number {
-	return number{n.value + 1, n.digits, c.revision()}
-}
 
 // next returns the number after those in the folder. It is a time, as these tools number migrations by default, unless the
 // folder has shorter numbers.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -408,6 +407,9 @@ func (m *migrate) printFor(steps *migrations.Migrations, table string, flags *pr
 		if flags.down {
 			return usagef("--down can't be given with --dir, which writes both ways")
 		}
+		if _, err := os.Stat(flags.dir); err != nil {
+			return usagef("--dir: %w: create the folder, or correct its name", err)
+		}
 		flags.options.Folder = os.DirFS(flags.dir)
 	}
 	files, err := steps.Files(flags.tool, flags.options)
@@ -431,17 +433,16 @@ func (m *migrate) printFor(steps *migrations.Migrations, table string, flags *pr
 
 // printOne prints the file for one way.
 func (m *migrate) printOne(files []migrations.File, flags *printFlags) error {
-	wanted := slices.DeleteFunc(slices.Clone(files), func(file migrations.File) bool { return file.Down != flags.down })
-	switch {
-	case len(wanted) == 0 && len(files) > 0:
-		return usagef("--down: a migration of %s has both ways in one file", flags.tool)
-	case len(wanted) > 1:
-		return usagef("--dir is required, because each of the %d migrations needs a file of its own; or give --after", len(wanted))
-	case len(wanted) == 0:
-		return nil
+	for _, file := range files {
+		if file.Down == flags.down {
+			_, err := io.WriteString(m.stdout, file.Text)
+			return err
+		}
 	}
-	_, err := io.WriteString(m.stdout, wanted[0].Text)
-	return err
+	if len(files) > 0 {
+		return usagef("--down: a migration of %s has both ways in one file", flags.tool)
+	}
+	return nil
 }
 
 // writeNew writes a file that doesn't exist yet, and creates its folder.

@@ -167,7 +167,7 @@ func TestPrintingAfterTheNewestVersion(t *testing.T) {
 			t.Errorf("migrate print %s: got %q, want %q", line, got, want)
 		}
 	}
-	for _, line := range []string{"--after 2 --database postgres://", "--after -1 --database postgres://", "--after 2 --inbox --database postgres://"} {
+	for _, line := range []string{"--after " + strconv.Itoa(migrations.Version+1) + " --database postgres://", "--after -1 --database postgres://", "--after 2 --inbox --database postgres://"} {
 		if got := call(t.Context(), "", strings.Fields("migrate print "+line)...); got.code != exitUsage || !strings.Contains(got.stderr, "this release has the versions 1 to ") {
 			t.Errorf("migrate print %s: exit code %d, %q", line, got.code, got.stderr)
 		}
@@ -273,7 +273,8 @@ func TestPrintForATool(t *testing.T) {
 		{"--for goose --table rowrelay.outbox --with-inbox", exitDone, "CREATE TABLE rowrelay.inbox"},
 		{"--for flyway", exitDone, "CREATE TABLE outbox ("},
 		{"--for flyway --down", exitDone, "\nDROP TABLE outbox;"},
-		{"--for flyway --after 1", exitDone, ""},
+		{"--for flyway --after " + strconv.Itoa(migrations.Version), exitDone, ""},
+		{"--for flyway --dir " + filepath.Join(folder, "missing"), exitUsage, "create the folder, or correct its name"},
 		{"--for prisma --inbox", exitDone, "CREATE TABLE inbox ("},
 		{"--for alembic --dir " + folder, exitDone, "_rowrelay_outbox.py\n"},
 		{"--for alembic --dir " + folder, exitFailed, "file exists"},

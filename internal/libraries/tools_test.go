@@ -117,7 +117,7 @@ func TestMigrationTools(t *testing.T) {
 							t.Errorf("migrate up found something to do: %s", got)
 						}
 					}
-					if got := m.rowrelay(t, append([]string{"migrate", "status"}, where...)...); m.Kind == testdb.Postgres && !strings.Contains(got, "notify  on") {
+					if got := m.rowrelay(t, append([]string{"migrate", "status", "--json"}, where...)...); m.Kind == testdb.Postgres && !strings.Contains(got, `"notify": true`) {
 						t.Errorf("the trigger is missing: %s", got)
 					}
 					tool.down(t, m)
