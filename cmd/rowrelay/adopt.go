@@ -239,18 +239,21 @@ func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) erro
 	rows := [][]string{
 		{"table", opened.Table.String()},
 		{"forwarded by", cmp.Or(string(survey.Adopted), "nothing: it is not adopted")},
-		{"rows that wait in it", count(survey.Waiting)},
+		{"rows that wait in it", count(opened, survey.Waiting)},
 		{"waiting rows forwarded by adopt", fmt.Sprint(survey.Forwarded) + map[bool]string{false: "", true: " (complete)"}[survey.Complete]},
 		{"parked because the outbox refuses them", fmt.Sprint(survey.Parked)},
 	}
 	return a.printTable(rows)
 }
 
-func count(rows int64) string {
-	if rows < 0 {
-		return "unknown: give --waiting"
+func count(opened *adopt.Adoption, rows int64) string {
+	switch {
+	case rows >= 0:
+		return fmt.Sprint(rows)
+	case opened.Adopted() != "":
+		return "unknown: forwarded rows are not marked"
 	}
-	return fmt.Sprint(rows)
+	return "unknown: give --waiting"
 }
 
 // printMapping prints the table and the mapping.
@@ -271,7 +274,7 @@ func (a *adoption) printMapping(opened *adopt.Adoption, survey adopt.Survey) err
 		{"waiting", cmp.Or(m.Waiting, "? give --waiting")},
 		{"order", cmp.Or(m.Order, none)},
 		{"published", cmp.Or(strings.Join(m.Published, ", "), "none: forwarded rows are not marked")},
-		{"rows that wait", count(survey.Waiting)},
+		{"rows that wait", count(opened, survey.Waiting)},
 	}
 	if survey.Sampled {
 		rows = append(rows, []string{"a row", fmt.Sprintf("topic %q, key %q, id %q", survey.Topic.String, survey.Key.String, survey.ID.String)})

@@ -21,6 +21,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
@@ -43,6 +44,7 @@ type Table struct {
 	Writers      []string // users and roles that may INSERT into the table, except its owner
 	Owner        string   // on PostgreSQL, the role that owns the table
 	Secured      bool     // on PostgreSQL, row level security is on
+	Referenced   bool     // on MySQL and MariaDB, foreign keys of other tables refer to this one
 
 	grants []grant // on PostgreSQL
 }
@@ -116,7 +118,8 @@ type Adoption struct {
 
 	db     *sql.DB
 	base   database
-	outbox dialect.Table // with its schema
+	busy   func(error) bool // reports whether a statement failed because of a lock
+	outbox dialect.Table    // with its schema
 	placed placed
 }
 
@@ -156,10 +159,10 @@ type database interface {
 	batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error)
 
 	// switchOver locks the table, calls rest to forward the rest of the backlog, and creates the triggers if rest returns
-	// true. It returns errLocked, and has changed nothing, if the lock isn't granted soon.
+	// true. If the lock isn't granted soon, it returns the database's error, and has changed nothing.
 	switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error
 
-	// undo removes the triggers. It returns errLocked if the lock isn't granted soon.
+	// undo removes the triggers. If the lock isn't granted soon, it returns the database's error.
 	undo(ctx context.Context, conn *sql.Conn, a *Adoption) error
 }
 
@@ -170,9 +173,6 @@ type described struct {
 }
 
 var errOwn = errors.New("it is rowrelay's own outbox: give the name of the outbox with --table, and the name of the other table with --from")
-
-// errLocked means that an open transaction holds a lock on the table.
-var errLocked = errors.New("the table is locked")
 
 // queryer is a *sql.DB, a *sql.Conn or a *sql.Tx.
 type queryer interface {
@@ -196,19 +196,41 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	if err != nil {
 		return nil, fmt.Errorf("read the description of table %s: %w", from, err)
 	}
-	a := &Adoption{Table: found.table, Way: Trigger, db: db, base: base, outbox: found.outbox, placed: found.placed}
+	a := &Adoption{Table: found.table, Way: Trigger, db: db, base: base, busy: d.Busy, outbox: found.outbox, placed: found.placed}
 	r, known, err := a.readRecord(ctx, db, "read")
 	if err != nil {
 		return nil, err
 	}
 	if a.Mapping = propose(d.Name(), found.table); known {
 		a.Way, a.Mapping = r.Way, r.Mapping
+	} else if a.Mapping.ID == "" && len(a.Table.Key) == 1 {
+		if a.Mapping.ID, err = a.sampleID(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if found.placed.Way != "" {
 		a.Way = found.placed.Way
 	}
 	return a, nil
 }
+
+// sampleID returns the column of the primary key if a row has the text of a UUID in it.
+func (a *Adoption) sampleID(ctx context.Context) (string, error) {
+	var id any
+	err := a.db.QueryRowContext(ctx, "SELECT "+a.base.quote(a.Table.Key[0])+" FROM "+a.inSchema(a.Table.Name)+" LIMIT 1").Scan(&id)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", err
+	}
+	if bytes, ok := id.([]byte); ok {
+		id = string(bytes)
+	}
+	if text, ok := id.(string); ok && uuid.MatchString(text) {
+		return a.Table.Key[0], nil
+	}
+	return "", nil
+}
+
+var uuid = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 
 // Adopted returns the way in which the table is adopted, or an empty Way.
 func (a *Adoption) Adopted() Way { return a.placed.Way }

@@ -49,6 +49,8 @@ func (t Table) String() string {
 	return t.Schema + "." + t.Name
 }
 
+const pathLimit = "An expression of the mapping that calls a function of your own must name the function's schema: only functions of PostgreSQL are found without it."
+
 const lastvalLimit = "After an INSERT, lastval() returns the id of the message. Programs must use RETURNING or currval() instead; PHP's lastInsertId() without a sequence uses lastval()."
 
 func (postgres) facts(a *Adoption, f *Facts) {
@@ -60,7 +62,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
 			"INSERT … ON CONFLICT with columns or a constraint fails. So do TRUNCATE, and foreign keys that refer to new rows.",
 			"The table's constraints are not checked for new rows, and its triggers don't run. So a key that exists already is not refused.",
-			lastvalLimit,
+			lastvalLimit, pathLimit,
 			"RETURNING, DEFAULT, COPY and defaults of columns work. Generated columns are NULL.",
 			"After --undo, rows that were inserted into the view are not in the table. They are in the outbox, which delivers them.",
 		}
@@ -71,7 +73,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 		"LOCK TABLE … IN EXCLUSIVE MODE: programs that write wait, and programs that read don't. The command waits for it at most half a second at a time, and tries for ten minutes.",
 		"--undo needs ACCESS EXCLUSIVE, for which readers wait, too.",
 	}
-	f.Limits = []string{lastvalLimit}
+	f.Limits = []string{lastvalLimit, pathLimit}
 }
 
 func (mysql) facts(a *Adoption, f *Facts) {
@@ -85,7 +87,7 @@ func (mysql) facts(a *Adoption, f *Facts) {
 		"The user needs SELECT, UPDATE, TRIGGER and LOCK TABLES on the table, SELECT, INSERT and DELETE on the outbox's tables, and CREATE TEMPORARY TABLES. With binary logging and without SUPER, the server must have log_bin_trust_function_creators=1.",
 	}
 	if a.deletes() {
-		f.Limits = append(f.Limits, "A trigger can't delete the row that it forwards. New rows stay in the table: delete old ones yourself.")
+		f.Limits = append(f.Limits, "A trigger can't delete the row that it forwards. So new rows stay in the table: delete old ones from time to time, and all of them before the old loop is started again, because it would send them again.")
 	}
 }
 

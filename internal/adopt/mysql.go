@@ -124,7 +124,11 @@ func (mysql) describeColumns(ctx context.Context, db *sql.DB, table *Table) erro
 func (mysql) describeUse(ctx context.Context, db *sql.DB, d *described) error {
 	var name string
 	t := &d.table
-	err := all(ctx, db, "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = ? AND event_object_table = ? ORDER BY 1", []any{t.Schema, t.Name}, func() {
+	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM information_schema.referential_constraints WHERE unique_constraint_schema = ? AND referenced_table_name = ?)", t.Schema, t.Name).Scan(&t.Referenced)
+	if err != nil {
+		return err
+	}
+	err = all(ctx, db, "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = ? AND event_object_table = ? ORDER BY 1", []any{t.Schema, t.Name}, func() {
 		switch name {
 		case shortened("rowrelay_forward_" + t.Name):
 			d.placed.Way = Trigger
@@ -189,7 +193,7 @@ func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 // locked runs work while the connection holds locks on tables.
 func (mysql) locked(ctx context.Context, conn *sql.Conn, a *Adoption, lock string, work func() error) (err error) {
 	defer func() {
-		for _, statement := range []string{"ROLLBACK", "UNLOCK TABLES", "SET SESSION autocommit = 1, SESSION lock_wait_timeout = DEFAULT"} {
+		for _, statement := range []string{"ROLLBACK", "UNLOCK TABLES", "SET SESSION autocommit = 1, SESSION lock_wait_timeout = DEFAULT, SESSION foreign_key_checks = DEFAULT"} {
 			if _, failed := conn.ExecContext(context.WithoutCancel(ctx), statement); failed != nil {
 				err = errors.Join(err, failed)
 				return
@@ -200,9 +204,6 @@ func (mysql) locked(ctx context.Context, conn *sql.Conn, a *Adoption, lock strin
 		return err
 	}
 	if err := a.execute(ctx, conn, lock); err != nil {
-		if dialect.MySQL().Busy(err) {
-			return errLocked
-		}
 		return err
 	}
 	return work()

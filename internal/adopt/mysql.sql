@@ -38,6 +38,9 @@ BEGIN
     DECLARE new_id bigint;
 {{- end}}
     IF ({{if and .Marks (not .Delete)}}{{.Flag}}{{else}}{{.New.Waiting}}{{end}}) IS TRUE THEN
+{{- if and .Marks (not .Delete)}}
+        SET {{.Flag}} = NULL; -- without the other trigger, no row is forwarded
+{{- end}}
 {{- if .Refuse}}
         INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
         VALUES ({{.New.Values}});
@@ -111,10 +114,15 @@ DELETE FROM {{.Outbox.Pending}} WHERE id >= last_insert_id() AND last_error LIKE
 {{else if .Marks}}UPDATE rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}} SET {{.Row.Assignments "r."}};
 {{end}}{{end}}
 
-{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE;
+{{/* With foreign_key_checks, LOCK TABLES also locks the tables to which foreign keys refer, and may deadlock with programs. */}}
+{{define "lock"}}{{if not .Table.Referenced}}SET SESSION foreign_key_checks = 0;
+
+{{end}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE;
 {{end}}
 
-{{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{end}}
+{{define "lock alone"}}{{if not .Table.Referenced}}SET SESSION foreign_key_checks = 0;
+
+{{end}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{end}}
 
 {{define "script"}}-- Wait at most a second for the locks, because all programs that write to the tables wait behind LOCK TABLES. If it fails, run
 -- the script again.
@@ -138,12 +146,12 @@ DELIMITER //
 DELIMITER ;
 
 UNLOCK TABLES;
-SET SESSION autocommit = 1;
+SET SESSION autocommit = 1, SESSION foreign_key_checks = 1;
 {{end}}
 
-{{define "remove"}}{{if and .Marks (not .Delete)}}DROP TRIGGER IF EXISTS {{.Marker}};
+{{define "remove"}}DROP TRIGGER IF EXISTS {{.Marker}};
 
-{{end}}DROP TRIGGER IF EXISTS {{.Trigger}};
+DROP TRIGGER IF EXISTS {{.Trigger}};
 {{end}}
 
 {{define "undo"}}SET SESSION lock_wait_timeout = 1;
@@ -174,4 +182,8 @@ FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{if .Row.
 {{define "sample any"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
 FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
 
-{{define "missing rights"}}{{end}}
+{{define "missing rights"}}SELECT 'the server has binary logging and log_bin_trust_function_creators=0, so that only users with SUPER can create triggers: SET GLOBAL log_bin_trust_function_creators = 1'
+FROM (SELECT @@global.log_bin AS logs, @@global.log_bin_trust_function_creators AS trusts) AS s
+WHERE logs <> 0 AND trusts = 0 AND NOT EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SUPER' AND replace(grantee, '''', '') = current_user()){{end}}
+
+{{define "path"}}{{end}}

@@ -20,7 +20,6 @@ type names struct {
 	Marker   string // MySQL, MariaDB: the trigger that marks
 	Flag     string // MySQL, MariaDB: the variable by which the marker tells the other trigger that the row waited
 	Function string // PostgreSQL: the function of the trigger
-	Path     string // PostgreSQL: the search path of the function
 
 	View, ViewBare       string // the name for programs, if a view takes the table's place; with and without the schema
 	Renamed, RenamedBare string // the table's name under a view
@@ -170,7 +169,9 @@ func (a *Adoption) fields(of string) (list []field, err error) {
 		value, failed := a.qualified(header.Value, of)
 		bare, _ := a.bareColumn(header.Value)
 		err = errors.Join(err, failed)
-		members[i] = Header{header.Name, b.text(value, bare)}
+		if members[i] = (Header{header.Name, b.text(value, bare)}); bare.Type == "binary(16)" { // a UUID
+			members[i].Value = b.uuid(value, bare)
+		}
 	}
 	return append(list, field{"headers", b.headers(whole, members), b.failed("headers", a.Table)}), err
 }
@@ -196,6 +197,12 @@ func (a *Adoption) row(of string) (r row, err error) {
 func (a *Adoption) deletes() bool { return slices.Equal(a.Mapping.Published, []string{"delete"}) }
 
 func (a *Adoption) marks() bool { return len(a.Mapping.Published) > 0 }
+
+// marksNew reports whether the triggers mark the rows that they forward. MySQL's can't delete them.
+func (a *Adoption) marksNew() bool {
+	_, isMySQL := a.base.(mysql)
+	return a.marks() && !(isMySQL && a.deletes())
+}
 
 // onlyNew reports whether no row waits, and all new rows are forwarded.
 func (a *Adoption) onlyNew() bool {

@@ -71,12 +71,6 @@ func (postgres) failed(column string, _ Table) string {
 
 func (p postgres) name(a *Adoption, n *names) {
 	n.Trigger, n.Function = "rowrelay_forward", a.inSchema(shortened("rowrelay_forward_"+a.Table.Name))
-	// The schema of temporary tables is last, so that nobody can put an object of their own in the place of ours.
-	schemas := []string{"pg_catalog", p.quote(a.outbox.Schema)}
-	if a.Table.Schema != a.outbox.Schema {
-		schemas = append(schemas, p.quote(a.Table.Schema))
-	}
-	n.Path = strings.Join(append(schemas, "pg_temp"), ", ")
 	if a.Way == View {
 		p.nameView(a, n)
 	}
@@ -152,10 +146,19 @@ func (postgres) find(ctx context.Context, db *sql.DB, table *Table, name string)
 	return oid, kind, err
 }
 
+// describeColumns reads the columns. With this search_path, the texts of defaults have the schemas of all other names.
 func (postgres) describeColumns(ctx context.Context, db *sql.DB, oid int64, table *Table) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, "SET LOCAL search_path = pg_catalog, pg_temp"); err != nil {
+		return err
+	}
 	var c Column
 	var key bool
-	return all(ctx, db, `SELECT a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull, a.attgenerated <> '',
+	return all(ctx, tx, `SELECT a.attname, format_type(a.atttypid, a.atttypmod), NOT a.attnotnull, a.attgenerated <> '',
 			CASE WHEN a.attidentity <> '' THEN 'nextval(' || quote_literal(pg_get_serial_sequence(a.attrelid::regclass::text, a.attname)) || '::regclass)'
 				ELSE coalesce(pg_get_expr(d.adbin, d.adrelid), '') END,
 			coalesce(a.attnum = ANY (i.indkey), false)
@@ -204,6 +207,9 @@ func (postgres) batch(ctx context.Context, q queryer, a *Adoption, limit int) (m
 	if err != nil {
 		return 0, err
 	}
+	if err := a.execute(ctx, q, "path"); err != nil {
+		return 0, err
+	}
 	err = q.QueryRowContext(ctx, statement).Scan(&moved)
 	return moved, err
 }
@@ -243,16 +249,13 @@ func (postgres) locked(ctx context.Context, conn *sql.Conn, work func(*sql.Tx) e
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if _, err = tx.ExecContext(ctx, "SET LOCAL lock_timeout = '500ms'"); err == nil {
-		err = work(tx)
+	if _, err := tx.ExecContext(ctx, "SET LOCAL lock_timeout = '500ms'"); err != nil {
+		return err
 	}
-	if err == nil {
-		return tx.Commit()
+	if err := work(tx); err != nil {
+		return err
 	}
-	if dialect.Postgres().Busy(err) {
-		return errLocked
-	}
-	return err
+	return tx.Commit()
 }
 
 // all runs a query, scans each row into the destinations, and then calls took.

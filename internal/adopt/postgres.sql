@@ -15,9 +15,9 @@
             {{.Message "m."}}{{if not (.Sets "message_id")}}, gen_random_uuid(){{end}}{{end}}
 
 {{define "function"}}-- Inserts a message for the row that a program has inserted, in the program's transaction. It runs with the rights of its
--- owner, so programs need no rights on {{.Outbox.Pending}}.
+-- owner, so programs need no rights on {{.Outbox.Pending}}. It finds no functions in schemas where others may create some.
 CREATE OR REPLACE FUNCTION {{.Function}}() RETURNS trigger LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = {{.Path}} AS $rowrelay$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $rowrelay$
 {{- if not .Refuse}}
 DECLARE
     m       record;
@@ -134,6 +134,9 @@ ALTER TABLE {{.Renamed}} RENAME TO {{.ViewBare}};
 )
 SELECT count(*) FROM checked{{end}}
 
+{{/* The expressions of the mapping find functions in no schema where others may create some. */}}
+{{define "path"}}SET LOCAL search_path = pg_catalog, pg_temp{{end}}
+
 {{define "lock"}}LOCK TABLE {{.From}} IN {{if .View}}ACCESS {{end}}EXCLUSIVE MODE{{end}}
 
 {{define "script"}}BEGIN;
@@ -141,6 +144,7 @@ SELECT count(*) FROM checked{{end}}
 -- Wait at most half a second for the lock, because all programs that write to the table wait behind this statement. If it
 -- fails, run the script again.
 SET LOCAL lock_timeout = '500ms';
+{{template "path" .}};
 {{template "lock" .}};
 {{if not .OnlyNew}}
 -- The rows that wait, in their order. Programs wait until this script commits, so no row is left out or overtaken.

@@ -54,7 +54,7 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 		return 0, err
 	}
 	err = a.patiently(ctx, func(try int) error {
-		for rows := firstRows; a.marks() && !a.onlyNew(); rows = min(2*rows, lastRows) {
+		for rows := firstRows; a.marks() && !a.onlyNew() && (a.marksNew() || a.placed.Way == ""); rows = min(2*rows, lastRows) {
 			moved, err := a.batch(ctx, conn, rows)
 			if err != nil {
 				return fmt.Errorf("forward the rows that wait in %s: %w", a.Table.Name, err)
@@ -70,7 +70,7 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 			rest, done, err = a.rest(ctx, q)
 			return done, err
 		})
-		if errors.Is(err, errLocked) {
+		if a.busy(err) {
 			progress(forwarded, try)
 		}
 		if err != nil {
@@ -97,13 +97,13 @@ func (a *Adoption) rest(ctx context.Context, q queryer) (forwarded int64, done b
 		return 0, false, err
 	}
 	switch {
-	case a.onlyNew():
+	case a.onlyNew(), a.placed.Way != "" && !a.marksNew(): // then the run that has created the trigger has forwarded all
 		done = true
 	case a.marks():
 		forwarded, err = a.base.batch(ctx, q, a, lockedRows)
 		done = forwarded < lockedRows
 	default:
-		if done = true; !r.Complete && a.placed.Way == "" { // otherwise an earlier run has forwarded all
+		if done = true; !r.Complete { // otherwise an earlier run has forwarded all, and was stopped before it created the trigger
 			forwarded, err = a.base.batch(ctx, q, a, 0)
 		}
 	}
@@ -145,7 +145,7 @@ func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
 	defer func() { _ = conn.Close() }()
 	err = a.patiently(ctx, func(try int) error {
 		err := a.base.undo(ctx, conn, a)
-		if errors.Is(err, errLocked) && progress != nil {
+		if a.busy(err) && progress != nil {
 			progress(0, try)
 		}
 		return err
@@ -160,8 +160,8 @@ func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
 // errMore means that more rows wait than were forwarded under the lock, and that no trigger was created.
 var errMore = errors.New("more rows wait")
 
-// patiently calls the function try until it returns neither errMore nor errLocked. After errLocked it pauses, so that
-// writers can continue.
+// patiently calls the function try until it returns no error of a lock, and not errMore. After an error of a lock it
+// pauses, so that writers can continue.
 func (a *Adoption) patiently(ctx context.Context, try func(number int) error) error {
 	deadline := time.Now().Add(patience)
 	for number, pause := 1, firstPause; ; number, pause = number+1, min(2*pause, lastPause) {
@@ -169,11 +169,11 @@ func (a *Adoption) patiently(ctx context.Context, try func(number int) error) er
 		if errors.Is(err, errMore) {
 			continue
 		}
-		if !errors.Is(err, errLocked) {
+		if !a.busy(err) {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%w by open transactions for %v: end them, or try again when fewer programs write", err, patience)
+			return fmt.Errorf("open transactions have held locks for %v: end them, or try again when fewer programs write: %w", patience, err)
 		}
 		select {
 		case <-ctx.Done():

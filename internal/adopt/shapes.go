@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,8 +41,8 @@ var shapes = []shape{
 	{"Eventuate's message", []string{"id", "destination", "headers", "payload", "published"}, func(p proposal) Mapping {
 		return Mapping{
 			Topic: p.col("destination"), Key: p.member(p.col("headers"), "PARTITION_ID"), Payload: p.col("payload"), Headers: p.col("headers"),
-			Header:  p.headers("ID", "id"),
-			Waiting: p.col("published") + " = 0", Order: p.list("creation_time", "id"), Published: []string{p.col("published") + " = 1"},
+			Header:  []Header{{"ID", "nullif(" + p.col("id") + ", '')"}}, // empty if the database numbers the rows
+			Waiting: p.col("published") + " = 0", Order: cmp.Or(p.col("dbid"), p.list("creation_time", "id")), Published: []string{p.col("published") + " = 1"},
 		}
 	}},
 	{"Spring Modulith's event_publication", []string{"id", "listenerId", "eventType", "serializedEvent", "publicationDate", "completionDate"}, func(p proposal) Mapping {
@@ -56,7 +57,7 @@ var shapes = []shape{
 	}},
 	{"CAP's published", []string{"Id", "Version", "Name", "Content", "Retries", "Added", "ExpiresAt", "StatusName"}, func(p proposal) Mapping {
 		return Mapping{
-			Topic: p.col("Name"), Payload: p.object(p.col("Content"), "Value"), Headers: p.object(p.col("Content"), "Headers"),
+			Topic: p.col("Name"), Key: p.member(p.object(p.col("Content"), "Headers"), "cap-kafka-key"), Payload: p.object(p.col("Content"), "Value"), Headers: p.object(p.col("Content"), "Headers"),
 			Waiting: p.col("StatusName") + " IN ('Scheduled', 'Delayed', 'Queued', 'Failed')", Order: p.list("Added", "Id"),
 			// CAP deletes rows after their ExpiresAt.
 			Published: []string{p.col("StatusName") + " = 'Succeeded'", p.now("ExpiresAt")},
@@ -64,7 +65,7 @@ var shapes = []shape{
 	}},
 	{"namastack's outbox_record", []string{"id", "payload", "status", "createdAt", "completedAt", "failureCount"}, func(p proposal) Mapping {
 		return Mapping{
-			Topic: p.first("recordType", "eventType"), Key: p.first("recordKey", "aggregateId"), Payload: p.col("payload"), ID: p.id("id"),
+			Topic: p.first("recordType", "eventType"), Key: p.first("recordKey", "aggregateId"), Payload: p.col("payload"), ID: p.id("id"), Headers: p.col("context"),
 			Waiting: p.col("status") + " = 'NEW'", Order: p.list("created_at", "id"), Published: []string{p.col("status") + " = 'COMPLETED'", p.now("completedAt")},
 		}
 	}},
@@ -237,11 +238,11 @@ func (p proposal) concat(expressions ...string) string {
 func (p proposal) member(column, name string) string {
 	switch p.kind {
 	case "postgres":
-		return column + "::json ->> '" + name + "'"
+		return "(" + column + ")::json ->> '" + name + "'"
 	case "sqlite":
-		return "json_extract(" + column + ", '$." + name + "')"
+		return "json_extract(" + column + `, '$."` + name + `"')`
 	}
-	return "json_unquote(json_extract(" + column + ", '$." + name + "'))"
+	return "json_unquote(json_extract(" + column + `, '$."` + name + `"'))`
 }
 
 // object returns a member of a JSON object as JSON.

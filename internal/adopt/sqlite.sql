@@ -102,3 +102,5 @@ FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{if .Row.
 FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
 
 {{define "missing rights"}}{{end}}
+
+{{define "path"}}{{end}}

@@ -3,13 +3,14 @@ package adopt
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 )
 
 // Survey is what a plan and a status show about the table's rows.
 type Survey struct {
-	Waiting int64         // rows that wait in the table; -1 if the mapping doesn't define them
+	Waiting int64         // rows that wait in the table; -1 if that is unknown
 	Took    time.Duration // how long counting them took. At the end of Run, writers wait about as long.
 
 	Adopted   Way   // the way in which the table is adopted; empty: it isn't
@@ -41,25 +42,44 @@ func (a *Adoption) Survey(ctx context.Context) (s Survey, err error) {
 	if a.Check() != nil { // the mapping isn't complete
 		return s, nil
 	}
-	if a.onlyNew() {
+	switch {
+	case a.placed.Way != "" && !a.marksNew(): // rows that were forwarded can't be told from others
+	case a.onlyNew():
 		s.Waiting = 0
-	} else {
+	default:
 		begin := time.Now()
 		if err := a.select1(ctx, "count", &s.Waiting); err != nil {
 			return s, fmt.Errorf("count the rows that wait in %s: %w", a.Table.Name, err)
 		}
 		s.Took = time.Since(begin)
 	}
+	return s, a.sample(ctx, &s)
+}
+
+// sample maps a row in the same way as the trigger.
+func (a *Adoption) sample(ctx context.Context, s *Survey) error {
+	tx, err := a.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := a.execute(ctx, tx, "path"); err != nil {
+		return err
+	}
 	for _, template := range []string{"sample", "sample any"} {
-		err := a.select1(ctx, template, &s.Topic, &s.Key, &s.ID)
-		if s.Sampled = err == nil; s.Sampled {
-			break
+		statement, err := a.render(template, 0)
+		if err != nil {
+			return err
 		}
-		if err != sql.ErrNoRows {
-			return s, fmt.Errorf("the mapping fails for a row of %s: %w", a.Table.Name, err)
+		err = tx.QueryRowContext(ctx, statement).Scan(&s.Topic, &s.Key, &s.ID)
+		if s.Sampled = err == nil; s.Sampled {
+			return nil
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return fmt.Errorf("the mapping fails for a row of %s: %w", a.Table.Name, err)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // surveyRights asks the database which rights are missing.

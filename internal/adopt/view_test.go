@@ -15,7 +15,7 @@ var everyPostgres = []string{"postgres15/pgx", "postgres18/pq"}
 func TestView(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
-		execute(t, db, `CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind text NOT NULL DEFAULT 'none', aggregate_id text NOT NULL,
+		execute(t, db, `CREATE TABLE events (id bigserial PRIMARY KEY, kind text NOT NULL DEFAULT 'none', aggregate_id text NOT NULL,
 			body jsonb NOT NULL, note text DEFAULT 'a note', sent_at timestamptz)`)
 		writer := role(t, db, "GRANT SELECT, INSERT, UPDATE, DELETE ON events TO ")
 		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}'), ('b', '1', '{}')")
@@ -43,12 +43,38 @@ func TestView(t *testing.T) {
 		_, err = a.Run(t.Context(), nil) // again: nothing changes
 		check(t, err)
 		check(t, a.Undo(t.Context(), nil))
-		as("INSERT INTO events (kind, aggregate_id, body) VALUES ('g', '1', '{}')")
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('g', '1', '{}')")
 		wantLines(t, db, "SELECT kind FROM events WHERE sent_at IS NULL", "g")
 		wantLines(t, db, "SELECT count(*) FROM outbox", "7")
 		if again := open(t, db, "events"); again.Adopted() != "" {
 			t.Errorf("after Undo the table is adopted by a %s", again.Adopted())
 		}
+	}, everyPostgres...)
+}
+
+// Somebody who may create functions in the schema of the outbox gets no rights by that.
+func TestFunctionsOfOthersAreNotCalled(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, "CREATE TABLE events (id int PRIMARY KEY, kind text, sent boolean NOT NULL DEFAULT false); INSERT INTO events VALUES (1, 'a'); CREATE TABLE loot (by_user text)")
+		writer := role(t, db, "GRANT USAGE, CREATE ON SCHEMA public TO PUBLIC; GRANT INSERT ON events TO ")
+		for _, name := range []string{"concat", "jsonb_build_object"} {
+			execute(t, db, "SET ROLE "+writer+"; CREATE FUNCTION public."+name+"(text, text) RETURNS text LANGUAGE sql AS $$ INSERT INTO public.loot VALUES (current_user); SELECT '{}' $$; RESET ROLE")
+		}
+		for _, way := range []adopt.Way{adopt.Trigger, adopt.View} {
+			a := open(t, db, "events")
+			a.Way = way
+			a.Mapping = adopt.Mapping{Topic: "concat(kind, '.x'::text)", Header: []adopt.Header{{Name: "kind", Value: "kind"}}, Waiting: "NOT sent", Order: "id", Published: []string{"sent = true"}}
+			_, err := a.Survey(t.Context())
+			check(t, err)
+			_, err = a.Run(t.Context(), nil)
+			check(t, err)
+			execute(t, db, "SET ROLE "+writer+"; INSERT INTO events (id, kind, sent) SELECT count(*) + 10, 'b', false FROM pg_trigger WHERE tgname = 'none'; RESET ROLE")
+			check(t, a.Undo(t.Context(), nil))
+			execute(t, db, "DELETE FROM events WHERE id = 10")
+		}
+		wantLines(t, db, "SELECT count(*) FROM loot", "0")
+		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a.x", "b.x", "b.x")
 	}, everyPostgres...)
 }
 
