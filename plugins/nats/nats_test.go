@@ -164,8 +164,9 @@ func pluginSink(t testing.TB, s *server, further ...string) *plugins.Sink {
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		s := newServer(t)
+		p := newProxy(t, s.running.ClientURL()) // it stays the same after a restart
 		return sinktest.Harness{
-			Sink: pluginSink(t, s), Received: s.received, Break: s.stop, Repair: s.start, Secrets: []string{password},
+			Sink: pluginSink(t, s, "servers", p.url()), Received: s.received, Break: s.stop, Repair: s.start, Stall: p.stall, Secrets: []string{password},
 			Astray: func(m *sinks.Message) { m.Topic = "nobody.listens" },
 		}
 	})
