@@ -76,16 +76,17 @@ func slug(heading string) string {
 }
 
 // brokenName checks a link to a Go file. If the link's text is code, it must be the name
-// of a function or a check in the file.
+// of a function, a type or a check in the file.
 func brokenName(p page, text string) string {
 	name := strings.Trim(text, "`")
 	if name == text {
 		return ""
 	}
-	if strings.Contains(p.text, "func "+name+"(") || strings.Contains(p.text, `"`+name+`"`) {
+	_, bare, qualified := strings.Cut(name, ".") // a type with its package
+	if strings.Contains(p.text, "func "+name+"(") || qualified && strings.Contains(p.text, "\ntype "+bare+" ") || strings.Contains(p.text, `"`+name+`"`) {
 		return ""
 	}
-	return fmt.Sprintf("%s has neither a function nor a check %s", p.name, name)
+	return fmt.Sprintf("%s has no function, type or check %s", p.name, name)
 }
 
 // The promise has six items, and each links to tests.
