@@ -87,8 +87,8 @@ const (
 
 // sink returns a sink's settings and their state. The context limits the wait for commands.
 func (s *secrets) sink(ctx context.Context, name string, why occasion) (found config.Sink, state string) {
-	found, state = s.known(name)
-	found.Await(ctx, why == onRefusal)
+	before, _ := s.known(name)
+	before.Await(ctx, why == onRefusal)
 	s.mu.Lock()
 	s.refresh(why != onSend)
 	s.mu.Unlock()
