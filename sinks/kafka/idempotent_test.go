@@ -92,6 +92,8 @@ func wantOnce(t testing.TB, addresses []string, topic string, batch []sinks.Mess
 // planning is a sink whose Send calls Plan first, so that the conformance suite can use it.
 type planning struct{ *kafka.IdempotentSink }
 
+func (p planning) Renew(with sinks.Sink) { p.IdempotentSink.Renew(with.(planning).IdempotentSink) }
+
 func (p planning) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	batchRefs, outcomes := p.Plan(ctx, batch)
 	var sent []sinks.Message

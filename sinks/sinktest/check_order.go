@@ -89,7 +89,15 @@ func rejectHoldsItsKey(s *subject) {
 
 // concurrentSends checks that concurrent Sends don't disturb each other, and that each
 // key stays in order. It makes 8 Sends at a time, or fewer if the sink allows fewer.
-func concurrentSends(s *subject) {
+func concurrentSends(s *subject) { sendConcurrently(s, func() {}) }
+
+// renewedMeanwhile renews the sink while it sends. The sink's secrets stay the same.
+func renewedMeanwhile(s *subject) {
+	sendConcurrently(s, func() { s.Sink.(sinks.Renewable).Renew(s.Sink) })
+}
+
+// sendConcurrently sends batches concurrently, and calls the function after each of them.
+func sendConcurrently(s *subject, after func()) {
 	ctx := s.opened()
 	var sent []sinks.Message
 	var workers sync.WaitGroup
@@ -104,6 +112,7 @@ func concurrentSends(s *subject) {
 		workers.Go(func() {
 			for _, batch := range batches {
 				s.deliver(ctx, batch)
+				after()
 			}
 		})
 	}

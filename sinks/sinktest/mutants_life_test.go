@@ -10,6 +10,19 @@ import (
 )
 
 var lifeMutants = []mutant{
+	{"loses its connection when it is renewed", "RenewedMeanwhile", func(b *bent) {
+		b.renew = func() { b.to.setBroken(true) }
+	}},
+	{"delivers everything twice once it was renewed", "RenewedMeanwhile", func(b *bent) {
+		var renewed atomic.Bool
+		b.renew = func() { renewed.Store(true) }
+		b.to.change = func(m outbox.Message) []outbox.Message {
+			if renewed.Load() {
+				return []outbox.Message{m, m}
+			}
+			return []outbox.Message{m}
+		}
+	}},
 	{"can be opened only once", "OpenAgain", func(b *bent) {
 		var opened atomic.Bool
 		b.open = func(context.Context) error {

@@ -15,6 +15,7 @@ type bent struct {
 	open  func(context.Context) error
 	send  sender
 	close func(context.Context) error
+	renew func()
 }
 
 type sender func(ctx context.Context, batch []sinks.Message) []sinks.Outcome
@@ -31,6 +32,13 @@ func (b *bent) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 		return b.send(ctx, batch)
 	}
 	return b.reference.Send(ctx, batch)
+}
+
+func (b *bent) Renew(sinks.Sink) {
+	if b.renew != nil {
+		b.renew()
+	}
+	b.reference.Renew(b.reference)
 }
 
 func (b *bent) Close(ctx context.Context) error {

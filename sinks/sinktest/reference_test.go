@@ -138,6 +138,8 @@ func (r *reference) Open(context.Context) error {
 
 func (r *reference) Close(context.Context) error { return nil }
 
+func (r *reference) Renew(sinks.Sink) {} // there is no secret
+
 func (r *reference) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if r.promise == sinks.OrderAtomic {
 		return r.whole(ctx, batch)

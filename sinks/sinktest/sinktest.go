@@ -96,6 +96,7 @@ var checks = []check{
 	{"OutageFromTheStart", breaks, outageFromTheStart},
 	{"OneDestinationStopsNoOther", astray, oneDestinationStopsNoOther},
 	{"ConcurrentSends", nothing, concurrentSends},
+	{"RenewedMeanwhile", renews, renewedMeanwhile},
 	{"OpenAgain", nothing, openAgain},
 	{"CloseWithoutOpen", nothing, closeWithoutOpen},
 	{"NoGoroutineLeft", nothing, noGoroutineLeft},
@@ -124,6 +125,11 @@ func answer(h Harness) string { return lacks(h.Answer == nil, "Answer") }
 func breaks(h Harness) string { return lacks(h.Break == nil || h.Repair == nil, "Break and Repair") }
 
 func astray(h Harness) string { return lacks(h.Astray == nil, "Astray") }
+
+func renews(h Harness) string {
+	_, can := h.Sink.(sinks.Renewable)
+	return lacks(!can, "sink that is Renewable")
+}
 
 func lacks(missing bool, name string) string {
 	if missing {
