@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/base64"
 	"encoding/json"
-	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -66,44 +65,40 @@ func TestConformanceWithQueuesByTopic(t *testing.T) {
 	})
 }
 
-// TestConformanceOfTopics uses an imitation of SNS.
-func TestConformanceOfTopics(t *testing.T) {
-	for _, arn := range []string{topicARN, strings.Replace(topicARN, "orders", "{topic}", 1)} {
-		t.Run(arn, func(t *testing.T) {
-			t.Parallel()
-			sinktest.Run(t, func(t testing.TB) sinktest.Harness {
-				f := newTopic(t)
-				h := sinktest.Harness{
-					Sink: pluginSink(t, map[string]string{"topic": arn, "endpoint": "http://" + f.address}), Received: f.received, Topic: "orders",
-					Break: f.stop, Repair: f.start, Stall: f.stall, Answer: f.answer, Secrets: []string{secretKey}, LargePayload: 200 << 10, // of the 256 KiB of SNS
-				}
-				if arn != topicARN {
-					h.Astray = func(m *sinks.Message) { m.Topic = "no-such-topic" }
-				}
-				return h
-			})
-		})
-	}
-}
-
-// TestConformanceOnMoto uses the SNS of moto, an emulator of AWS, and a queue that subscribes to the topic. It takes a
-// minute. To run it:
+// TestConformanceOfTopics uses an imitation of SNS. It can also use moto, an emulator of AWS, and a queue that
+// subscribes to the topic. With moto it takes a minute, so no other test or CI starts moto:
 //
 //	pip install 'moto[server]' && MOTO_ACCOUNT_ID=000000000000 moto_server -p 5000
-//	ROWRELAY_TEST_MOTO=http://127.0.0.1:5000 go test -run OnMoto .
-func TestConformanceOnMoto(t *testing.T) {
-	t.Parallel()
-	address := os.Getenv("ROWRELAY_TEST_MOTO")
-	if address == "" {
-		t.Skip("ROWRELAY_TEST_MOTO is not set: the comment describes how to start the server")
-	}
-	at, err := url.Parse(address)
-	check(t, err)
-	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
-		q := newQueue(t, at, ".fifo")
-		return sinktest.Harness{
-			Sink: pluginSink(t, map[string]string{"topic": q.subscribed(at), "endpoint": "http://" + q.address}), Received: q.received,
-			Break: q.stop, Repair: q.start, Stall: q.stall, Secrets: []string{secretKey}, LargePayload: 200 << 10,
+//	ROWRELAY_TEST_MOTO=http://127.0.0.1:5000 go test -run OfTopics .
+func TestConformanceOfTopics(t *testing.T) {
+	imitation := func(arn string) func(testing.TB) sinktest.Harness {
+		return func(t testing.TB) sinktest.Harness {
+			f := newTopic(t)
+			h := sinktest.Harness{
+				Sink: pluginSink(t, map[string]string{"topic": arn, "endpoint": "http://" + f.address}), Received: f.received, Topic: "orders",
+				Break: f.stop, Repair: f.start, Stall: f.stall, Answer: f.answer, Secrets: []string{secretKey}, LargePayload: 200 << 10, // of the 256 KiB of SNS
+			}
+			if arn != topicARN {
+				h.Astray = func(m *sinks.Message) { m.Topic = "no-such-topic" }
+			}
+			return h
 		}
-	})
+	}
+	harnesses := map[string]func(testing.TB) sinktest.Harness{"one topic": imitation(topicARN), "topics": imitation(strings.Replace(topicARN, "orders", "{topic}", 1))}
+	if os.Getenv("ROWRELAY_TEST_MOTO") != "" {
+		harnesses["moto"] = func(t testing.TB) sinktest.Harness {
+			at := server(t, "ROWRELAY_TEST_MOTO")
+			q := newQueue(t, at, ".fifo")
+			return sinktest.Harness{
+				Sink: pluginSink(t, map[string]string{"topic": q.subscribed(at), "endpoint": "http://" + q.address}), Received: q.received,
+				Break: q.stop, Repair: q.start, Stall: q.stall, Secrets: []string{secretKey}, LargePayload: 200 << 10,
+			}
+		}
+	}
+	for name, newHarness := range harnesses {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sinktest.Run(t, newHarness)
+		})
+	}
 }
