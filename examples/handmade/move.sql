@@ -3,6 +3,7 @@ BEGIN;
 -- Wait at most half a second for the lock, because all programs that write to the table wait behind this statement. If it
 -- fails, run the script again.
 SET LOCAL lock_timeout = '500ms';
+SET LOCAL search_path = pg_catalog, pg_temp;
 LOCK TABLE public.events IN EXCLUSIVE MODE;
 
 -- The rows that wait, in their order. Programs wait until this script commits, so no row is left out or overtaken.
@@ -30,9 +31,9 @@ WITH waiting AS MATERIALIZED (
 SELECT count(*) FROM checked;
 
 -- Inserts a message for the row that a program has inserted, in the program's transaction. It runs with the rights of its
--- owner, so programs need no rights on public.outbox.
+-- owner, so programs need no rights on public.outbox. It finds no functions in schemas where others may create some.
 CREATE OR REPLACE FUNCTION public.rowrelay_forward_events() RETURNS trigger LANGUAGE plpgsql
-SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $rowrelay$
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $rowrelay$
 DECLARE
     m       record;
     waits   boolean;

@@ -44,7 +44,7 @@ type Table struct {
 	Writers      []string // users and roles that may INSERT into the table, except its owner
 	Owner        string   // on PostgreSQL, the role that owns the table
 	Secured      bool     // on PostgreSQL, row level security is on
-	Referenced   bool     // on MySQL and MariaDB, foreign keys of other tables refer to this one
+	References   bool     // on MySQL and MariaDB, the table has foreign keys
 
 	grants []grant // on PostgreSQL
 }

@@ -113,7 +113,10 @@ func startWriters(t *testing.T, db testdb.Database, count int) *writers {
 	for i := range count {
 		pool := db.OpenAnother(t)
 		w.group.Go(func() {
-			for !w.isStopped() {
+			for range 1500 { // a limit, so that adopt can catch up with the writers on the slowest machine
+				if w.isStopped() {
+					return
+				}
 				key := fmt.Sprintf("writer %d key %d", i, rand.IntN(3))
 				rows, rollBack := 1+rand.IntN(3), rand.IntN(4) == 0
 				if err := w.write(t.Context(), pool, key, rows, rollBack); err != nil {

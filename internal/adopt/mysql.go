@@ -124,7 +124,7 @@ func (mysql) describeColumns(ctx context.Context, db *sql.DB, table *Table) erro
 func (mysql) describeUse(ctx context.Context, db *sql.DB, d *described) error {
 	var name string
 	t := &d.table
-	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM information_schema.referential_constraints WHERE unique_constraint_schema = ? AND referenced_table_name = ?)", t.Schema, t.Name).Scan(&t.Referenced)
+	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM information_schema.referential_constraints WHERE constraint_schema = ? AND table_name = ?)", t.Schema, t.Name).Scan(&t.References)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 // locked runs work while the connection holds locks on tables.
 func (mysql) locked(ctx context.Context, conn *sql.Conn, a *Adoption, lock string, work func() error) (err error) {
 	defer func() {
-		for _, statement := range []string{"ROLLBACK", "UNLOCK TABLES", "SET SESSION autocommit = 1, SESSION lock_wait_timeout = DEFAULT, SESSION foreign_key_checks = DEFAULT"} {
+		for _, statement := range []string{"ROLLBACK", "UNLOCK TABLES", "SET SESSION autocommit = 1, SESSION lock_wait_timeout = DEFAULT"} {
 			if _, failed := conn.ExecContext(context.WithoutCancel(ctx), statement); failed != nil {
 				err = errors.Join(err, failed)
 				return

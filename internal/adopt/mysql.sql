@@ -114,15 +114,10 @@ DELETE FROM {{.Outbox.Pending}} WHERE id >= last_insert_id() AND last_error LIKE
 {{else if .Marks}}UPDATE rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}} SET {{.Row.Assignments "r."}};
 {{end}}{{end}}
 
-{{/* With foreign_key_checks, LOCK TABLES also locks the tables to which foreign keys refer, and may deadlock with programs. */}}
-{{define "lock"}}{{if not .Table.Referenced}}SET SESSION foreign_key_checks = 0;
-
-{{end}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE;
+{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE;
 {{end}}
 
-{{define "lock alone"}}{{if not .Table.Referenced}}SET SESSION foreign_key_checks = 0;
-
-{{end}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{end}}
+{{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{end}}
 
 {{define "script"}}-- Wait at most a second for the locks, because all programs that write to the tables wait behind LOCK TABLES. If it fails, run
 -- the script again.
@@ -146,7 +141,7 @@ DELIMITER //
 DELIMITER ;
 
 UNLOCK TABLES;
-SET SESSION autocommit = 1, SESSION foreign_key_checks = 1;
+SET SESSION autocommit = 1;
 {{end}}
 
 {{define "remove"}}DROP TRIGGER IF EXISTS {{.Marker}};
