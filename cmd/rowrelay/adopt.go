@@ -26,7 +26,7 @@ Stop the loop or connector that sends the rows today, then:
 
 The mapping is proposed from the names and types of the columns. Each flag of the mapping
 takes a column or an SQL expression, in the SQL of the database, such as
---topic "concat('orders.', kind)".
+--topic "concat('orders.', kind)". On PostgreSQL a function of your own needs its schema.
 
 The waiting rows are forwarded first, in batches, while programs continue to write. The last
 of them are forwarded, and the trigger is created, under a lock for which the command waits

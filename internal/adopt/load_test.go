@@ -3,7 +3,6 @@ package adopt_test
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -137,8 +136,6 @@ func (w *writers) isStopped() bool {
 		return false
 	}
 }
-
-var errRollBack = errors.New("rolled back")
 
 func (w *writers) write(ctx context.Context, pool *sql.DB, key string, rows int, rollBack bool) error {
 	w.mu.Lock()
