@@ -2,6 +2,7 @@ package adopt_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/adopt"
@@ -66,6 +67,22 @@ func TestRowsAreForwardedInOrder(t *testing.T) {
 		wantLines(t, db, "SELECT count(*) FROM outbox", "3")
 		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "1")
 	}, everyServer...)
+}
+
+// A mark that leaves a row waiting would forward it again and again.
+func TestAMarkMustEndTheWait(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}')")
+		a := open(t, db, "events")
+		a.Mapping.Published = []string{"kind = 'sent'"}
+		if _, err := a.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "must make the condition") {
+			t.Errorf("Run returns %v", err)
+		}
+		wantLines(t, db, "SELECT count(*) FROM outbox", "0")
+		wantLines(t, db, "SELECT kind FROM events", "a")
+	}, "postgres15/pgx", "mariadb1011/gosql", "sqlite/modernc")
 }
 
 func wantLines(t *testing.T, db testdb.Database, query string, want ...string) {

@@ -37,9 +37,9 @@ BEGIN
     DECLARE m_message_id, refused varchar(255) CHARACTER SET utf8mb4;
     DECLARE new_id bigint;
 {{- end}}
-    IF ({{if and .Marks (not .Delete)}}{{.Flag}}{{else}}{{.New.Waiting}}{{end}}) IS TRUE THEN
+    IF {{if and .Marks (not .Delete)}}{{.Flag}} IS TRUE AND ({{.New.Waiting}}) IS NOT TRUE{{else}}({{.New.Waiting}}) IS TRUE{{end}} THEN
 {{- if and .Marks (not .Delete)}}
-        SET {{.Flag}} = NULL; -- without the other trigger, no row is forwarded
+        SET {{.Flag}} = NULL; -- the other trigger sets it, and marks the row: without it, no row is forwarded
 {{- end}}
 {{- if .Refuse}}
         INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
@@ -182,3 +182,5 @@ FROM (SELECT @@global.log_bin AS logs, @@global.log_bin_trust_function_creators 
 WHERE logs <> 0 AND trusts = 0 AND NOT EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SUPER' AND replace(grantee, '''', '') = current_user()){{end}}
 
 {{define "path"}}{{end}}
+
+{{define "first"}}SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}} LIMIT 1{{end}}

@@ -198,3 +198,5 @@ FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
     (has_table_privilege('{{.Outbox.Settings}}', 'INSERT') AND has_table_privilege('{{.Outbox.Settings}}', 'UPDATE') AND has_table_privilege('{{.Outbox.Settings}}', 'DELETE'),
         'GRANT INSERT, UPDATE, DELETE ON {{.Outbox.Settings}} TO ' || quote_ident(current_user))
     ) AS needs (granted, needed) WHERE c.oid = '{{.From}}'::regclass AND NOT granted{{end}}
+
+{{define "first"}}SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}} LIMIT 1{{end}}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -126,14 +127,44 @@ func (a *Adoption) batch(ctx context.Context, conn *sql.Conn, rows int) (moved i
 	if err != nil {
 		return 0, err
 	}
+	if err := a.execute(ctx, tx, "path"); err != nil {
+		return 0, err
+	}
+	before, err := a.first(ctx, tx)
+	if err != nil {
+		return 0, err
+	}
 	if moved, err = a.base.batch(ctx, tx, a, rows); err != nil {
 		return 0, err
+	}
+	if after, err := a.first(ctx, tx); err != nil {
+		return 0, err
+	} else if before != "" && before == after {
+		return 0, fmt.Errorf("a row still waits after it was marked: the assignments %s must make the condition %s false", strings.Join(a.Mapping.Published, ", "), a.Mapping.Waiting)
 	}
 	r.Forwarded += moved
 	if err := a.writeRecord(ctx, tx, "save record", r); err != nil {
 		return 0, err
 	}
 	return moved, tx.Commit()
+}
+
+// first returns the key of the first row that waits, or "".
+func (a *Adoption) first(ctx context.Context, q queryer) (key string, err error) {
+	statement, err := a.render("first", 0)
+	if err != nil {
+		return "", err
+	}
+	values := make([]any, len(a.Table.Key))
+	destinations := make([]any, len(values))
+	for i := range values {
+		destinations[i] = &values[i]
+	}
+	err = q.QueryRowContext(ctx, statement).Scan(destinations...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return fmt.Sprint(values...), err
 }
 
 // Undo removes the triggers, and gives a renamed table its name back. Messages that are in the outbox stay there.

@@ -32,11 +32,19 @@ func (a *Adoption) Survey(ctx context.Context) (s Survey, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = Survey{Waiting: -1, Adopted: a.placed.Way, Forwarded: r.Forwarded, Complete: r.Complete}
-	if err := a.select1(ctx, "count parked", &s.Parked); err != nil {
+	tx, err := a.db.BeginTx(ctx, nil)
+	if err != nil {
 		return s, err
 	}
-	if err := a.surveyRights(ctx, &s); err != nil {
+	defer func() { _ = tx.Rollback() }()
+	if err := a.execute(ctx, tx, "path"); err != nil {
+		return s, err
+	}
+	s = Survey{Waiting: -1, Adopted: a.placed.Way, Forwarded: r.Forwarded, Complete: r.Complete}
+	if err := a.select1(ctx, tx, "count parked", &s.Parked); err != nil {
+		return s, err
+	}
+	if err := a.surveyRights(ctx, tx, &s); err != nil {
 		return s, err
 	}
 	if a.Check() != nil { // the mapping isn't complete
@@ -48,30 +56,18 @@ func (a *Adoption) Survey(ctx context.Context) (s Survey, err error) {
 		s.Waiting = 0
 	default:
 		begin := time.Now()
-		if err := a.select1(ctx, "count", &s.Waiting); err != nil {
+		if err := a.select1(ctx, tx, "count", &s.Waiting); err != nil {
 			return s, fmt.Errorf("count the rows that wait in %s: %w", a.Table.Name, err)
 		}
 		s.Took = time.Since(begin)
 	}
-	return s, a.sample(ctx, &s)
+	return s, a.sample(ctx, tx, &s)
 }
 
 // sample maps a row in the same way as the trigger.
-func (a *Adoption) sample(ctx context.Context, s *Survey) error {
-	tx, err := a.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }()
-	if err := a.execute(ctx, tx, "path"); err != nil {
-		return err
-	}
+func (a *Adoption) sample(ctx context.Context, q queryer, s *Survey) error {
 	for _, template := range []string{"sample", "sample any"} {
-		statement, err := a.render(template, 0)
-		if err != nil {
-			return err
-		}
-		err = tx.QueryRowContext(ctx, statement).Scan(&s.Topic, &s.Key, &s.ID)
+		err := a.select1(ctx, q, template, &s.Topic, &s.Key, &s.ID)
 		if s.Sampled = err == nil; s.Sampled {
 			return nil
 		}
@@ -83,20 +79,20 @@ func (a *Adoption) sample(ctx context.Context, s *Survey) error {
 }
 
 // surveyRights asks the database which rights are missing.
-func (a *Adoption) surveyRights(ctx context.Context, s *Survey) error {
+func (a *Adoption) surveyRights(ctx context.Context, q queryer, s *Survey) error {
 	statement, err := a.render("missing rights", 0)
 	if err != nil || statement == "" {
 		return err
 	}
 	var missing string
-	return all(ctx, a.db, statement, nil, func() { s.Missing = append(s.Missing, missing) }, &missing)
+	return all(ctx, q, statement, nil, func() { s.Missing = append(s.Missing, missing) }, &missing)
 }
 
 // select1 scans the only row that a template selects.
-func (a *Adoption) select1(ctx context.Context, template string, destinations ...any) error {
+func (a *Adoption) select1(ctx context.Context, q queryer, template string, destinations ...any) error {
 	statement, err := a.render(template, 0)
 	if err != nil {
 		return err
 	}
-	return a.db.QueryRowContext(ctx, statement).Scan(destinations...)
+	return q.QueryRowContext(ctx, statement).Scan(destinations...)
 }
