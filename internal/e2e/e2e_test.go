@@ -29,7 +29,7 @@ var long = flag.Bool("long", false, "let the scenes last as long as the promise 
 
 // lasting returns a scene's length: by default the argument short, and with -long the argument
 // stated.
-func lasting(short, stated time.Duration) time.Duration {
+func lasting[T any](short, stated T) T {
 	if *long {
 		return stated
 	}

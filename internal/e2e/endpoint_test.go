@@ -23,7 +23,8 @@ type arrival struct {
 // endpoint accepts messages, and records them in the order of their arrival.
 type endpoint struct {
 	*httptest.Server
-	answer func(*http.Request) int // nil: the answer is 200
+	answer func(*http.Request) int                // nil: the answer is 200
+	read   func(body []byte, into *arrival) error // finds the order in a body; nil: the body is JSON
 
 	mu       sync.Mutex
 	arrivals []arrival
@@ -31,7 +32,7 @@ type endpoint struct {
 }
 
 func newEndpoint(t testing.TB) *endpoint {
-	e := &endpoint{}
+	e := &endpoint{read: readJSON}
 	e.Server = httptest.NewServer(http.HandlerFunc(e.receive))
 	t.Cleanup(e.Close)
 	return e
@@ -43,12 +44,10 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) {
 		return // the sender died before it had sent the complete body
 	}
 	a := arrival{id: r.Header.Get("Idempotency-Key"), from: r.URL.Path, attempt: r.Header.Get("Rowrelay-Attempt"), at: time.Now()}
-	var order struct{ Customer, Number int }
-	if err := json.Unmarshal(body, &order); err != nil {
+	if err := e.read(body, &a); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	a.customer, a.number = order.Customer, order.Number
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	status := http.StatusOK
@@ -61,6 +60,13 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) {
 		e.refused++
 	}
 	w.WriteHeader(status)
+}
+
+func readJSON(body []byte, into *arrival) error {
+	var order struct{ Customer, Number int }
+	err := json.Unmarshal(body, &order)
+	into.customer, into.number = order.Customer, order.Number
+	return err
 }
 
 // answering sets the function that answers requests.
