@@ -167,6 +167,9 @@ proof-releases: # relays of this release beside relays of the last commit with t
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git archive $(PREVIOUS) | tar -x -C "$$folder" && (cd "$$folder" && go build -o previous ./cmd/rowrelay) && \
 		deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 1h -run 'ReleasesSideBySide' ./internal/e2e -long -previous "$$folder/previous"
 
+proof-adopt: # tables of other systems, adopted under load with kills, and what that costs
+	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'AdoptedTables' ./internal/e2e -long
+
 proof-many: # ten million messages, as an operator sees them
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'ManyRows' ./internal/e2e -long -rows 10000000
 
