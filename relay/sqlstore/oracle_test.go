@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rowrelay/rowrelay/internal/backend"
+	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -87,7 +88,7 @@ func scriptedOracle(version string) *scripted {
 	const at = "2026-01-31 23:59:59.123456"
 	return &scripted{answers: map[string][][]driver.Value{
 		"product_component_version": {{"version", version}, {"nls_comp", "BINARY"}, {"nls_characterset", "AL32UTF8"}},
-		"name = 'schema'":           {{"1"}},
+		"name = 'schema'":           {{strconv.Itoa(migrations.Version)}},
 		"SELECT GREATEST":           {{"7"}},
 		"v$database":                {{"number", "100"}, {"open", "90"}, {"server", "ORCL/PDB"}},
 		"WHERE stamp":               {{"3", "8", nil, "1", nil, "0"}},

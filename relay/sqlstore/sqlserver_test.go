@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 	"github.com/rowrelay/rowrelay/internal/backendtest"
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
@@ -40,7 +42,7 @@ func openScriptedSQLServer(t *testing.T, more map[string][][]driver.Value) (*sql
 		"N'ProductVersion'": {{"version", "16.0.4135.4"}, {"edition", "3"}, {"database", "shop"}, {"level", "160"}, {"snapshot", "1"}, {"read committed snapshot", "0"}},
 		"WHERE lane = 0":    {{int64(0)}},
 		"lane IN (0, 1)":    {{int64(1)}},
-		"name = N'schema'":  {{"1"}},
+		"name = N'schema'":  {{strconv.Itoa(migrations.Version)}},
 		"SELECT COALESCE((": {{int64(7)}},
 		"N'open'":           {{"number", "2001"}, {"open", "2002"}, {"server", "S/5/HOST/42/x/y"}},
 	}}}
