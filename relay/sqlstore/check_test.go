@@ -66,7 +66,7 @@ func TestCheckReportsWrongSchemaIndexesAndClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 		wrong(storage.ByRows, sqlstore.Options{}, "claim")
-		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name = 'schema'")
+		exec(t, table.DB, "UPDATE outbox_settings SET value = '99' WHERE name LIKE 'schema%'")
 		wrong(storage.ByLanes, sqlstore.Options{}, "schema")
 	})
 }
