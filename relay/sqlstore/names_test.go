@@ -225,7 +225,7 @@ func TestPlainInsertsKeepPayloadsAndHeaders(t *testing.T) {
 		}
 		values := "VALUES ('t', 'k', " + holder[0] + ", " + holder[1] + ")"
 		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload, headers) "+values, []byte(payload), `{"a":"b"}`)
-		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, payload, `{"n":1}`)
+		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, payload, `{"n":[1]}`)
 		if table.Kind == testdb.SQLite { // its columns are untyped: text in payload, bytes in payload_text
 			exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload, headers) "+values, payload, nil)
 			exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, []byte(payload), nil)
@@ -240,7 +240,7 @@ func TestPlainInsertsKeepPayloadsAndHeaders(t *testing.T) {
 			t.Errorf("headers are %v, malformed: %q", got, rows[0].Malformed)
 		}
 		if rows[1].Malformed == "" || rows[1].Message.Headers != nil {
-			t.Errorf("want a row with a number as a header to be malformed: %+v", rows[1])
+			t.Errorf("want a row with an array as a header to be malformed: %+v", rows[1])
 		}
 	})
 }
