@@ -154,7 +154,8 @@ type App struct {
 
 // New returns an App for a database. New doesn't access the database, and the App never
 // closes db. New returns an error if the kind of database, the table's name or the
-// writer's options are invalid. Run checks the relay's options.
+// writer's options are invalid, or if Options.Relay.Listener has a method Table() string
+// that returns another table's name. Run checks the relay's other options.
 //
 // A relay uses up to eight connections concurrently, and one more for each running call of
 // HandleTx. By default database/sql keeps only two idle connections open, so call
@@ -170,6 +171,11 @@ func New(db *sql.DB, kind Database, options Options) (*App, error) {
 	}
 	if options.Writer.Table != "" || options.Store.Table != "" {
 		return nil, errors.New("rowrelay: name the table once, in Options.Table, and leave Writer.Table and Store.Table empty")
+	}
+	if listener, ok := options.Relay.Listener.(interface{ Table() string }); ok {
+		if of, table := listener.Table(), cmp.Or(options.Table, dialect.DefaultTable); of != "" && of != table {
+			return nil, fmt.Errorf("rowrelay: Options.Relay.Listener listens for the table %q, but Options.Table is %q: give both the same name", of, table)
+		}
 	}
 	options.Writer.Table, options.Store.Table = options.Table, options.Table
 	writer, err := outbox.NewWriter(d, options.Writer)

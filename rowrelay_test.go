@@ -17,6 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
+	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks"
@@ -92,6 +93,30 @@ func TestHandlersAndSinksShareTheTopics(t *testing.T) {
 	}
 	if len(all) != 2 || !all["handler a"] || !all["rest c"] || effects != 1 || done != 3 {
 		t.Errorf("got %v, %d effects, %d done at the first attempt", all, effects, done)
+	}
+}
+
+// A listener of another table would wake the relay for messages that the relay doesn't read.
+func TestNewRefusesAListenerOfAnotherTable(t *testing.T) {
+	t.Parallel()
+	db := newFile(t)
+	for _, c := range []struct{ app, listener, want string }{
+		{app: "", listener: ""},
+		{app: "outbox", listener: ""},
+		{app: "", listener: "outbox"},
+		{app: "messaging.outbox", listener: "messaging.outbox"},
+		{app: "messaging.outbox", listener: "", want: `the table "outbox", but Options.Table is "messaging.outbox"`},
+		{app: "", listener: "messaging.outbox", want: `the table "messaging.outbox", but Options.Table is "outbox"`},
+		{app: "messaging.outbox", listener: "shop.outbox", want: `the table "shop.outbox", but Options.Table is "messaging.outbox"`},
+	} {
+		listener, err := relaypgx.NewListener("postgres://relay@localhost/shop", relaypgx.ListenerOptions{Table: c.listener})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = rowrelay.New(db, rowrelay.Postgres, rowrelay.Options{Table: c.app, Relay: relay.Options{Listener: listener}})
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Options.Table %q, ListenerOptions.Table %q: %v, want %q", c.app, c.listener, err, c.want)
+		}
 	}
 }
 

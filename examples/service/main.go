@@ -84,7 +84,7 @@ func run(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	listener, err := relaypgx.NewListener(c.database, relaypgx.ListenerOptions{})
+	listener, err := relaypgx.NewListener(c.database, relaypgx.ListenerOptions{Table: "outbox"})
 	if err != nil {
 		return err
 	}
@@ -93,6 +93,7 @@ func run(ctx context.Context, c config) error {
 	observer := counted.Source("shop")
 	watch := admin.NewWatch(observer, "handlers", "kafka")
 	app, err := rowrelay.New(db, rowrelay.Postgres, rowrelay.Options{
+		Table:  "outbox", // as in ListenerOptions; New refuses another name
 		Writer: outbox.Options{Headers: tracing.Headers, Notify: true},
 		Store:  sqlstore.Options{Reader: relaypgx.Reader{}},
 		Relay: relay.Options{

@@ -28,8 +28,9 @@ import (
 
 // ListenerOptions configure a Listener.
 type ListenerOptions struct {
-	// Table is the outbox table's name, with or without a schema. Defaults to
-	// "outbox".
+	// Table is the outbox table's name, with or without a schema. It must be the relay's:
+	// rowrelay.New refuses a listener whose Table differs from its Options.Table; relay.New
+	// can't check it. Defaults to "outbox".
 	Table string
 
 	// Ping is how long the listener waits for a notification before it tests the connection. Defaults to 30 s.
@@ -74,6 +75,14 @@ func NewListener(connection string, options ListenerOptions) (*Listener, error) 
 		l.options.Patience = 5 * time.Second
 	}
 	return l, nil
+}
+
+// Table returns the name of the table for which the Listener listens. It returns "" if the Listener is nil or empty.
+func (l *Listener) Table() string {
+	if l == nil {
+		return ""
+	}
+	return l.table.String()
 }
 
 // Listen implements relay.Listener. It connects, verifies that notifications arrive, and calls wake for each notification. If
