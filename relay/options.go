@@ -67,7 +67,8 @@ type Options struct {
 	// Retention is how long delivered messages are kept. Defaults to 24 h; [KeepNothing] deletes them when they are delivered.
 	Retention time.Duration
 
-	// DrainTimeout is how long a stopping relay waits for the sends in flight. Defaults to 10 s.
+	// DrainTimeout is how long a stopping relay waits for the sends in flight. Defaults to 10 s. If a sink ignores the end of its
+	// context, the stop takes 6 s more, and 16 s if the database doesn't answer either.
 	DrainTimeout time.Duration
 
 	// Drain makes Run return when nothing is left that could be delivered now. Run returns nil only if no due message is left.

@@ -115,8 +115,8 @@ func (e *engine) run(ctx context.Context) error {
 	ended := make(chan struct{})
 	go func() { e.workers.Wait(); close(ended) }()
 	grace := abortGrace
-	if e.stopping.gaveUp { // the cancelled sends have already had abortGrace to return
-		grace = time.Second
+	if e.stopping.gaveUp {
+		grace = workerGrace
 	}
 	select {
 	case <-ended:

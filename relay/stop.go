@@ -16,6 +16,12 @@ import (
 // after that.
 const abortGrace = 5 * time.Second
 
+// leaveGrace is how long the database may take to take back the lanes or claims once the relay has given up its sends.
+const leaveGrace = 2 * abortGrace
+
+// workerGrace is how long the workers may take to end if the relay has given up its sends, which had abortGrace to return.
+const workerGrace = time.Second
+
 // logStopAfter is how long a stop may take before it logs what it waits for.
 const logStopAfter = time.Second
 
@@ -84,7 +90,7 @@ func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 			e.abort(now)
 		}
 	}
-	if tooLate := s.gaveUp && now.After(s.deadline.Add(2*abortGrace)); s.left || tooLate {
+	if tooLate := s.gaveUp && now.After(s.deadline.Add(leaveGrace)); s.left || tooLate {
 		return true, e.stopped(p)
 	}
 	if !s.ready && (s.gaveUp || p.quiet) {
@@ -122,7 +128,8 @@ func (e *engine) stopOtherClaim(err error) bool {
 	return true
 }
 
-// logStopping logs what a stop waits for.
+// logStopping logs what a stop waits for, and how long it can take if the sinks ignore their contexts and the database doesn't
+// answer. Closing the sinks isn't included.
 func (e *engine) logStopping(now time.Time, unsettled int) {
 	var waits []string
 	for _, q := range e.queues {
@@ -133,6 +140,7 @@ func (e *engine) logStopping(now time.Time, unsettled int) {
 	if unsettled > 0 {
 		waits = append(waits, fmt.Sprintf("the database, to write %d outcomes", unsettled))
 	}
+	most := e.stopping.deadline.Sub(now) + abortGrace + leaveGrace + workerGrace
 	e.options.Logger.Info("relay: stopping when the messages in flight are settled", "relay", e.options.Name,
-		"waits_for", strings.Join(waits, "; "), "at_most", e.stopping.deadline.Sub(now).Round(time.Second))
+		"waits_for", strings.Join(waits, "; "), "at_most", most.Round(time.Second))
 }

@@ -209,7 +209,7 @@ func TestStopLogsWhatItWaitsFor(t *testing.T) {
 					r.Abort()
 				}
 				_ = stop() // other tests check its result
-				if n := log.with("level=INFO", "relay: stopping", "relay=one", `waits_for="3 messages in flight at sink \"main\""`, `at_most=24s`); n != c.lines {
+				if n := log.with("level=INFO", "relay: stopping", "relay=one", `waits_for="3 messages in flight at sink \"main\""`, `at_most=40s`); n != c.lines {
 					t.Errorf("%d lines say what the stop waits for, want %d:\n%s", n, c.lines, log.text.String())
 				}
 			})
@@ -226,6 +226,47 @@ type stubborn struct {
 func (s *stubborn) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	<-s.release
 	return s.recorder.Send(ctx, batch)
+}
+
+// A stop takes at most as long as it logs, even if a sink ignores its context and the database doesn't answer, so a grace period
+// may be set from the log.
+func TestStopEndsWithinTheTimeThatItLogs(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		gone bool // the database doesn't answer
+		took time.Duration
+	}{
+		"a sink hangs":                           {took: 31 * time.Second},
+		"a sink hangs, and so does the database": {gone: true, took: 41 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, log, sink := memstore.New(), &lines{}, &stubborn{release: make(chan struct{})}
+				store, gone := db.Store(), atomic.Bool{}
+				store.Hooks.Fail = func(ctx context.Context, _ memstore.Op) error {
+					if gone.Load() {
+						<-ctx.Done()
+					}
+					return ctx.Err()
+				}
+				write(db, "orders", "", 1)
+				_, stop := start(t, store, relay.Options{DrainTimeout: 25 * time.Second, Sinks: to(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
+				time.Sleep(time.Second)
+				gone.Store(c.gone)
+				began := time.Now()
+				_ = stop() // other tests check its result
+				if took := time.Since(began).Round(time.Second); took != c.took {
+					t.Errorf("the stop took %v, want %v", took, c.took)
+				}
+				if n := log.with("relay: stopping", "at_most=40s"); n != 1 { // logged after a second
+					t.Errorf("%d lines have the longest time, want 1:\n%s", n, log.text.String())
+				}
+				close(sink.release)
+				synctest.Wait()
+			})
+		})
+	}
 }
 
 func TestStopGivesUpAfterItsTimeouts(t *testing.T) {
