@@ -137,7 +137,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 			}
 		}
 	}
-	if !c.tried(name+"schema", "table "+source.Table, explain(source, err)) {
+	if !c.tried(name+"schema", "table "+source.Table, explainInCheck(source, d, err)) {
 		return
 	}
 	for _, found := range sqlstore.Check(ctx, db, d, forRelay, claim) {
@@ -158,9 +158,17 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	if err == nil && len(living) > 0 && agreed != claim {
 		err = fmt.Errorf("the relay %s claims by %s: %w", living[0].Name, agreed, storage.ErrOtherClaim)
 	}
-	if c.tried(name+"claim", "by "+string(claim), explain(source, err)) && len(configured.SinksOf(source.Name)) > 0 {
+	if c.tried(name+"claim", "by "+string(claim), explainInCheck(source, d, err)) && len(configured.SinksOf(source.Name)) > 0 {
 		c.checkOthers(name, configured, source, store, living)
 	}
+}
+
+// explainInCheck is like explain, but doesn't advise to run check.
+func explainInCheck(source config.Source, d dialect.Dialect, err error) error {
+	if d.Denied(err) {
+		return hinted(err, hintRights)
+	}
+	return explain(source, err)
 }
 
 // checkOthers checks whether a relay of this configuration would wait, because live relays of its table have other
@@ -282,7 +290,7 @@ func (c *checkReport) print() error {
 			text += ": " + f.Detail
 		}
 		if f.Hint != "" && (f.Note || !f.OK) {
-			text += "\n      " + f.Hint
+			text += "\n      " + strings.ReplaceAll(f.Hint, "\n", "\n      ")
 		}
 		text += "\n"
 	}

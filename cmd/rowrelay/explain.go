@@ -17,15 +17,17 @@ func explain(source config.Source, err error) error {
 		return err
 	}
 	var missing, denied bool
-	var where string // the flags that select the table, without the password; empty if the error is about several tables
+	var where, all string // the flags that select the table, and those for check, without the password; empty if the error is about several tables
 	if d, unknown := dialect.ByName(source.Database.Kind()); unknown == nil {
 		missing, denied = d.Missing(err), d.Denied(err)
 		where = " --database " + shellQuote(source.Database.String())
 		if source.Table != config.DefaultTable {
 			where += " --table " + source.Table
 		}
+		all = where
 		if source.File != "" {
-			where = " --config " + shellQuote(source.File) + " --source " + shellQuote(source.Name)
+			all = " --config " + shellQuote(source.File)
+			where = all + " --source " + shellQuote(source.Name)
 		}
 	}
 	wrong, isWrong := errors.AsType[*dialect.WrongKind](err)
@@ -41,7 +43,7 @@ func explain(source config.Source, err error) error {
 	case errors.Is(err, storage.ErrOtherClaim):
 		return hinted(err, "set the table's claim mode with --claim (claim: in a configuration), or first stop all relays of the table: rowrelay status"+where+" lists them")
 	case denied:
-		return hinted(err, "grant the missing rights to the database's user, or use another user: rowrelay check"+where+" lists the rights that a relay's user lacks, and the database's page in outbox/dialect lists the rights that relays, operators and producers need")
+		return hinted(err, hintRights+"; rowrelay check"+all+" prints the statements for a relay's user")
 	}
 	return hinted(err, refusalHint(source.Database, err))
 }
@@ -74,6 +76,7 @@ func shellQuote(word string) string {
 }
 
 const (
+	hintRights   = "grant the missing rights to the database's user, or use another user: the database's page in outbox/dialect lists the rights that relays, operators and producers need"
 	hintPassword = "the server refuses the password: check the user and password of the URL"
 	hintDatabase = "the database doesn't exist: create it, or check its name in the URL"
 	hintFull     = "the server has no free connection: raise its max_connections, or close some connections"

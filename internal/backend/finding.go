@@ -49,7 +49,7 @@ func List(wrong, hint string) func([]string) (string, string) {
 }
 
 // Lacks returns a Judge for a query that selects the privileges that the user lacks, such as "SELECT on outbox".
-// Its hint has the commands that grant these privileges.
+// Its hint has the statements that grant these privileges, each on a line of its own.
 func Lacks(user string) func(answer []string) (wrong, hint string) {
 	return func(answer []string) (wrong, hint string) {
 		if len(answer) == 0 {
@@ -66,9 +66,9 @@ func Lacks(user string) func(answer []string) (wrong, hint string) {
 			rights[table] = append(rights[table], right)
 		}
 		for _, table := range tables {
-			grants = append(grants, "GRANT "+strings.Join(rights[table], ", ")+" ON "+table+" TO "+user)
+			grants = append(grants, "\nGRANT "+strings.Join(rights[table], ", ")+" ON "+table+" TO "+user+";")
 		}
-		return "this user lacks: " + strings.Join(answer, ", "), "have the tables' owner run " + strings.Join(grants, "; ") + "; or migrate as the relay's user"
+		return "this user lacks: " + strings.Join(answer, ", "), "have the tables' owner run these statements, or migrate as the relay's user:" + strings.Join(grants, "")
 	}
 }
 

@@ -38,9 +38,6 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		return append(findings, Finding{Name: "server", Detail: err.Error(), Hint: "see the README for the supported versions"})
 	}
 	if err := s.checkVersion(ctx); err != nil {
-		if hidden := s.checkRowSecurity(ctx); !hidden.OK { // row-level security may hide the version
-			return append(findings, hidden)
-		}
 		schema := Finding{Name: "schema", Detail: err.Error(), Hint: "run rowrelay migrate up"}
 		switch {
 		case errors.Is(err, storage.ErrNewerSchema):
@@ -49,6 +46,9 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 			schema.Hint = "choose another name for rowrelay's tables"
 		}
 		if !d.Denied(err) {
+			if hidden := s.checkRowSecurity(ctx); !hidden.OK { // row-level security may hide the version
+				schema = hidden
+			}
 			return append(findings, schema)
 		}
 		// If the user may not read the version, nothing else can be checked. The finding "rights" lists all missing ones.

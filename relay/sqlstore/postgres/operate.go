@@ -160,7 +160,7 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	}
 	probes := []backend.Probe{
 		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
-		{Name: "rights", Query: p.sql.Query("missing rights", dialect.PostgresArray(tables), dialect.PostgresArray(needs)), Judge: backend.Lacks(user)},
+		{Name: "rights", Query: p.sql.Query("missing rights", dialect.PostgresArray(tables), dialect.PostgresArray(needs), p.table.Schema), Judge: backend.Lacks(user)},
 		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("with claiming by lanes a message might never be delivered: the id sequence has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
 		{Name: "read", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction has been open since ", "end it, because it stops vacuum and the marks: SELECT pid, xact_start, state, query FROM pg_stat_activity ORDER BY xact_start; SELECT pg_terminate_backend(PID)")},

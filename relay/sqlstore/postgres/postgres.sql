@@ -543,13 +543,19 @@ SELECT name, value FROM (VALUES
 WHERE current_setting(name) = value
 UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery()
 
--- The privileges that the user lacks. Arguments: $1 tables, $2 the privilege needed on each of them; $1 lists a table
--- once for each privilege.
+-- The privileges that the user lacks. Arguments: $1 tables, $2 the privilege needed on each of them, $3 their schema or ''.
+-- $1 lists a table once for each privilege. Without USAGE on the schema a name can't be converted to regclass, so the
+-- statement reads the catalog.
 -- name: missing rights
-SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
-WHERE NOT has_table_privilege(name, need)
-UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('{hot}', 'id')
-WHERE NOT has_sequence_privilege(pg_get_serial_sequence('{hot}', 'id'), 'SELECT')
+WITH own AS (
+    SELECT c.oid, c.relname FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
+    WHERE s.nspname = $3::text OR $3::text = '' AND pg_table_is_visible(c.oid))
+SELECT 'USAGE', 'on', 'SCHEMA ' || quote_ident(nspname) FROM pg_namespace WHERE nspname = $3::text AND NOT has_schema_privilege(oid, 'USAGE')
+UNION ALL SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need), parse_ident(name) AS part
+WHERE NOT has_table_privilege((SELECT own.oid FROM own WHERE own.relname = part[cardinality(part)]), need)
+UNION ALL SELECT 'SELECT', 'on', c.oid::regclass::text FROM parse_ident('{hot}') AS part, own
+JOIN pg_depend AS d ON d.refobjid = own.oid AND d.refclassid = 'pg_class'::regclass AND d.classid = 'pg_class'::regclass JOIN pg_class AS c ON c.oid = d.objid
+WHERE own.relname = part[cardinality(part)] AND c.relkind = 'S' AND NOT has_table_privilege(c.oid, 'SELECT')
 
 -- Statements that turn autovacuum on again, if it is off for the server or for one of the tables $1.
 -- name: autovacuum off

@@ -56,12 +56,18 @@ SELECT name, value FROM (VALUES
     ('default_transaction_read_only', 'on'), ('enable_indexscan', 'off'), ('synchronous_commit', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS unfit (name, value)
 WHERE current_setting(name) = value
 UNION ALL SELECT 'the server is', 'a standby' WHERE pg_is_in_recovery();
-SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need)
-WHERE NOT has_table_privilege(name, need)
-UNION ALL SELECT 'SELECT', 'on', pg_get_serial_sequence('app."Events"', 'id')
-WHERE NOT has_sequence_privilege(pg_get_serial_sequence('app."Events"', 'id'), 'SELECT');
+WITH own AS (
+    SELECT c.oid, c.relname FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
+    WHERE s.nspname = $3::text OR $3::text = '' AND pg_table_is_visible(c.oid))
+SELECT 'USAGE', 'on', 'SCHEMA ' || quote_ident(nspname) FROM pg_namespace WHERE nspname = $3::text AND NOT has_schema_privilege(oid, 'USAGE')
+UNION ALL SELECT need, 'on', name FROM unnest($1::text[], $2::text[]) AS n (name, need), parse_ident(name) AS part
+WHERE NOT has_table_privilege((SELECT own.oid FROM own WHERE own.relname = part[cardinality(part)]), need)
+UNION ALL SELECT 'SELECT', 'on', c.oid::regclass::text FROM parse_ident('app."Events"') AS part, own
+JOIN pg_depend AS d ON d.refobjid = own.oid AND d.refclassid = 'pg_class'::regclass AND d.classid = 'pg_class'::regclass JOIN pg_class AS c ON c.oid = d.objid
+WHERE own.relname = part[cardinality(part)] AND c.relkind = 'S' AND NOT has_table_privilege(c.oid, 'SELECT');
 --   1: {"app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events\"","app.\"Events_held\"","app.\"Ev
 --   2: {"SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE","DELETE","SELECT","INSERT","UPDATE",
+--   3: app
 SELECT s.setting FROM pg_sequence AS q CROSS JOIN LATERAL (VALUES
     ('CACHE ' || q.seqcache, q.seqcache > 1), ('INCREMENT BY ' || q.seqincrement, q.seqincrement <= 0), ('CYCLE', q.seqcycle)) AS s (setting, wrong)
 WHERE q.seqrelid = pg_get_serial_sequence('app."Events"', 'id')::regclass AND s.wrong
