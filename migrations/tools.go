@@ -79,6 +79,9 @@ func (m *Migrations) Files(name string, options FileOptions) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if name == "alembic" && slices.Contains(next.revisions, all.revision()) {
+		return nil, fmt.Errorf("the folder already has the revision %s, %q: with --after N only the migrations after version N are printed", all.revision(), all.title)
+	}
 	return tool.write(all, next), nil
 }
 
@@ -234,6 +237,8 @@ type number struct {
 	value  uint64
 	digits int
 	parent string // alembic: the newest revision; empty if none is known
+
+	revisions []string // alembic: all revisions
 }
 
 func (n number) String() string { return fmt.Sprintf("%0*d", n.digits, n.value) }
@@ -247,8 +252,8 @@ func (t tool) next(folder fs.FS) (number, error) {
 		return next, nil
 	}
 	if t.numbers == nil {
-		parent, err := revisionIn(folder)
-		next.parent = parent
+		var err error
+		next.parent, next.revisions, err = revisionsIn(folder)
 		return next, err
 	}
 	entries, err := fs.ReadDir(folder, ".")
@@ -275,18 +280,18 @@ var (
 	quotedWord   = regexp.MustCompile(`["']([^"']+)["']`)
 )
 
-// revisionIn returns the revision in an Alembic folder that no other revision follows. It returns "" if there is none, and
-// an error if there are several.
-func revisionIn(folder fs.FS) (string, error) {
+// revisionsIn returns the revision in an Alembic folder that no other revision follows, and all revisions. The first is "" if
+// there is none. It is an error if there are several.
+func revisionsIn(folder fs.FS) (head string, all []string, err error) {
 	files, err := fs.Glob(folder, "*.py")
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	followed, all := map[string]bool{}, []string{}
+	followed := map[string]bool{}
 	for _, file := range files {
 		text, err := fs.ReadFile(folder, file)
 		if err != nil {
-			return "", fmt.Errorf("read the revision %s: %w", file, err)
+			return "", nil, fmt.Errorf("read the revision %s: %w", file, err)
 		}
 		found := revisionLine.FindSubmatch(text)
 		if found == nil {
@@ -299,11 +304,11 @@ func revisionIn(folder fs.FS) (string, error) {
 			}
 		}
 	}
-	heads := slices.DeleteFunc(all, func(revision string) bool { return followed[revision] })
+	heads := slices.DeleteFunc(slices.Clone(all), func(revision string) bool { return followed[revision] })
 	if len(heads) > 1 {
-		return "", fmt.Errorf("the folder has several heads (%s): merge them with alembic merge heads first", strings.Join(heads, ", "))
+		return "", nil, fmt.Errorf("the folder has several heads (%s): merge them with alembic merge heads first", strings.Join(heads, ", "))
 	}
-	return strings.Join(heads, ""), nil
+	return strings.Join(heads, ""), all, nil
 }
 
 // revision returns an Alembic revision id, which is the same for each project.
