@@ -89,7 +89,11 @@ func refusalHint(database config.Database, err error) string {
 	if !found || driver.hint == nil {
 		return ""
 	}
-	return driver.hint(err)
+	hint := driver.hint(err)
+	if hint == hintPassword && database.Renewable() {
+		return "the server refuses the password: check the user of the URL, and the secret of " + database.Settings()
+	}
+	return hint
 }
 
 // connectError returns the error for a database that can't be opened, with a

@@ -329,6 +329,25 @@ func TestAHintNamesTheConfiguration(t *testing.T) {
 	}
 }
 
+func TestARefusedSecretsHintNamesTheSetting(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		for setting, source := range map[string]string{
+			"sources.shop.password_command": "{database: '" + db.URL + "', password_command: [echo, hunter2]}",
+			"sources.shop.database_command": "{database_command: [echo, '" + withURL(t, db, func(u *url.URL) { u.User = url.UserPassword(u.User.Username(), "hunter2") }) + "']}",
+		} {
+			file := filepath.Join(t.TempDir(), "rowrelay.yaml")
+			if err := os.WriteFile(file, []byte("sources: {shop: "+source+"}\nsinks: {out: {type: discard}}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got := call(t.Context(), "", "run", "--config", file)
+			if got.code != exitFailed || !strings.Contains(got.stderr, "check the user of the URL, and the secret of "+setting) || strings.Contains(got.stderr, "hunter2") {
+				t.Errorf("%s: exit code %d, %s", setting, got.code, got.stderr)
+			}
+		}
+	}, "postgres18/pgx", "mysql/gosql")
+}
+
 func TestDatabaseErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
 	onEachDatabase(t, func(t *testing.T, db testdb.Database) {

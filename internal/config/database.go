@@ -34,6 +34,17 @@ func (d Database) Refused(ctx context.Context) (Database, error) { return d.read
 // Renewable reports whether the URL or the password comes from a file or a command.
 func (d Database) Renewable() bool { return d.from != (origin{}) || d.password != (origin{}) }
 
+// Settings names the settings that name the files and commands of the URL and the password, or returns "".
+func (d Database) Settings() string {
+	var names []string
+	for _, from := range []origin{d.from, d.password} {
+		if from != (origin{}) {
+			names = append(names, from.setting())
+		}
+	}
+	return strings.Join(names, " and ")
+}
+
 // Moved reports whether the URL's file or command now names another database or server, or has other parameters.
 func (d Database) Moved() bool {
 	now, err := d.reread(context.Background(), lastKnown)
