@@ -10,7 +10,7 @@ LOCK TABLE public.events IN EXCLUSIVE MODE;
 WITH waiting AS MATERIALIZED (
     SELECT r.* FROM public.events AS r WHERE r.sent_at IS NULL ORDER BY r.id FOR UPDATE
 ), mapped AS MATERIALIZED (
-    SELECT row_number() OVER (ORDER BY r.id) AS place, r.kind::text AS topic, r.aggregate_id::text AS message_key, r.body::text AS payload_text, r.id AS key1 FROM waiting AS r
+    SELECT row_number() OVER () AS place, r.kind::text AS topic, r.aggregate_id::text AS message_key, r.body::text AS payload_text, r.id AS key1 FROM waiting AS r
 ), checked AS MATERIALIZED (
     SELECT m.*, CASE WHEN m.topic IS NULL OR m.topic = '' THEN 'the topic is empty'
              WHEN octet_length(m.topic) > 255 THEN 'the topic has ' || octet_length(m.topic) || ' bytes, and at most 255 are allowed'

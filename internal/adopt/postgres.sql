@@ -107,10 +107,11 @@ ALTER TABLE {{.Renamed}} RENAME TO {{.ViewBare}};
 {{define "trigger"}}{{if not .Placed}}CREATE TRIGGER {{.Trigger}} AFTER INSERT ON {{.From}} FOR EACH ROW EXECUTE FUNCTION {{.Function}}();
 {{end}}{{end}}
 
+{{/* The rows of "waiting" keep their order. Ordering them again would fail for ctid, which they don't have. */}}
 {{define "batch"}}WITH waiting AS MATERIALIZED (
     SELECT r.* FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}}{{if .Limit}} LIMIT {{.Limit}}{{end}} FOR UPDATE
 ), mapped AS MATERIALIZED (
-    SELECT row_number() OVER (ORDER BY {{.Row.Order}}) AS place, {{.Row.Named}}{{if .Marks}}, {{.KeyNamed}}{{end}} FROM waiting AS r
+    SELECT row_number() OVER () AS place, {{.Row.Named}}{{if .Marks}}, {{.KeyNamed}}{{end}} FROM waiting AS r
 ), checked AS MATERIALIZED (
     SELECT m.*, {{if .Refuse}}NULL{{else}}{{template "refusal" .}}{{end}} AS refused FROM mapped AS m
 ), sent AS (
