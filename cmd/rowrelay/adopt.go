@@ -111,7 +111,7 @@ func (a *adoption) run(command *cobra.Command, source config.Source) (err error)
 	}
 	switch {
 	case a.print:
-		return a.printScript(opened)
+		return a.printScript(ctx, opened)
 	case a.status:
 		return a.printStatus(ctx, opened)
 	case a.undo:
@@ -120,6 +120,11 @@ func (a *adoption) run(command *cobra.Command, source config.Source) (err error)
 	survey, err := opened.Survey(ctx)
 	if err != nil {
 		return err
+	}
+	if opened.Check() == nil {
+		if err := opened.Verify(ctx); err != nil {
+			return err
+		}
 	}
 	if a.plan {
 		return a.printPlan(opened, survey)
@@ -165,7 +170,7 @@ func (a *adoption) override(command *cobra.Command, opened *adopt.Adoption) erro
 	return usage(opened.Valid())
 }
 
-func (a *adoption) printScript(opened *adopt.Adoption) error {
+func (a *adoption) printScript(ctx context.Context, opened *adopt.Adoption) error {
 	script := opened.Script
 	if a.undo {
 		script = opened.UndoScript
@@ -173,6 +178,11 @@ func (a *adoption) printScript(opened *adopt.Adoption) error {
 	text, err := script()
 	if err != nil {
 		return usage(err)
+	}
+	if !a.undo {
+		if err := opened.Verify(ctx); err != nil {
+			return err
+		}
 	}
 	return a.program.print(text + "\n")
 }

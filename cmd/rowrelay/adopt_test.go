@@ -70,6 +70,8 @@ func TestAdopt(t *testing.T) {
 			{[]string{"--published", "nothing=1", "--plan"}, exitUsage, "must have the form column = expression"},
 			{[]string{"--topic", "kind; DROP TABLE events", "--print"}, exitUsage, "must not contain comments, semicolons"},
 			{[]string{"--topic", "no_such_function(kind)", "--plan"}, exitFailed, "the mapping fails for a row of events"},
+			{[]string{"--published", "sent_at=no_such_function(kind)", "--plan"}, exitFailed, "check the statements that forward the rows of events"},
+			{[]string{"--published", "sent_at=no_such_function(kind)", "--print"}, exitFailed, "check the statements that forward the rows of events"},
 			{[]string{"--plan", "--undo"}, exitFailed, "plan undo"},
 			{[]string{"--waiting", "", "--print"}, exitUsage, "which rows have been sent"},
 		} {

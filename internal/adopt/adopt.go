@@ -119,6 +119,7 @@ type Adoption struct {
 	db     *sql.DB
 	base   database
 	busy   func(error) bool // reports whether a statement failed because of a lock
+	denied func(error) bool // reports whether a statement failed because the user lacks a right
 	outbox dialect.Table    // with its schema
 	placed placed
 }
@@ -196,7 +197,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	if err != nil {
 		return nil, fmt.Errorf("read the description of table %s: %w", from, err)
 	}
-	a := &Adoption{Table: found.table, Way: Trigger, db: db, base: base, busy: d.Busy, outbox: found.outbox, placed: found.placed}
+	a := &Adoption{Table: found.table, Way: Trigger, db: db, base: base, busy: d.Busy, denied: d.Denied, outbox: found.outbox, placed: found.placed}
 	r, known, err := a.readRecord(ctx, db, "read")
 	if err != nil {
 		return nil, err

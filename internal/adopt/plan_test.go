@@ -6,6 +6,30 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
+// Verify refuses a mapping that fails only in the statements that Run executes.
+func TestVerifyChecksTheStatementsOfRun(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		a := open(t, db, "events")
+		check(t, a.Verify(t.Context()))
+		proposed := a.Mapping
+		for _, waiting := range []string{proposed.Waiting, "false"} {
+			a.Mapping.Waiting, a.Mapping.Published = waiting, []string{"sent_at = no_such_function(kind)"}
+			if a.Verify(t.Context()) == nil {
+				t.Errorf("with the condition %s, Verify accepts an unknown function", waiting)
+			}
+		}
+		a.Mapping = proposed
+		a.Mapping.Order = "kind, no_such_column"
+		if a.Verify(t.Context()) == nil {
+			t.Error("Verify accepts an unknown column in the order")
+		}
+		wantLines(t, db, "SELECT count(*) FROM outbox_settings WHERE name LIKE 'adopt.%'", "0")
+		check(t, open(t, db, "events").Verify(t.Context())) // the temporary table of MySQL is gone
+	}, everyServer...)
+}
+
 // The order may name ctid, the row's place in PostgreSQL's table.
 func TestOrderByCtid(t *testing.T) {
 	t.Parallel()
@@ -14,6 +38,7 @@ func TestOrderByCtid(t *testing.T) {
 		execute(t, db, "INSERT INTO events (id, kind) VALUES (overlay(gen_random_uuid()::text placing '9' from 1 for 1)::uuid, 'a'), (overlay(gen_random_uuid()::text placing '8' from 1 for 1)::uuid, 'b'), (overlay(gen_random_uuid()::text placing '7' from 1 for 1)::uuid, 'c')")
 		a := open(t, db, "events")
 		a.Mapping.Order = "created_at, ctid"
+		check(t, a.Verify(t.Context()))
 		_, err := a.Run(t.Context(), nil)
 		check(t, err)
 		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c")

@@ -138,6 +138,10 @@ SELECT count(*) FROM checked{{end}}
 {{/* The expressions of the mapping find functions in no schema where others may create some. */}}
 {{define "path"}}SET LOCAL search_path = pg_catalog, pg_temp{{end}}
 
+{{define "prepare"}}{{end}}
+
+{{define "unprepare"}}{{end}}
+
 {{define "lock"}}LOCK TABLE {{.From}} IN {{if .View}}ACCESS {{end}}EXCLUSIVE MODE{{end}}
 
 {{define "script"}}BEGIN;

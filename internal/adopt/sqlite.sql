@@ -105,4 +105,8 @@ FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
 
 {{define "path"}}{{end}}
 
+{{define "prepare"}}{{end}}
+
+{{define "unprepare"}}{{end}}
+
 {{define "first"}}SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}} LIMIT 1{{end}}

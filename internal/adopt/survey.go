@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -62,6 +63,48 @@ func (a *Adoption) Survey(ctx context.Context) (s Survey, err error) {
 		s.Took = time.Since(begin)
 	}
 	return s, a.sample(ctx, tx, &s)
+}
+
+// Verify lets the database check the statements that forward rows and mark them, and executes none of them. If this user
+// has no right to execute them, it returns nil without a check.
+func (a *Adoption) Verify(ctx context.Context) error {
+	if err := a.Check(); err != nil || a.onlyNew() && !a.marks() {
+		return err
+	}
+	checked := *a
+	if a.onlyNew() { // the triggers mark rows with the same assignments
+		checked.Mapping.Waiting, checked.Mapping.Order = "1 = 0", cmp.Or(a.Mapping.Order, "1")
+	}
+	if err := checked.explain(ctx); err != nil && !a.denied(err) {
+		return fmt.Errorf("check the statements that forward the rows of %s: %w", a.Table.Name, err)
+	}
+	return nil
+}
+
+// explain lets the database explain the statements of a batch.
+func (a *Adoption) explain(ctx context.Context) error {
+	list, err := a.statements("batch", firstRows)
+	if err != nil {
+		return err
+	}
+	tx, err := a.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := a.execute(ctx, tx, "path", "unprepare", "prepare"); err != nil {
+		return err
+	}
+	for _, statement := range list {
+		rows, err := tx.QueryContext(ctx, "EXPLAIN "+statement)
+		if err == nil {
+			err = errors.Join(rows.Close(), rows.Err())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return a.execute(ctx, tx, "unprepare")
 }
 
 // sample maps a row in the same way as the trigger.
