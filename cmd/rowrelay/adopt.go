@@ -227,7 +227,7 @@ func (a *adoption) showProgress(forwarded int64, try int) {
 }
 
 func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
-	if opened.Adopted() == "" {
+	if opened.Adopted() == "" && !opened.Recorded() {
 		return fmt.Errorf("%s is not adopted, so nothing is to be undone", a.from)
 	}
 	if !a.yes {
@@ -273,9 +273,13 @@ func (a *adoption) printMapping(opened *adopt.Adoption, survey adopt.Survey) err
 	for _, h := range m.Header {
 		headers += ", " + h.Name + "=" + h.Value
 	}
+	origin := cmp.Or(m.Shape, "no known kind; the mapping follows the columns' names")
+	if opened.Remembered() {
+		origin = cmp.Or(m.Shape, "no known kind") + "; the mapping is from the last run"
+	}
 	rows := [][]string{
 		{"table", opened.Table.String()},
-		{"recognised as", cmp.Or(m.Shape, "no known kind; the mapping follows the columns' names")},
+		{"recognised as", origin},
 		{"topic", cmp.Or(m.Topic, "? give --topic")},
 		{"key", cmp.Or(m.Key, none)},
 		{"payload", cmp.Or(m.Payload, none)},

@@ -43,9 +43,16 @@ func TestAdopt(t *testing.T) {
 		wants(adopt("", "--status"), exitDone, "nothing: it is not adopted")
 		wants(adopt("", "--undo", "--yes"), exitFailed, "events is not adopted")
 
+		// The flags of a run that fails before it forwards a row aren't used later.
+		wants(adopt("", "--yes", "--topic", "'all'", "--published", "kind='sent'"), exitFailed, "a row still waits after it was marked")
+		wants(adopt("", "--plan"), exitDone, "published       sent_at = current_timestamp", `topic "first"`, "the mapping follows the columns' names")
+		wants(adopt("", "--undo", "--yes"), exitDone, "no longer forwarded")
+		wants(adopt("", "--undo", "--yes"), exitFailed, "events is not adopted")
+
 		wants(adopt("y\n", "--header", "kind=kind"), exitDone, "2 waiting rows were forwarded")
 		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('third', 'a', '{}')")
 		wants(adopt("", "--status"), exitDone, "trigger", "rows that wait in it                    0", "2 (complete)")
+		wants(adopt("", "--plan"), exitDone, "kind=kind", "the mapping is from the last run")
 		relayed := mustRun(t, "run", "--database", db.URL, "--sink", "stdout:", "--drain").stdout
 		var topics []string
 		for _, word := range []string{"first", "second", "third"} {

@@ -122,6 +122,9 @@ type Adoption struct {
 	denied func(error) bool // reports whether a statement failed because the user lacks a right
 	outbox dialect.Table    // with its schema
 	placed placed
+
+	recorded   bool // an earlier Run has left a record
+	remembered bool // the mapping is from this record
 }
 
 // placed describes what an earlier Run has left in the database.
@@ -183,7 +186,7 @@ type queryer interface {
 }
 
 // Open reads the description of the table from, which is a name or schema.name as in the catalogue, and proposes a mapping: that
-// of the last Run, or one that fits the columns. The outbox must exist in the same database. Open changes nothing.
+// of the last Run, if it has forwarded rows or created a trigger, or one that fits the columns. The outbox must exist in the same database. Open changes nothing.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from string) (*Adoption, error) {
 	base, ok := databases()[d.Name()]
 	if !ok {
@@ -202,7 +205,9 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	if err != nil {
 		return nil, err
 	}
-	if a.Mapping = propose(d.Name(), found.table); known {
+	// The record of a run that failed before it forwarded a row must not decide the mapping of a later one.
+	a.recorded, a.remembered = known, known && (r.Forwarded > 0 || r.Complete || found.placed.Way != "")
+	if a.Mapping = propose(d.Name(), found.table); a.remembered {
 		a.Way, a.Mapping = r.Way, r.Mapping
 	} else if a.Mapping.ID == "" && len(a.Table.Key) == 1 {
 		if a.Mapping.ID, err = a.sampleID(ctx); err != nil {
@@ -235,6 +240,12 @@ var uuid = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{1
 
 // Adopted returns the way in which the table is adopted, or an empty Way.
 func (a *Adoption) Adopted() Way { return a.placed.Way }
+
+// Recorded reports whether an earlier Run has left its record, which Undo removes, also if the table isn't adopted.
+func (a *Adoption) Recorded() bool { return a.recorded }
+
+// Remembered reports whether Open has read the mapping from the record of an earlier Run.
+func (a *Adoption) Remembered() bool { return a.remembered }
 
 func databases() map[string]database {
 	return map[string]database{

@@ -184,7 +184,7 @@ func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
 	if err != nil {
 		return fmt.Errorf("remove the trigger from %s: %w", a.Table.Name, err)
 	}
-	a.placed = placed{}
+	a.placed, a.recorded = placed{}, false
 	return nil
 }
 
