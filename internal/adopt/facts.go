@@ -21,10 +21,27 @@ func (a *Adoption) Facts() (f Facts) {
 	f.Limits = append(f.Limits,
 		"Stop the loop or connector that sends the rows today. Otherwise it also sends rows that are forwarded.",
 		"An UPDATE that makes a row wait again is not forwarded; rowrelay adopt --status counts such rows, and running the command again forwards them.")
+	if limit := a.orderLimit(); limit != "" {
+		f.Limits = append(f.Limits, limit)
+	}
 	if !a.marks() {
 		f.Limits = append(f.Limits, "Forwarded rows are not marked. If the old loop is started again, it may send them again.")
 	}
 	return f
+}
+
+// orderLimit says what the order of the backlog can't know, if its last part is ctid or a column of UUIDs.
+func (a *Adoption) orderLimit() string {
+	last := a.Mapping.Order[strings.LastIndex(a.Mapping.Order, ",")+1:]
+	column, _ := a.bareColumn(last)
+	switch {
+	case a.onlyNew():
+	case strings.EqualFold(strings.TrimSpace(last), "ctid"):
+		return "Waiting rows for which the rest of the order is equal, such as those of one transaction with created_at = now(), are forwarded in the order of their places in the table (ctid). An UPDATE moves a row, and new rows can fill the places of deleted ones, so this is not always the order of the INSERTs."
+	case proposal{table: a.Table}.id(column.Name) != "":
+		return "Waiting rows for which the rest of the order is equal are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
+	}
+	return ""
 }
 
 // checkWay returns an error if the table can't be adopted in this way.

@@ -1,6 +1,7 @@
 package adopt_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
@@ -30,14 +31,17 @@ func TestVerifyChecksTheStatementsOfRun(t *testing.T) {
 	}, everyServer...)
 }
 
-// The order may name ctid, the row's place in PostgreSQL's table.
-func TestOrderByCtid(t *testing.T) {
+// Rows of one transaction, which have the same time and random keys, keep their order on PostgreSQL.
+func TestRowsOfOneTransactionKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
 		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, created_at timestamptz DEFAULT now(), sent_at timestamptz)")
 		execute(t, db, "INSERT INTO events (id, kind) VALUES (overlay(gen_random_uuid()::text placing '9' from 1 for 1)::uuid, 'a'), (overlay(gen_random_uuid()::text placing '8' from 1 for 1)::uuid, 'b'), (overlay(gen_random_uuid()::text placing '7' from 1 for 1)::uuid, 'c')")
 		a := open(t, db, "events")
-		a.Mapping.Order = "created_at, ctid"
+		if a.Mapping.Order != "created_at, ctid" || !strings.Contains(strings.Join(a.Facts().Limits, "\n"), "(ctid)") {
+			t.Errorf("the proposed order is %q, with the limits %q", a.Mapping.Order, a.Facts().Limits)
+		}
+		check(t, a.Verify(t.Context()))
 		check(t, a.Verify(t.Context()))
 		_, err := a.Run(t.Context(), nil)
 		check(t, err)

@@ -48,7 +48,7 @@ var shapes = []shape{
 	{"Spring Modulith's event_publication", []string{"id", "listenerId", "eventType", "serializedEvent", "publicationDate", "completionDate"}, func(p proposal) Mapping {
 		m := Mapping{
 			Topic: p.col("eventType"), Payload: p.col("serializedEvent"), ID: p.id("id"), Header: p.headers("listener-id", "listenerId"),
-			Waiting: p.col("completionDate") + " IS NULL", Order: p.list("publicationDate", "id"), Published: []string{p.now("completionDate")},
+			Waiting: p.col("completionDate") + " IS NULL", Order: p.orderAfter(p.col("publicationDate")), Published: []string{p.now("completionDate")},
 		}
 		if status := p.col("status"); status != "" {
 			m.Published = append(m.Published, status+" = 'COMPLETED'")
@@ -66,7 +66,7 @@ var shapes = []shape{
 	{"namastack's outbox_record", []string{"id", "payload", "status", "createdAt", "completedAt", "failureCount"}, func(p proposal) Mapping {
 		return Mapping{
 			Topic: p.first("recordType", "eventType"), Key: p.first("recordKey", "aggregateId"), Payload: p.col("payload"), ID: p.id("id"), Headers: p.col("context"),
-			Waiting: p.col("status") + " = 'NEW'", Order: p.list("created_at", "id"), Published: []string{p.col("status") + " = 'COMPLETED'", p.now("completedAt")},
+			Waiting: p.col("status") + " = 'NEW'", Order: p.orderAfter(p.col("created_at")), Published: []string{p.col("status") + " = 'COMPLETED'", p.now("completedAt")},
 		}
 	}},
 	{"laravel-outbox's outbox_messages", []string{"id", "transactionId", "sequenceNumber", "messageType", "aggregateId", "payload", "status", "availableAt"}, func(p proposal) Mapping {
@@ -183,10 +183,20 @@ func (p proposal) order() string {
 		}
 	}
 	at := p.first("created_at", "created_on", "occurred_at", "occurred_on", "inserted_at", "creation_date", "creation_time", "timestamp", "created")
-	if at == "" {
-		return strings.Join(p.table.Key, ", ")
+	return p.orderAfter(at)
+}
+
+// orderAfter returns an order by a time, if it isn't empty, and by the key for equal times. On PostgreSQL, the row's place in
+// the table replaces a random key: rows of one transaction have the same now().
+func (p proposal) orderAfter(at string) string {
+	columns := p.table.Key
+	if p.kind == "postgres" && slices.ContainsFunc(columns, func(name string) bool { return p.id(name) != "" }) {
+		columns = []string{"ctid"}
 	}
-	return strings.Join(append([]string{at}, p.table.Key...), ", ")
+	if at == "" {
+		return strings.Join(columns, ", ")
+	}
+	return strings.Join(append([]string{at}, columns...), ", ")
 }
 
 // now returns the assignment of the current time to a column.
