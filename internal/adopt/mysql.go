@@ -39,14 +39,14 @@ func (m mysql) uuid(expression string, column Column) string {
 }
 
 // headers makes texts of the members, and leaves out members that are NULL. If whole is not JSON, it stays as it is, and the
-// message is refused.
+// message is refused. The value null of JSON means no headers.
 func (mysql) headers(whole string, members []Header) string {
 	object := "json_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", concat(" + h.Value + ")" }) + ")"
 	switch {
 	case whole == "":
 		return "json_merge_patch('{}', " + object + ")"
 	case len(members) == 0:
-		return "CASE WHEN json_valid(" + whole + ") THEN json_merge_patch('{}', " + whole + ") ELSE " + whole + " END"
+		return "CASE WHEN json_valid(" + whole + ") THEN CASE WHEN json_type(" + whole + ") <> 'NULL' THEN json_merge_patch('{}', " + whole + ") END ELSE " + whole + " END"
 	default:
 		return "CASE WHEN coalesce(json_valid(" + whole + "), 1) THEN json_merge_patch(json_merge_patch('{}', coalesce(" + whole + ", '{}')), " + object + ") ELSE " + whole + " END"
 	}

@@ -41,14 +41,15 @@ func cast(expression, typeName string) string {
 	return expression + "::" + typeName
 }
 
-// headers leaves out members that are NULL.
+// headers leaves out members that are NULL. The value null of JSON means no headers.
 func (postgres) headers(whole string, members []Header) string {
 	if len(members) == 0 {
-		return "json_strip_nulls(" + cast(whole, "json") + ")"
+		whole = cast(whole, "json")
+		return "CASE WHEN json_typeof(" + whole + ") <> 'null' THEN json_strip_nulls(" + whole + ") END"
 	}
 	object := "jsonb_build_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", " + h.Value }) + ")"
 	if whole != "" {
-		object = "coalesce(" + cast(whole, "jsonb") + ", '{}') || " + object
+		object = "coalesce(nullif(" + cast(whole, "jsonb") + ", 'null'), '{}') || " + object
 	}
 	return "jsonb_strip_nulls(" + object + ")::json"
 }

@@ -62,6 +62,26 @@ func TestRefusedRowsAreParked(t *testing.T) {
 	}, everyServer...)
 }
 
+// The value null of JSON in the column of the headers means no headers, alone and with other headers.
+func TestNullHeaders(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, strings.ReplaceAll(wide[db.Kind], "headers text", "headers json"))
+		for i, header := range [][]adopt.Header{nil, {{Name: "name", Value: "name"}}} {
+			execute(t, db, fmt.Sprintf("INSERT INTO wide (n, topic, name, headers) VALUES (%d, 't', 'k', 'null'), (%d, 't', 'k', NULL)", 4*i, 4*i+1))
+			a := openWide(t, db)
+			a.Mapping.Header = header
+			_, err := a.Run(t.Context(), nil)
+			check(t, err)
+			execute(t, db, fmt.Sprintf("INSERT INTO wide (n, topic, name, headers) VALUES (%d, 't', 'k', 'null')", 4*i+2))
+			check(t, a.Undo(t.Context(), nil))
+		}
+		wantLines(t, db, "SELECT count(*) FROM outbox_held", "0")
+		wantLines(t, db, "SELECT count(*) FROM outbox WHERE headers IS NULL", "3")
+		wantLines(t, db, "SELECT count(*) FROM outbox WHERE concat(headers, '') LIKE '{%\"k\"}'", "3")
+	}, everyServer...)
+}
+
 func openWide(t *testing.T, db testdb.Database) *adopt.Adoption {
 	t.Helper()
 	a := open(t, db, "wide")

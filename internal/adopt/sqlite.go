@@ -40,14 +40,14 @@ func (s sqlite) uuid(expression string, column Column) string {
 }
 
 // headers makes texts of the members, and leaves out members that are NULL. If whole is not JSON, it stays as it is, and the
-// message is refused.
+// message is refused. The value null of JSON means no headers.
 func (sqlite) headers(whole string, members []Header) string {
 	object := "json_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", " + h.Value }) + ")"
 	switch {
 	case whole == "":
 		return "json_patch('{}', " + object + ")"
 	case len(members) == 0:
-		return "CASE WHEN json_valid(" + whole + ") THEN json_patch('{}', " + whole + ") ELSE " + whole + " END"
+		return "CASE WHEN json_valid(" + whole + ") THEN CASE WHEN json_type(" + whole + ") <> 'null' THEN json_patch('{}', " + whole + ") END ELSE " + whole + " END"
 	default:
 		return "CASE WHEN coalesce(json_valid(" + whole + "), 1) THEN json_patch(json_patch('{}', coalesce(" + whole + ", '{}')), " + object + ") ELSE " + whole + " END"
 	}
