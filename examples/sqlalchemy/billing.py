@@ -10,7 +10,8 @@ from shop import engine, invoice
 
 def receive(channel, method, properties, body):
     with Session(engine) as session, session.begin():
-        invoice(session, properties.message_id, properties.headers["rowrelay-key"], json.loads(body))
+        order = json.loads(body)
+        invoice(session, properties.message_id, f"order-{order['order']}", order)
     channel.basic_ack(method.delivery_tag)  # after the commit, also for a message that arrived before
     print("received", properties.message_id, flush=True)
 
