@@ -13,7 +13,11 @@ type Facts struct{ Costs, Locks, Rights, Limits []string }
 func (a *Adoption) Facts() (f Facts) {
 	a.base.facts(a, &f)
 	if len(a.Table.Writers) > 0 {
-		f.Rights = append(f.Rights, "These may write to the table, and need no further rights: "+strings.Join(a.Table.Writers, ", ")+".")
+		text := "These may write to the table, and need no further rights: " + strings.Join(a.Table.Writers, ", ") + "."
+		if _, isMySQL := a.base.(mysql); isMySQL {
+			text += " The list has only users whose rights on the table or its database this user can see, so it may be incomplete."
+		}
+		f.Rights = append(f.Rights, text)
 	}
 	if len(a.Table.Triggers) > 0 {
 		f.Limits = append(f.Limits, "The table has other triggers: "+strings.Join(a.Table.Triggers, ", ")+".")
