@@ -200,7 +200,7 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 	}
 	if !a.yes {
 		question := fmt.Sprintf("Is the loop that sends the rows of %s stopped, and shall its %d waiting rows and all new ones be forwarded to the outbox?", a.from, max(survey.Waiting, 0))
-		if err := a.confirm(ctx, question); err != nil {
+		if err := a.ask(ctx, question); err != nil {
 			return err
 		}
 	}
@@ -212,6 +212,15 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 		return err
 	}
 	return a.program.print(fmt.Sprintf("%d waiting rows were forwarded, and new rows of %s are forwarded by a %s.\n", forwarded, a.from, opened.Way))
+}
+
+// ask confirms, and names --yes if there is no terminal to answer.
+func (a *adoption) ask(ctx context.Context, question string) error {
+	err := a.confirm(ctx, question)
+	if err == errKept && columns(a.stdin) == 0 {
+		return fmt.Errorf("%w: give --yes to confirm without a terminal", err)
+	}
+	return err
 }
 
 func withPlan(err error) error {
@@ -231,7 +240,7 @@ func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
 		return fmt.Errorf("%s is not adopted, so nothing is to be undone", a.from)
 	}
 	if !a.yes {
-		if err := a.confirm(ctx, fmt.Sprintf("Shall new rows of %s no longer be forwarded?", a.from)); err != nil {
+		if err := a.ask(ctx, fmt.Sprintf("Shall new rows of %s no longer be forwarded?", a.from)); err != nil {
 			return err
 		}
 	}
@@ -285,6 +294,7 @@ func (a *adoption) printMapping(opened *adopt.Adoption, survey adopt.Survey) err
 		{"payload", cmp.Or(m.Payload, none)},
 		{"id", cmp.Or(m.ID, "generated")},
 		{"headers", cmp.Or(strings.TrimPrefix(headers, ", "), none)},
+		{"not forwarded", cmp.Or(strings.Join(opened.NotForwarded(), ", "), none)},
 		{"waiting", cmp.Or(m.Waiting, "? give --waiting")},
 		{"order", cmp.Or(m.Order, none)},
 		{"published", cmp.Or(strings.Join(m.Published, ", "), "none: forwarded rows are not marked")},

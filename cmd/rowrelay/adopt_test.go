@@ -37,9 +37,9 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("the exit code is %d, want %d: %s", got.code, code, got.stderr)
 			}
 		}
-		wants(adopt("", "--plan"), exitDone, "rows that wait  2", `topic "first", key "a"`, "COSTS", "LOCKS", "RIGHTS", "LIMITS", "CREATE TRIGGER", "THE WAY BACK", "DROP TRIGGER")
+		wants(adopt("", "--plan"), exitDone, "not forwarded   id", "rows that wait  2", `topic "first", key "a"`, "COSTS", "LOCKS", "RIGHTS", "LIMITS", "CREATE TRIGGER", "THE WAY BACK", "DROP TRIGGER")
 		wants(adopt("", "--plan", "--waiting", "kind = 'second'", "--topic", "'all'"), exitDone, "rows that wait  1", `topic "all", key "a"`)
-		wants(adopt("n\n"), exitFailed, "2 waiting rows", "nothing was changed")
+		wants(adopt("n\n"), exitFailed, "2 waiting rows", "nothing was changed: give --yes")
 		wants(adopt("", "--status"), exitDone, "nothing: it is not adopted")
 		wants(adopt("", "--undo", "--yes"), exitFailed, "events is not adopted")
 

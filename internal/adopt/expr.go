@@ -162,6 +162,29 @@ func (a *Adoption) bareColumn(expression string) (Column, bool) {
 	return a.Table.column(name)
 }
 
+// NotForwarded returns the columns that are in no expression of the message, the condition or the marks: their values are not forwarded.
+func (a *Adoption) NotForwarded() (left []string) {
+	m := a.Mapping
+	expressions := append([]string{m.Topic, m.Key, m.Payload, m.ID, m.Headers, m.Waiting}, m.Published...)
+	for _, h := range m.Header {
+		expressions = append(expressions, h.Value)
+	}
+	used := map[string]bool{}
+	for _, expression := range expressions {
+		list, _ := tokens(expression) // Valid returns the error
+		for _, t := range list {
+			column, _ := a.named(t)
+			used[column] = true
+		}
+	}
+	for _, name := range a.Table.names() {
+		if !used[name] {
+			left = append(left, name)
+		}
+	}
+	return left
+}
+
 // assignment splits "column = expression".
 func (a *Adoption) assignment(text string) (column, expression string, err error) {
 	left, right, ok := strings.Cut(text, "=")

@@ -1,6 +1,10 @@
 package adopt
 
-import "testing"
+import (
+	"slices"
+	"strings"
+	"testing"
+)
 
 func TestQualified(t *testing.T) {
 	t.Parallel()
@@ -72,5 +76,22 @@ func TestProposals(t *testing.T) {
 				t.Errorf("the order is %q, want %q", got.Order, test.want.Order)
 			}
 		})
+	}
+}
+
+func TestNotForwarded(t *testing.T) {
+	t.Parallel()
+	a := &Adoption{base: postgres{}, Table: Table{Name: "events", Columns: []Column{{Name: "id"}, {Name: "kind"}, {Name: "meta"}, {Name: "source"}, {Name: "sent_at"}, {Name: "created_at"}}}}
+	a.Mapping = Mapping{Topic: "concat('meta', kind)", ID: "id", Header: []Header{{"source", "source"}}, Waiting: "sent_at IS NULL", Order: "created_at"}
+	if got := a.NotForwarded(); !slices.Equal(got, []string{"meta", "created_at"}) {
+		t.Errorf("the columns that are not forwarded are %q", got)
+	}
+}
+
+func TestWritersMayBeMissingOnMySQL(t *testing.T) {
+	t.Parallel()
+	a := &Adoption{base: mysql{}, Table: Table{Writers: []string{"'app'@'%'"}}}
+	if rights := strings.Join(a.Facts().Rights, "\n"); !strings.Contains(rights, "may be incomplete") {
+		t.Errorf("the rights are %s", rights)
 	}
 }
