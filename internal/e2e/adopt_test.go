@@ -30,6 +30,10 @@ import (
 // command itself are killed meanwhile. Each row is relayed once, or is left to the old system.
 func TestAdoptedTablesOfOtherSystems(t *testing.T) {
 	t.Parallel()
+	if !*everywhere && !*long {
+		// An order that is committed before --undo ends, but counted by its writer after it, is judged as written after --undo.
+		t.Skip("its judgement depends on luck until writers also count the transactions that they begin: use make proof-adopt")
+	}
 	for _, system := range schemas() {
 		for _, target := range append([]string{"postgres15/pgx"}, anyOf(system.targets)...) {
 			for _, way := range anyOf(system.ways(target)) {
