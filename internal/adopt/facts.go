@@ -41,7 +41,7 @@ func (a *Adoption) orderLimit() string {
 	switch {
 	case a.onlyNew():
 	case strings.EqualFold(strings.TrimSpace(last), "ctid"):
-		return "Waiting rows for which the rest of the order is equal, such as those of one transaction with created_at = now(), are forwarded in the order of their places in the table (ctid). An UPDATE moves a row, and new rows can fill the places of deleted ones, so this is not always the order of the INSERTs."
+		return "Waiting rows for which the rest of the order is equal, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of their places in the table (ctid). An UPDATE moves a row, and new rows can fill the places of deleted ones, so this is not always the order of the INSERTs."
 	case proposal{table: a.Table}.id(column.Name) != "":
 		return "Waiting rows for which the rest of the order is equal are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
 	}

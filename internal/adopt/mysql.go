@@ -85,7 +85,7 @@ func (m mysql) describe(ctx context.Context, db *sql.DB, outbox dialect.Table, n
 	if whole || !qualified {
 		schema, bare = current, name
 	}
-	if outbox.Schema == "" && schema != current { // a trigger's names are those of its own database
+	if outbox.Schema == "" && schema != current { // a trigger resolves unqualified names in its own database
 		if outbox, err = dialect.ParseTable(current + "." + outbox.Name); err != nil {
 			return d, err
 		}

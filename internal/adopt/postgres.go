@@ -18,7 +18,7 @@ var postgresFile string
 
 func (postgres) file() string { return postgresFile }
 
-// quote quotes all names but those of lower-case letters that are no words of SQL.
+// quote quotes a name, unless it consists of lower-case letters and isn't a keyword of SQL.
 func (postgres) quote(name string) string {
 	if table, err := dialect.ParseTable(name); err == nil && table.Schema == "" {
 		return table.Pending

@@ -138,7 +138,7 @@ func (p proposal) first(names ...string) string {
 	return ""
 }
 
-// list returns those of the columns that exist, separated by commas.
+// list returns the columns that exist in the table, separated by commas.
 func (p proposal) list(names ...string) string {
 	var found []string
 	for _, name := range names {

@@ -68,8 +68,8 @@ type Backend interface {
 	// last argument is true, held rows that aren't parked; see [ReadRows].
 	Pick(rows []storage.RowID, held bool) Query
 
-	// AttemptLogs returns the query for the logs of failed attempts of those of the given rows that have one:
-	// pending rows or, if the last argument is true, held rows; see [ReadAttemptLogs].
+	// AttemptLogs returns the query for the logs of failed attempts of the given rows; rows without a log are left out. The
+	// rows are pending rows or, if the last argument is true, held rows; see [ReadAttemptLogs].
 	AttemptLogs(rows []storage.RowID, held bool) Query
 
 	// Due returns the query for the lanes' held rows that are due, ordered by time and id; see
