@@ -247,8 +247,8 @@ type checkFinding struct {
 	Note bool `json:"note,omitempty"` // the finding is OK, and has a hint nevertheless
 }
 
-// notes are the findings about what running relays have or have not done. A new relay works despite them.
-var notes = []string{"relays", "retention", "marks"}
+// notes are the findings about what running relays and other clients of the server do at the moment. A new relay works despite them.
+var notes = []string{"relays", "retention", "marks", "transactions", "transaction list", "history"}
 
 func (c *checkReport) add(f sqlstore.Finding) {
 	note := !f.OK && !c.strict && f.Hint != "" && // a query that failed has no hint

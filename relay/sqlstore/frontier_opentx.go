@@ -284,7 +284,7 @@ func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 }
 
 var silenced = Finding{
-	Name: "open transactions",
+	Name: "transaction list",
 	Detail: "the server's list of open transactions has been unusable for a while: other clients read it constantly, it is too long," +
 		" or some statements in it contain an emoji or bytes that are not text;" +
 		" until it is usable again, the store does not know which ids are final, and each read examines more rows",

@@ -198,7 +198,7 @@ func TestMySQLStaleTransactionListIsIgnored(t *testing.T) {
 		slow.Commit()
 		// On a busy machine the other client may pause for so long that a list is renewed.
 		eventually(t, "a check finds that the list is unusable", func() bool {
-			found := finding(o.store.Check(t.Context(), storage.ByLanes), "open transactions")
+			found := finding(o.store.Check(t.Context(), storage.ByLanes), "transaction list")
 			return found.Name != "" && !found.OK && strings.Contains(found.Hint, "monitor")
 		})
 		stop()
@@ -290,7 +290,7 @@ func (m mysqlTable) bearsStatementWith(t *testing.T, payload string) {
 	o := newObserver(t, m.open(t))
 	o.lookFor(settling, late)
 	for _, found := range m.open(t).Check(t.Context(), storage.ByLanes) {
-		if !found.OK && found.Name != "open transactions" {
+		if !found.OK && found.Name != "transaction list" {
 			t.Errorf("check: %s", found)
 		}
 	}

@@ -45,7 +45,7 @@ func TestTableWithASchemaAndAQuotedName(t *testing.T) {
 			u.useAs(claim)
 		}
 		for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: name}, storage.ByLanes) {
-			if !finding.OK && finding.Name != "transactions" && finding.Name != "open transactions" {
+			if !finding.OK && finding.Name != "transactions" && finding.Name != "transaction list" {
 				t.Errorf("%+v", finding)
 			}
 		}
