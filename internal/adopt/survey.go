@@ -27,8 +27,17 @@ type Survey struct {
 	Missing []string // rights that the database's user lacks, as GRANT statements or sentences
 }
 
-// Survey reads the table. It fails if an expression of the mapping is invalid or fails for a waiting row.
+// Survey reads the table. It fails if an expression of the mapping is invalid or fails for a waiting row. If a lock of
+// another session makes a statement fail, such as that of an earlier run that was killed, Survey tries again as Run does.
 func (a *Adoption) Survey(ctx context.Context) (s Survey, err error) {
+	err = a.patiently(ctx, func(int) error {
+		s, err = a.survey(ctx)
+		return err
+	})
+	return s, err
+}
+
+func (a *Adoption) survey(ctx context.Context) (s Survey, err error) {
 	r, _, err := a.readRecord(ctx, a.db, "read")
 	if err != nil {
 		return s, err
@@ -75,7 +84,7 @@ func (a *Adoption) Verify(ctx context.Context) error {
 	if a.onlyNew() { // the triggers mark rows with the same assignments
 		checked.Mapping.Waiting, checked.Mapping.Order = "1 = 0", cmp.Or(a.Mapping.Order, "1")
 	}
-	if err := checked.explain(ctx); err != nil && !a.denied(err) {
+	if err := a.patiently(ctx, func(int) error { return checked.explain(ctx) }); err != nil && !a.denied(err) {
 		return fmt.Errorf("check the statements that forward the rows of %s: %w", a.Table.Name, err)
 	}
 	return nil
