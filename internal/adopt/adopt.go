@@ -44,7 +44,7 @@ type Table struct {
 	Writers      []string // users and roles that may INSERT into the table, except its owner
 	Owner        string   // on PostgreSQL, the role that owns the table
 	Secured      bool     // on PostgreSQL, row level security is on
-	References   bool     // on MySQL and MariaDB, the table has foreign keys
+	Parents      []string // on MySQL and MariaDB, the tables to which its foreign keys refer, quoted and with their schemas
 
 	grants []grant // on PostgreSQL
 }

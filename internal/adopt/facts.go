@@ -107,8 +107,8 @@ func (mysql) facts(a *Adoption, f *Facts) {
 		"The triggers run with the rights of the user that runs this command, their DEFINER. Don't drop this user: INSERTs would fail.",
 		"The user needs SELECT, UPDATE, TRIGGER and LOCK TABLES on the table, SELECT, INSERT and DELETE on the outbox's tables, and CREATE TEMPORARY TABLES. With binary logging and without SUPER, the server must have log_bin_trust_function_creators=1.",
 	}
-	if a.Table.References {
-		f.Limits = append(f.Limits, "The table has foreign keys. While the lock is taken, a transaction that has written to a table to which they refer can fail with the error 1213 (deadlock). Programs have to repeat it, as after any deadlock.")
+	if parents := strings.Join(a.Table.Parents, ", "); parents != "" {
+		f.Limits = append(f.Limits, "The table has foreign keys, so "+parents+" must be locked, too; the user needs SELECT and LOCK TABLES on them. While the lock is taken, a transaction that has written to one of them can fail with the error 1213 (deadlock). Programs have to repeat it, as after any deadlock.")
 	}
 	if a.deletes() {
 		f.Limits = append(f.Limits, "A trigger can't delete the row that it forwards. So new rows stay in the table: delete old ones from time to time, and all of them before the old loop is started again, because it would send them again.")

@@ -85,6 +85,80 @@ func TestRowsThatAreNotMarked(t *testing.T) {
 	}, "postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc")
 }
 
+// The tables to which foreign keys refer are locked together with the adopted table. If MySQL finds them by itself, sessions that
+// lock the table, and writers to both tables, can wait for one another for ever.
+func TestForeignKeys(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, "CREATE TABLE orders (id bigint AUTO_INCREMENT PRIMARY KEY)")
+		execute(t, db, strings.TrimSuffix(events[db.Kind], ")")+", order_id bigint, earlier bigint, FOREIGN KEY (order_id) REFERENCES orders (id), FOREIGN KEY (earlier) REFERENCES events (id))")
+		a := open(t, db, "events")
+		for _, script := range []func() (string, error){a.Script, a.UndoScript} {
+			text, err := script()
+			check(t, err)
+			if want := "`.`orders` READ"; strings.Count(text, want) != 1 || strings.Contains(text, "`events` READ") {
+				t.Errorf("%s isn't once in\n%s", want, text)
+			}
+		}
+		writers, stopped := sync.WaitGroup{}, make(chan struct{})
+		written := make([]int, 4)
+		for i := range written {
+			pool := db.OpenAnother(t)
+			writers.Go(func() {
+				for {
+					select {
+					case <-stopped:
+						return
+					default:
+						if err := writeBoth(t.Context(), pool); err == nil {
+							written[i]++
+						} else if !strings.Contains(err.Error(), "1213") { // a deadlock
+							t.Error(err)
+							return
+						}
+					}
+				}
+			})
+		}
+		var sessions sync.WaitGroup
+		for range 4 {
+			sessions.Go(func() {
+				for range 3 {
+					if err := open(t, db, "events").Undo(t.Context(), nil); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		sessions.Wait()
+		_, err := a.Run(t.Context(), nil)
+		check(t, err)
+		close(stopped)
+		writers.Wait()
+		total := 0
+		for _, rows := range written {
+			total += rows
+		}
+		wantLines(t, db, "SELECT count(*) FROM outbox", fmt.Sprint(total))
+	}, "mysql/gosql", "mariadb1011/gosql")
+}
+
+// writeBoth inserts an order, and an event that refers to it.
+func writeBoth(ctx context.Context, pool *sql.DB) error {
+	tx, err := pool.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES ()"); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO events (kind, aggregate_id, body, order_id) VALUES ('a', '1', '{}', last_insert_id())"); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
 // holdTransaction inserts a row and leaves the transaction open. It returns nil on SQLite, where no other writer could write.
 func holdTransaction(t *testing.T, db testdb.Database) *sql.Tx {
 	t.Helper()

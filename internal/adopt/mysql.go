@@ -121,10 +121,13 @@ func (mysql) describeColumns(ctx context.Context, db *sql.DB, table *Table) erro
 }
 
 // describeUse reads the table's triggers and the users that write to it, as far as this user may see them.
-func (mysql) describeUse(ctx context.Context, db *sql.DB, d *described) error {
-	var name string
+func (m mysql) describeUse(ctx context.Context, db *sql.DB, d *described) error {
+	var schema, name string
 	t := &d.table
-	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM information_schema.referential_constraints WHERE constraint_schema = ? AND table_name = ?)", t.Schema, t.Name).Scan(&t.References)
+	err := all(ctx, db, `SELECT DISTINCT unique_constraint_schema, referenced_table_name FROM information_schema.referential_constraints
+		WHERE constraint_schema = ? AND table_name = ? AND (unique_constraint_schema, referenced_table_name) <> (constraint_schema, table_name) ORDER BY 1, 2`, []any{t.Schema, t.Name}, func() {
+		t.Parents = append(t.Parents, m.quote(schema)+"."+m.quote(name))
+	}, &schema, &name)
 	if err != nil {
 		return err
 	}

@@ -114,10 +114,15 @@ DELETE FROM {{.Outbox.Pending}} WHERE id >= last_insert_id() AND last_error LIKE
 {{else if .Marks}}UPDATE rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}} SET {{.Row.Assignments "r."}};
 {{end}}{{end}}
 
-{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE;
+{{/* The server locks the tables to which foreign keys refer in any case. Those that the statement names are locked together with the
+adopted table. The server would lock others afterwards, and start from the beginning whenever that is a deadlock with a program: if
+several sessions do so at the same time, none ever ends, and the server's memory grows by 100 MB per second (seen with MySQL 9.7). */}}
+{{define "parents"}}{{range .Table.Parents}}, {{.}} READ{{end}}{{end}}
+
+{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE{{template "parents" .}};
 {{end}}
 
-{{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{end}}
+{{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{template "parents" .}}{{end}}
 
 {{define "script"}}-- Wait at most a second for the locks, because all programs that write to the tables wait behind LOCK TABLES. If it fails, run
 -- the script again.

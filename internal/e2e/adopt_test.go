@@ -30,9 +30,6 @@ import (
 // command itself are killed meanwhile. Each row is relayed once, or is left to the old system.
 func TestAdoptedTablesOfOtherSystems(t *testing.T) {
 	t.Parallel()
-	if !*everywhere && !*long {
-		t.Skip("on MySQL the command can end with a deadlock (1213) that it doesn't repeat: use make proof-adopt")
-	}
 	for _, system := range schemas() {
 		for _, target := range append([]string{"postgres15/pgx"}, anyOf(system.targets)...) {
 			for _, way := range anyOf(system.ways(target)) {
