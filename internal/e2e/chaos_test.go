@@ -210,9 +210,10 @@ func repetitions(senders map[string]int, kills []*kill) (again, dead int) {
 
 // lostTo counts the duplicates of a message that follow from lost responses in relays' logs,
 // although the row has no charged attempt. Either a relay was killed before it could settle the
-// message, or it released the message's lane while the message was suspended.
+// message, or it released the message's lane to a newer relay while the message was suspended. It may have got
+// the lane back later, and then it sent the message again as if for the first time.
 func (s *scene) lostTo(senders map[string]int, last string, kills []*kill) (again int) {
-	for _, p := range s.processes {
+	for i, p := range s.processes {
 		times := senders[p.name]
 		switch {
 		case times == 0 || !strings.Contains(p.log.String(), "reason=unknown"):
@@ -220,6 +221,8 @@ func (s *scene) lostTo(senders map[string]int, last string, kills []*kill) (agai
 			again += times - 1 // one arrival follows from the relay's death
 		case p.name != last:
 			again += times
+		case i < len(s.processes)-1:
+			again += times - 1
 		}
 	}
 	return again
