@@ -162,30 +162,10 @@ DROP TRIGGER IF EXISTS {{.Trigger}};
 UNLOCK TABLES;
 {{end}}
 
-{{define "read"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = ?{{end}}
-
-{{define "hold"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = ? FOR UPDATE{{end}}
-
-{{define "create record"}}INSERT INTO {{.Outbox.Settings}} (value, name) VALUES (?, ?){{end}}
-
-{{define "save record"}}UPDATE {{.Outbox.Settings}} SET value = ? WHERE name = ?{{end}}
-
-{{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = ?{{end}}
-
-{{define "count"}}SELECT count(*) FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{end}}
-
-{{define "count parked"}}SELECT count(*) FROM {{.Outbox.Held}} WHERE state = 'error' AND last_error LIKE 'rowrelay adopt: %'{{end}}
-
-{{define "sample"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
-FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{if .Row.Order}} ORDER BY {{.Row.Order}}{{end}} LIMIT 1) AS m{{end}}
-
-{{define "sample any"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
-FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
-
 {{define "missing rights"}}SELECT 'the server has binary logging and log_bin_trust_function_creators=0, so that only users with SUPER can create triggers: SET GLOBAL log_bin_trust_function_creators = 1'
 FROM (SELECT @@global.log_bin AS logs, @@global.log_bin_trust_function_creators AS trusts) AS s
 WHERE logs <> 0 AND trusts = 0 AND NOT EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SUPER' AND replace(grantee, '''', '') = current_user()){{end}}
 
-{{define "path"}}{{end}}
+{{define "value 1"}}?{{end}}
 
-{{define "first"}}SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}} LIMIT 1{{end}}
+{{define "value 2"}}?{{end}}

@@ -2,6 +2,7 @@ package adopt
 
 import (
 	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
+
+//go:embed common.sql
+var commonFile string
 
 // names has what the templates of a database's .sql file use.
 type names struct {
@@ -265,7 +269,10 @@ func (a *Adoption) render(name string, limit int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	parsed, err := template.New("").Parse(a.base.file())
+	parsed, err := template.New("").Parse(commonFile)
+	if err == nil {
+		parsed, err = parsed.Parse(a.base.file())
+	}
 	if err != nil {
 		return "", err
 	}

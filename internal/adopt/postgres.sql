@@ -138,10 +138,6 @@ SELECT count(*) FROM checked{{end}}
 {{/* The expressions of the mapping find functions in no schema where others may create some. */}}
 {{define "path"}}SET LOCAL search_path = pg_catalog, pg_temp{{end}}
 
-{{define "prepare"}}{{end}}
-
-{{define "unprepare"}}{{end}}
-
 {{define "lock"}}LOCK TABLE {{.From}} IN {{if .View}}ACCESS {{end}}EXCLUSIVE MODE{{end}}
 
 {{define "script"}}BEGIN;
@@ -173,26 +169,6 @@ COMMIT;
 DROP FUNCTION IF EXISTS {{.Function}}();
 {{- end}}
 
-{{define "read"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = $1{{end}}
-
-{{define "hold"}}SELECT value FROM {{.Outbox.Settings}} WHERE name = $1 FOR UPDATE{{end}}
-
-{{define "create record"}}INSERT INTO {{.Outbox.Settings}} (value, name) VALUES ($1, $2){{end}}
-
-{{define "save record"}}UPDATE {{.Outbox.Settings}} SET value = $1 WHERE name = $2{{end}}
-
-{{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = $1{{end}}
-
-{{define "count"}}SELECT count(*) FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{end}}
-
-{{define "count parked"}}SELECT count(*) FROM {{.Outbox.Held}} WHERE state = 'error' AND last_error LIKE 'rowrelay adopt: %'{{end}}
-
-{{define "sample"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
-FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{if .Row.Order}} ORDER BY {{.Row.Order}}{{end}} LIMIT 1) AS m{{end}}
-
-{{define "sample any"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
-FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
-
 {{/* The rights that the user lacks, for the user that will own the function. */}}
 {{define "missing rights"}}SELECT needed FROM pg_class AS c, LATERAL (VALUES
     (pg_has_role(c.relowner, 'USAGE'), 'it does not own {{.From}}, and only the owner can drop a trigger: ALTER TABLE {{.From}} OWNER TO ' || quote_ident(current_user)),
@@ -204,4 +180,6 @@ FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
         'GRANT INSERT, UPDATE, DELETE ON {{.Outbox.Settings}} TO ' || quote_ident(current_user))
     ) AS needs (granted, needed) WHERE c.oid = '{{.From}}'::regclass AND NOT granted{{end}}
 
-{{define "first"}}SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}} LIMIT 1{{end}}
+{{define "value 1"}}$1{{end}}
+
+{{define "value 2"}}$2{{end}}
