@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"math/rand/v2"
 	"strconv"
 	"time"
 )
@@ -148,6 +149,14 @@ func Blocked() Outcome { return Fail(Unsent, ReasonBlocked, "") }
 // simultaneously.
 func Postpone(reason Reason, detail string, after time.Duration) Outcome {
 	return Outcome{Result: Unsent, Reason: reason, Detail: detail, RetryAfter: after}
+}
+
+// WaitByAge returns a time for [Postpone] that grows with the message's age, so that a long outage causes few
+// writes to the table: a quarter of the time since created, but at least a second and at most a minute. A random
+// part of up to a quarter is subtracted, so that messages don't return simultaneously.
+func WaitByAge(created time.Time) time.Duration {
+	wait := min(max(time.Since(created)/4, time.Second), time.Minute)
+	return wait - rand.N(wait/4)
 }
 
 // All returns n copies of one outcome, for a sink whose batches succeed or fail as

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"strings"
-	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
@@ -153,8 +151,7 @@ func (s *sink) outcome(m *sinks.Message, what meaning, detail string) sinks.Outc
 		if reason == sinks.ReasonConfig {
 			reason = sinks.ReasonUnroutable
 		}
-		wait := min(max(time.Since(m.CreatedAt)/4, time.Second), time.Minute) // older messages wait longer
-		return sinks.Postpone(reason, detail, wait-rand.N(wait/4))            // random, so that not all messages return at the same moment
+		return sinks.Postpone(reason, detail, sinks.WaitByAge(m.CreatedAt))
 	}
 	return sinks.Fail(what.result, what.reason, detail)
 }

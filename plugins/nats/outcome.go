@@ -6,9 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -96,7 +94,7 @@ func (s *sink) unanswered(ctx context.Context, link *link, m *sinks.Message, sub
 	case listens(stream.CachedInfo().Config.Subjects, subject):
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, fmt.Sprintf("the stream %s doesn't answer: it may have no leader", s.name))
 	}
-	return postpone(m, sinks.ReasonUnroutable, fmt.Sprintf("the stream %s doesn't have the subject %s", s.name, subject))
+	return sinks.Postpone(sinks.ReasonUnroutable, fmt.Sprintf("the stream %s doesn't have the subject %s", s.name, subject), sinks.WaitByAge(m.CreatedAt))
 }
 
 // listens reports whether one of the stream's subjects, which may have wildcards, matches the subject.
@@ -137,7 +135,7 @@ func refusal(m *sinks.Message, err *jetstream.APIError) sinks.Outcome {
 	case storeFailed:
 		switch {
 		case strings.Contains(err.Description, "per subject"):
-			return postpone(m, sinks.ReasonBusy, err.Error())
+			return sinks.Postpone(sinks.ReasonBusy, err.Error(), sinks.WaitByAge(m.CreatedAt))
 		case strings.Contains(err.Description, "exceeded"): // the stream is full, and refuses new messages
 			return sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, err.Error())
 		}
@@ -148,14 +146,7 @@ func refusal(m *sinks.Message, err *jetstream.APIError) sinks.Outcome {
 	case jetstream.JSErrCodeStreamNotFound, jetstream.JSErrCodeJetStreamNotEnabled, jetstream.JSErrCodeJetStreamNotEnabledForAccount, noAccount, streamSealed:
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonConfig, err.Error())
 	case duplicateInProcess, lastNotReady, tooManyRequests, jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-		return postpone(m, sinks.ReasonBusy, err.Error())
+		return sinks.Postpone(sinks.ReasonBusy, err.Error(), sinks.WaitByAge(m.CreatedAt))
 	}
 	return sinks.Fail(sinks.Retry, sinks.ReasonServerError, err.Error())
-}
-
-// postpone has the relay send the message again later, uncharged: the older the message, the later. The times are
-// random, so that not all messages return at the same moment.
-func postpone(m *sinks.Message, reason sinks.Reason, detail string) sinks.Outcome {
-	wait := min(max(time.Since(m.CreatedAt)/4, time.Second), time.Minute)
-	return sinks.Postpone(reason, detail, wait-rand.N(wait/4))
 }

@@ -5,9 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"math/rand/v2"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -72,14 +70,14 @@ func (s *sink) failed(ctx context.Context, m *sinks.Message, err error) sinks.Ou
 	switch reason, outage := outages[first]; {
 	case errors.As(err, new(unreached)):
 		if s.server.cluster { // other nodes may work
-			return postpone(m, sinks.ReasonConnection)
+			return sinks.Postpone(sinks.ReasonConnection, "", sinks.WaitByAge(m.CreatedAt))
 		}
 		return sinks.Fail(sinks.Unavailable, reasonToOpen(err), "")
 	case errors.As(err, new(unreplicated)):
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, "")
 	case s.server.cluster && (first == "MOVED" || first == "ASK" || first == "TRYAGAIN"): // the slot moves to another node
 		s.link.cluster.ReloadState(ctx)
-		return postpone(m, sinks.ReasonBusy)
+		return sinks.Postpone(sinks.ReasonBusy, "", sinks.WaitByAge(m.CreatedAt))
 	case outage:
 		return sinks.Fail(sinks.Unavailable, reason, "")
 	case first == "NOPERM" && s.stream.Places() == 0:
@@ -94,11 +92,4 @@ func (s *sink) failed(ctx context.Context, m *sinks.Message, err error) sinks.Ou
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "")
 	}
 	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "")
-}
-
-// postpone has the relay send the message again later, uncharged: the older the message, the later. The times are
-// random, so that not all messages return at the same moment.
-func postpone(m *sinks.Message, reason sinks.Reason) sinks.Outcome {
-	wait := min(max(time.Since(m.CreatedAt)/4, time.Second), time.Minute)
-	return sinks.Postpone(reason, "", wait-rand.N(wait/4))
 }

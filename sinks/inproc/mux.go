@@ -3,9 +3,7 @@ package inproc
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
-	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
 )
@@ -60,9 +58,7 @@ func (m *Mux) Serve(ctx context.Context, message sinks.Message) error {
 	case m.ParkUnknownTopics:
 		return judged(sinks.Reject, sinks.ReasonUnroutable, noHandler(message))
 	}
-	wait := min(max(time.Since(message.CreatedAt)/4, time.Second), time.Minute)
-	wait -= time.Duration(rand.Int64N(int64(wait / 4))) // so that not all messages return at the same moment
-	return RetryAfter(judged(sinks.Unsent, sinks.ReasonUnroutable, noHandler(message)), wait)
+	return RetryAfter(judged(sinks.Unsent, sinks.ReasonUnroutable, noHandler(message)), sinks.WaitByAge(message.CreatedAt))
 }
 
 func noHandler(m sinks.Message) error {
