@@ -159,6 +159,29 @@ func writeBoth(ctx context.Context, pool *sql.DB) error {
 	return tx.Commit()
 }
 
+// MySQL and MariaDB find the rows of a batch by their primary key. The other databases need a key only to mark rows.
+func TestNoPrimaryKey(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, "CREATE TABLE events (number int, kind varchar(9))")
+		execute(t, db, "INSERT INTO events VALUES (2, 'b'), (1, 'a')")
+		a := open(t, db, "events")
+		a.Mapping = adopt.Mapping{Topic: "kind", Payload: "kind", Waiting: "true", Order: "number"}
+		want := []string{"a", "b", "c"}
+		_, err := a.Run(t.Context(), nil)
+		if db.Kind == testdb.MySQL || db.Kind == testdb.MariaDB {
+			if err == nil || !strings.Contains(err.Error(), "has no primary key") {
+				t.Fatalf("Run returns %v", err)
+			}
+			a.Mapping.Waiting, want = "false", want[2:]
+			_, err = a.Run(t.Context(), nil)
+		}
+		check(t, err)
+		execute(t, db, "INSERT INTO events VALUES (3, 'c')")
+		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", want...)
+	}, everyServer...)
+}
+
 // holdTransaction inserts a row and leaves the transaction open. It returns nil on SQLite, where no other writer could write.
 func holdTransaction(t *testing.T, db testdb.Database) *sql.Tx {
 	t.Helper()

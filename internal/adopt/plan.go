@@ -216,6 +216,7 @@ func (a *Adoption) onlyNew() bool {
 // Check returns an error if the mapping is incomplete or contradicts itself.
 func (a *Adoption) Check() error {
 	m := a.Mapping
+	_, isMySQL := a.base.(mysql)
 	switch {
 	case m.Topic == "":
 		return errors.New("the topic is missing: give a column or an SQL expression")
@@ -224,6 +225,8 @@ func (a *Adoption) Check() error {
 			"false means none (only new rows are forwarded), true means all", a.Table.Name)
 	case a.marks() && len(a.Table.Key) == 0:
 		return fmt.Errorf("%s has no primary key, so its rows can't be marked as sent", a.Table.Name)
+	case isMySQL && len(a.Table.Key) == 0 && !a.onlyNew():
+		return fmt.Errorf("%s has no primary key, which is needed on MySQL and MariaDB to forward the rows that wait: add one, or give the condition false, which forwards only new rows", a.Table.Name)
 	case m.Order == "" && !a.onlyNew():
 		return errors.New("the order of the rows that wait is missing: give a column or SQL expressions")
 	}
