@@ -106,7 +106,7 @@ func (g *gate) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 			outcomes[i] = sinks.Outcome{Result: sinks.Reject, Reason: sinks.ReasonInvalid}
 			continue
 		}
-		a.id, a.at = m.ID, time.Now()
+		a.sink, a.id, a.at = "handler", m.ID, time.Now()
 		g.arrivals, outcomes[i] = append(g.arrivals, a), sinks.Ok("")
 	}
 	return outcomes
@@ -128,6 +128,7 @@ type embedded struct {
 // embed starts a relay on a store. The relay stops at the end of the test.
 func (s *scene) embed(store storage.Store, claim storage.Claim, lease time.Duration, sink sinks.Sink) *embedded {
 	s.t.Helper()
+	s.embeds = claim
 	e := &embedded{stopped: make(chan struct{})}
 	r, err := relay.New(store, relay.Options{
 		Claim: claim, Lease: lease, Logger: slog.New(slog.NewTextHandler(&e.log, nil)),

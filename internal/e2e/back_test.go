@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -117,6 +118,7 @@ func TestSecondRelayOfANameFencesTheFirst(t *testing.T) {
 			}
 			start("/a")
 			comesFrom("/a")
+			fault(t, proof.RelaySuperseded, "/a")
 			fenced := &kill{from: "/a", at: time.Now()}
 			b := start("/b")
 			comesFrom("/b")

@@ -30,13 +30,13 @@ func source(from string) string {
 }
 
 // readOrder reads an arrival from a broker's message.
-func readOrder(t *testing.T, id, from string, body []byte) arrival {
+func readOrder(t *testing.T, sink, id, from string, body []byte) arrival {
 	t.Helper()
 	var order struct{ Customer, Number int }
 	if err := json.Unmarshal(body, &order); err != nil {
 		t.Errorf("message %s is damaged: %v", id, err)
 	}
-	return arrival{id: id, from: from, customer: order.Customer, number: order.Number}
+	return arrival{sink: sink, id: id, from: from, customer: order.Customer, number: order.Number}
 }
 
 // kafkaTopic is a topic of one test, with some partitions.
@@ -179,7 +179,7 @@ func (k *kafkaTopic) partition(number int) (arrivals []arrival) {
 	for end > 0 && reader.Offset() < end {
 		m, err := reader.ReadMessage(ctx)
 		check(k.t, err)
-		arrivals = append(arrivals, readOrder(k.t, kafkaHeader(m, "rowrelay-message-id"), kafkaHeader(m, "ce_source"), m.Value))
+		arrivals = append(arrivals, readOrder(k.t, "kafka", kafkaHeader(m, "rowrelay-message-id"), kafkaHeader(m, "ce_source"), m.Value))
 	}
 	return arrivals
 }
@@ -285,7 +285,7 @@ func (q *rabbitQueue) received() (all []arrival) {
 				return
 			}
 			from, _ := d.Headers["cloudEvents:source"].(string)
-			all = append(all, readOrder(q.t, d.MessageId, from, d.Body))
+			all = append(all, readOrder(q.t, "rabbitmq", d.MessageId, from, d.Body))
 		}
 		q.t.Errorf("the queue ended after %d messages", len(all))
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -87,6 +88,18 @@ func (tr trouble) happen(done <-chan struct{}) (times int) {
 	}
 }
 
+// faultKind returns the kind of a fault in a history, by the name of a trouble.
+func faultKind(trouble string) string {
+	switch trouble {
+	case "cuts":
+		return proof.BrokerCut
+	case "killed nodes":
+		return proof.BrokerKilled
+	default:
+		return strings.ReplaceAll(trouble, " ", "_")
+	}
+}
+
 // load describes the messages that a scene writes for its relays.
 type load struct {
 	transactions, orders int // half of the transactions are rolled back
@@ -114,6 +127,11 @@ func survive(s *scene, to broker, troubles []trouble) {
 		placeOrders(s, l.transactions, l.orders, l.over)
 	})
 	for i, tr := range troubles {
+		strike := tr.strike
+		tr.strike = func(times int) {
+			fault(s.t, faultKind(tr.name), "")
+			strike(times)
+		}
 		under.Go(func() { strikes[i] = tr.happen(done) })
 	}
 	kills := killEverySecond(s, to.sink, 3*time.Second, l.batch, done)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/migrations"
 	"github.com/rowrelay/rowrelay/outbox"
@@ -81,7 +82,10 @@ type scene struct {
 	t         *testing.T
 	writer    *outbox.Writer
 	store     *sqlstore.Store
-	processes []*process // all processes that the scene has started
+	processes []*process    // all processes that the scene has started
+	topology  string        // how the servers are arranged, for the scene's results
+	embeds    storage.Claim // of the relay in the test's process, if there is one
+	written   written
 }
 
 // newScene creates a scene with empty tables on the target with this name.
@@ -110,7 +114,9 @@ func setUp(t *testing.T, db testdb.Database) *scene {
 	check(t, err)
 	store, err := sqlstore.Open(t.Context(), db.DB, d, sqlstore.Options{})
 	check(t, err)
-	return &scene{Database: db, t: t, writer: writer, store: store}
+	s := &scene{Database: db, t: t, writer: writer, store: store, topology: "one server"}
+	s.recorded()
+	return s
 }
 
 func check(t testing.TB, err error) {
@@ -131,10 +137,14 @@ func (s *scene) orderTo(ctx context.Context, topic string, customer, number int,
 		return err
 	}
 	defer tx.Rollback()
-	if err := s.write(ctx, tx, topic, customer, number); err != nil || !commit {
+	message := orderMessage(topic, customer, number)
+	if err := s.writeMessage(ctx, tx, customer, number, message); err != nil || !commit {
+		s.wrote(false, err, message)
 		return err
 	}
-	return tx.Commit()
+	err = tx.Commit()
+	s.wrote(true, err, message)
+	return err
 }
 
 // orders writes several orders with consecutive numbers in one transaction.
@@ -153,21 +163,28 @@ func (s *scene) orders(ctx context.Context, count int, customer func() int, numb
 		return err
 	}
 	if err := s.writer.Write(ctx, tx, messages...); err != nil || !commit {
+		s.wrote(false, err, messages...)
 		return err
 	}
-	return tx.Commit()
+	err = tx.Commit()
+	s.wrote(true, err, messages...)
+	return err
 }
 
 func (s *scene) write(ctx context.Context, tx *sql.Tx, topic string, customer, number int) error {
+	return s.writeMessage(ctx, tx, customer, number, orderMessage(topic, customer, number))
+}
+
+func (s *scene) writeMessage(ctx context.Context, tx *sql.Tx, customer, number int, message outbox.Message) error {
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO orders (customer, number) VALUES (%d, %d)", customer, number)); err != nil {
 		return err
 	}
-	return s.writer.Write(ctx, tx, orderMessage(topic, customer, number))
+	return s.writer.Write(ctx, tx, message)
 }
 
 func orderMessage(topic string, customer, number int) outbox.Message {
 	return outbox.Message{
-		Topic: topic, Key: fmt.Sprint("customer-", customer), Payload: fmt.Appendf(nil, `{"customer":%d,"number":%d}`, customer, number),
+		ID: outbox.NewID(), Topic: topic, Key: fmt.Sprint("customer-", customer), Payload: fmt.Appendf(nil, `{"customer":%d,"number":%d}`, customer, number),
 	}
 }
 
@@ -207,6 +224,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 
 // process is a running rowrelay command.
 type process struct {
+	t       testing.TB
 	name    string
 	command *exec.Cmd
 	log     *tail
@@ -229,7 +247,7 @@ func (s *scene) start(name string, arguments ...string) *process {
 // startAs is like start, but runs another program than the rowrelay command of this release.
 func (s *scene) startAs(program, name string, arguments ...string) *process {
 	s.t.Helper()
-	p := &process{name: name, command: exec.Command(program, arguments...), log: &tail{}, exited: make(chan struct{})}
+	p := &process{t: s.t, name: name, command: exec.Command(program, arguments...), log: &tail{}, exited: make(chan struct{})}
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	check(s.t, p.command.Start())
 	s.processes = append(s.processes, p)
@@ -245,6 +263,9 @@ func (s *scene) startAs(program, name string, arguments ...string) *process {
 
 // kill kills the process without warning.
 func (p *process) kill() {
+	if isOpen(p.exited) {
+		fault(p.t, proof.RelayKilled, p.name)
+	}
 	p.command.Process.Signal(syscall.SIGKILL)
 	<-p.exited
 }

@@ -12,6 +12,7 @@ import (
 
 // arrival is a POST that the endpoint has accepted.
 type arrival struct {
+	sink     string
 	id       string
 	from     string // the path, which identifies the relay
 	customer int
@@ -43,7 +44,7 @@ func (e *endpoint) receive(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the sender died before it had sent the complete body
 	}
-	a := arrival{id: r.Header.Get("Idempotency-Key"), from: r.URL.Path, attempt: r.Header.Get("Rowrelay-Attempt"), at: time.Now()}
+	a := arrival{sink: "http", id: r.Header.Get("Idempotency-Key"), from: r.URL.Path, attempt: r.Header.Get("Rowrelay-Attempt"), at: time.Now()}
 	if err := e.read(body, &a); err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
@@ -110,11 +111,18 @@ func judge(t testing.TB, arrivals []arrival) verdict {
 		}
 		seen[a.id], last[a.customer] = true, a.number
 	}
-	return tally(t, arrivals)
+	keep(t, arrivals, true)
+	return counted(t, arrivals)
 }
 
 // tally counts arrivals and duplicates without checking the order.
-func tally(t testing.TB, arrivals []arrival) (v verdict) {
+func tally(t testing.TB, arrivals []arrival) verdict {
+	t.Helper()
+	keep(t, arrivals, false)
+	return counted(t, arrivals)
+}
+
+func counted(t testing.TB, arrivals []arrival) (v verdict) {
 	t.Helper()
 	first := map[string]arrival{}
 	for _, a := range arrivals {

@@ -29,6 +29,14 @@ func (k idempotentTopic) sink(from string) string {
 	return k.kafkaTopic.sink(from) + "&idempotent=true"
 }
 
+func (k idempotentTopic) received() []arrival {
+	all := k.kafkaTopic.received()
+	for i := range all {
+		all[i].sink = "kafka, idempotent"
+	}
+	return all
+}
+
 // Many relays that write to a real broker die, most of them between the broker's answer
 // and the settlement. With each death all leases expire, so relays also take over
 // lanes from relays that are alive and haven't noticed the expiry yet. Each message is in the

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
@@ -269,7 +270,10 @@ func (s *own) end() syscall.Signal {
 }
 
 // kill ends the server as a crash would.
-func (s *own) kill() { s.signal(syscall.SIGKILL) }
+func (s *own) kill() {
+	fault(s.t, proof.DatabaseKilled, "")
+	s.signal(syscall.SIGKILL)
+}
 
 // signal sends a signal that ends the server, and waits until the server has ended.
 func (s *own) signal(signal syscall.Signal) {
@@ -324,7 +328,9 @@ func (s *own) scene(at, name, settings string) *scene {
 	s.t.Helper()
 	s.exec("CREATE DATABASE " + name)
 	driver, dsn := s.dsn(at, name, settings)
-	return setUp(s.t, testdb.Database{Name: name, Kind: s.kind, Driver: driver, DSN: dsn, URL: s.url(at, name), DB: s.open(at, name, settings)})
+	made := setUp(s.t, testdb.Database{Name: name, Kind: s.kind, Driver: driver, DSN: dsn, URL: s.url(at, name), DB: s.open(at, name, settings)})
+	made.topology = "a server of its own"
+	return made
 }
 
 // exec runs statements one by one as an administrator.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
@@ -106,6 +107,7 @@ func (p *pair) failOver() {
 	case testdb.MySQL:
 		p.standby.exec("STOP REPLICA", "RESET REPLICA ALL", "SET GLOBAL read_only = 0")
 	}
+	fault(p.t, proof.Failover, "")
 	p.front.redirect(p.standby.address())
 	p.front.cut()
 }
@@ -113,5 +115,7 @@ func (p *pair) failOver() {
 // scene creates a database on the pair. The scene's writers connect through front.
 func (p *pair) scene(name string) *scene {
 	p.t.Helper()
-	return p.primary.scene(p.front.address(), name, "")
+	s := p.primary.scene(p.front.address(), name, "")
+	s.topology = "primary and asynchronous standby"
+	return s
 }

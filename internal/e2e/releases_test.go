@@ -51,7 +51,9 @@ func previousScene(t *testing.T, target string) *scene {
 	check(t, err)
 	writer, err := outbox.NewWriter(d, outbox.Options{})
 	check(t, err)
-	return &scene{Database: db, t: t, writer: writer}
+	s := &scene{Database: db, t: t, writer: writer, topology: "two releases"}
+	s.recorded()
+	return s
 }
 
 // runCommand runs a command to its end.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/relay/storage"
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
@@ -37,6 +38,7 @@ func TestStoppedRelayIsFenced(t *testing.T) {
 		check(t, s.order(t.Context(), n%4, n+1, true))
 	}
 	<-reached
+	fault(t, proof.RelaySuspended, "/first")
 	check(t, first.command.Process.Signal(syscall.SIGSTOP))
 	close(release) // the endpoint answers while the relay is suspended
 	s.relay("second", e.URL+"/second", "--lease", "2s")
@@ -102,6 +104,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 		if n%50 == 0 {
 			_, err := cutter.Exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 			check(t, err)
+			fault(t, proof.DatabaseCut, "")
 			<-time.After(300 * time.Millisecond)
 		}
 	}
