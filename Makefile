@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs versions releases scenes many quorum hour histories sqlite e2e browser tools plugins
+PROOFS = plans pairs versions releases scenes power many quorum hour histories sqlite e2e browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -167,6 +167,10 @@ proof-releases: # relays of this release beside relays of the last commit with t
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git archive $(PREVIOUS) | tar -x -C "$$folder" && (cd "$$folder" && go build -o previous ./cmd/rowrelay) && \
 		deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 1h -run 'ReleasesSideBySide' ./internal/e2e -long -previous "$$folder/previous"
 
+proof-power: # databases whose power fails, on a disk that loses what was not synced; needs Linux, FUSE and root's rights
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd internal/powerloss && go test . && go build -o "$$folder/powerloss" . && cd ../.. && \
+		deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 1h -run 'PowerLoss' ./internal/e2e -long -powerloss "$$folder/powerloss" -outages 30
+
 proof-adopt: # tables of other systems, adopted under load with kills, and what that costs
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'AdoptedTables' ./internal/e2e -long
 
@@ -221,6 +225,7 @@ lint: ## gofmt, go vet, staticcheck
 	cd internal/libraries && go vet ./...
 	cd examples && go vet ./...
 	cd internal/browser && go vet ./...
+	cd internal/powerloss && go vet ./...
 	for folder in $(PLUGINS); do (cd $$folder && go vet ./...) || exit 1; done
 	go run $(STATICCHECK) $(PACKAGES)
 
@@ -232,7 +237,7 @@ fmt: ## formats all Go files
 tidy: ## go mod tidy, in all modules
 	go mod edit -replace github.com/rowrelay/rowrelay/outbox=./outbox
 	GOWORK=off go mod tidy; go mod edit -dropreplace github.com/rowrelay/rowrelay/outbox
-	for folder in outbox bench examples deploy/helm internal/libraries internal/browser $(PLUGINS); do (cd $$folder && go mod tidy) || exit 1; done
+	for folder in outbox bench examples deploy/helm internal/libraries internal/browser internal/powerloss $(PLUGINS); do (cd $$folder && go mod tidy) || exit 1; done
 
 generate-check: ## fails if generated files are not fresh
 	.ci/generate-check

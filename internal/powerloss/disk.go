@@ -1,0 +1,191 @@
+package main
+
+import (
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// disk is a tree of files in memory. It keeps two states: what programs see, and what would be left after a power
+// failure.
+type disk struct {
+	mu      sync.Mutex
+	failed  bool // the power has failed: each operation returns EIO
+	root    *node
+	journal map[*node]bool // the folders that have changed since the last fsync
+}
+
+// page is the size in bytes of a write that a disk does as a whole.
+const page = 4096
+
+// node is a file, a folder or a symbolic link.
+type node struct {
+	mode     uint32 // with the type
+	uid, gid uint32
+	modified time.Time
+	links    uint32
+	target   string // of a symbolic link
+
+	seen, kept []byte         // of a file
+	dirty      map[int64]bool // the pages of seen that have changed since the file's last fsync
+
+	entries, keptEntries map[string]*node // of a folder
+}
+
+// write writes data at an offset.
+func (n *node) write(data []byte, offset int64) {
+	n.resize(max(int64(len(n.seen)), offset+int64(len(data))))
+	copy(n.seen[offset:], data)
+	n.touch(offset, offset+int64(len(data)))
+}
+
+// resize cuts the file, or extends it with zeros.
+func (n *node) resize(size int64) {
+	before := int64(len(n.seen))
+	if size <= before {
+		n.seen = n.seen[:size]
+		return
+	}
+	n.seen = append(n.seen, make([]byte, size-before)...)
+	n.touch(before, size)
+}
+
+func (n *node) touch(from, to int64) {
+	if n.dirty == nil {
+		n.dirty = map[int64]bool{}
+	}
+	for at := from / page; at*page < to; at++ {
+		n.dirty[at] = true
+	}
+}
+
+// sync makes the content of a file, and the entries of all folders, survive a power failure: as in file systems with a
+// journal, such as ext4 and xfs, an fsync writes all earlier changes of folders, but of no other file's content.
+func (d *disk) sync(n *node) {
+	for folder := range d.journal {
+		folder.keptEntries = maps.Clone(folder.entries)
+	}
+	clear(d.journal)
+	n.kept = resized(n.survivor(func() bool { return true }), len(n.seen))
+	clear(n.dirty)
+}
+
+// change sets an entry of a folder, or deletes it if n is nil.
+func (d *disk) change(folder *node, name string, n *node) {
+	if n == nil {
+		delete(folder.entries, name)
+	} else {
+		folder.entries[name] = n
+	}
+	d.journal[folder] = true
+}
+
+// survivor returns the content of a file after a power failure. Pages that were not synced survive if lucky returns true.
+func (n *node) survivor(lucky func() bool) []byte {
+	content := append([]byte(nil), n.kept...)
+	for _, at := range slices.Sorted(maps.Keys(n.dirty)) {
+		from, to := int(at*page), int(min((at+1)*page, int64(len(n.seen))))
+		if from >= len(n.seen) || !lucky() {
+			continue
+		}
+		if len(content) < to {
+			content = resized(content, to)
+		}
+		copy(content[from:], n.seen[from:to])
+	}
+	return content
+}
+
+func resized(content []byte, size int) []byte {
+	if size <= len(content) {
+		return content[:size]
+	}
+	return append(content, make([]byte, size-len(content))...)
+}
+
+// load reads a folder of another file system. All of it counts as synced.
+func load(path string) (*node, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	n := &node{mode: stat.Mode, uid: stat.Uid, gid: stat.Gid, modified: info.ModTime(), links: 1}
+	switch {
+	case info.IsDir():
+		n.entries = map[string]*node{}
+		list, err := os.ReadDir(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range list {
+			if entry.Type()&os.ModeSocket != 0 {
+				continue
+			}
+			if n.entries[entry.Name()], err = load(filepath.Join(path, entry.Name())); err != nil {
+				return nil, err
+			}
+		}
+		n.keptEntries = maps.Clone(n.entries)
+	case info.Mode()&os.ModeSymlink != 0:
+		n.target, err = os.Readlink(path)
+	default:
+		n.seen, err = os.ReadFile(path)
+		n.kept = append([]byte(nil), n.seen...)
+	}
+	return n, err
+}
+
+// powerFails ends all operations. What was synced survives. Of the rest survives nothing or, with the same
+// probability, all changes of folders, and each page with a probability of one half.
+func (d *disk) powerFails(random *rand.Rand) *image {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed = true
+	if random.IntN(2) == 0 {
+		return &image{lucky: func() bool { return false }}
+	}
+	return &image{entries: true, lucky: func() bool { return random.IntN(2) == 0 }}
+}
+
+// image is what survives a power failure.
+type image struct {
+	entries bool        // all entries of folders survive
+	lucky   func() bool // whether the next page that was not synced survives
+}
+
+// save writes what survives to a folder of another file system.
+func (i *image) save(n *node, path string) error {
+	var err error
+	switch n.mode & syscall.S_IFMT {
+	case syscall.S_IFDIR:
+		if err = os.Mkdir(path, 0o700); err != nil {
+			return err
+		}
+		entries := n.keptEntries
+		if i.entries {
+			entries = n.entries
+		}
+		for _, name := range slices.Sorted(maps.Keys(entries)) { // so that the same pages are lucky with the same seed
+			if err := i.save(entries[name], filepath.Join(path, name)); err != nil {
+				return err
+			}
+		}
+	case syscall.S_IFLNK:
+		return os.Symlink(n.target, path)
+	default:
+		err = os.WriteFile(path, n.survivor(i.lucky), 0o600)
+	}
+	if err == nil {
+		err = os.Chown(path, int(n.uid), int(n.gid))
+	}
+	if err == nil {
+		err = syscall.Chmod(path, n.mode&0o7777)
+	}
+	return err
+}
