@@ -77,6 +77,7 @@ func fault(t testing.TB, kind, relay string) {
 type written struct {
 	mu     sync.Mutex
 	events []proof.Event
+	lanes  []*proof.Event
 }
 
 // recorded starts to record a new scene.
@@ -89,7 +90,7 @@ func (s *scene) recorded() {
 	r.scenes = append(r.scenes, s)
 	r.mu.Unlock()
 	done, watching := make(chan struct{}), sync.WaitGroup{}
-	db := s.OpenAnother(s.t)
+	db := s.DB // a scene may replace it
 	watching.Go(func() { s.watchLanes(r, db, done) })
 	s.t.Cleanup(func() { close(done); watching.Wait() })
 }
@@ -121,31 +122,39 @@ func numberOf(payload []byte) int {
 	return order.Number
 }
 
-// watchLanes records each lane's owners. Of each lease it records the first and the last view, since
-// nobody else had the lane in between.
+// watchLanes records each lane's owners. Of each lease it records the first and the last view: the
+// first with the time after its query, and the last with the time before its query. So the relay had
+// the lane at both times, and in between.
 func (s *scene) watchLanes(r *record, db *sql.DB, done <-chan struct{}) {
-	last, isFirst := map[int]proof.Event{}, map[int]bool{}
+	type lease struct {
+		first proof.Event
+		last  *proof.Event // nil: there was only one view
+	}
+	leases := map[int]*lease{}
 	for isOpen(done) {
+		before := r.since(time.Now())
 		views, err := lanesNow(db)
-		if err == nil { // the server may be down
-			at := r.since(time.Now())
-			s.written.mu.Lock()
-			for _, view := range views {
-				view.At = at
-				before, known := last[*view.Lane]
-				if changed := !known || before.Fence != view.Fence || before.Relay != view.Relay; changed {
-					if known && !isFirst[*view.Lane] {
-						s.written.events = append(s.written.events, before)
-					}
-					s.written.events = append(s.written.events, view)
-					isFirst[*view.Lane] = true
-				} else {
-					isFirst[*view.Lane] = false
-				}
-				last[*view.Lane] = view
-			}
-			s.written.mu.Unlock()
+		after := r.since(time.Now())
+		if err != nil {
+			views = nil // the server may be down
 		}
+		s.written.mu.Lock()
+		for _, view := range views {
+			known := leases[*view.Lane]
+			if known != nil && known.first.Fence == view.Fence && known.first.Relay == view.Relay {
+				view.At = before
+				if known.last == nil {
+					s.written.lanes = append(s.written.lanes, &view)
+					known.last = &view
+				}
+				known.last.At = before
+				continue
+			}
+			view.At = after
+			s.written.lanes = append(s.written.lanes, &view)
+			leases[*view.Lane] = &lease{first: view}
+		}
+		s.written.mu.Unlock()
 		select {
 		case <-done:
 		case <-time.After(200 * time.Millisecond):
@@ -193,7 +202,9 @@ func keep(t testing.TB, arrivals []arrival, ordered bool) {
 	h := s.history(r, arrivals, ordered)
 	check(t, os.MkdirAll(*proofFolder, 0o755))
 	check(t, h.Write(filepath.Join(*proofFolder, name)))
-	result := proof.Result{Header: h.Header, Verdict: proof.Check(h), File: name}
+	verdict, err := proof.Check(h)
+	check(t, err)
+	result := proof.Result{Header: h.Header, Verdict: verdict, File: name}
 	check(t, result.Append(filepath.Join(*proofFolder, "results.jsonl")))
 	t.Logf("%s: %+v", name, result.Verdict)
 }
@@ -224,6 +235,9 @@ func (s *scene) history(r *record, arrivals []arrival, ordered bool) *proof.Hist
 	}}
 	s.written.mu.Lock()
 	h.Events = slices.Clone(s.written.events)
+	for _, view := range s.written.lanes {
+		h.Events = append(h.Events, *view)
+	}
 	s.written.mu.Unlock()
 	r.mu.Lock()
 	h.Events = append(h.Events, r.faults...)

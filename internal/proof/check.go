@@ -2,23 +2,32 @@ package proof
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 )
 
-// Verdict is what a history shows.
+// Verdict is what a history shows. docs/proof.md has the rules.
 type Verdict struct {
-	Messages    int            `json:"messages"` // messages that were committed
-	Faults      map[string]int `json:"faults"`   // by kind
-	Symptoms    map[string]int `json:"symptoms"` // by kind
-	Lost        int            `json:"lost"`
-	Reordered   int            `json:"reordered"`
-	Uncommitted int            `json:"uncommitted"` // arrivals of messages that were never committed
-	Duplicates  int            `json:"duplicates"`
-	Windows     map[string]int `json:"windows"` // duplicates by the window that explains them
-	Outside     int            `json:"outside"` // duplicates outside all windows
-	Fenced      int            `json:"fenced"`  // rows that a relay settled while it was fenced
-	Parked      int            `json:"parked"`  // messages that were not delivered because they are parked
-	Undone      int            `json:"undone"`  // commits that the database lost
+	Messages    int            `json:"messages"`    // messages that were committed, without those that the database lost
+	Faults      map[string]int `json:"faults"`      // by kind
+	Symptoms    map[string]int `json:"symptoms"`    // by kind
+	Lost        int            `json:"lost"`        // messages that never arrived and aren't parked
+	Reordered   int            `json:"reordered"`   // messages that first arrived after a later message of their key
+	Uncommitted int            `json:"uncommitted"` // arrivals of messages that were not committed
+	Duplicates  int            `json:"duplicates"`  // arrivals of messages that had arrived before
+	Windows     map[string]int `json:"windows"`     // duplicates by the window that explains them
+	Outside     int            `json:"outside"`     // duplicates outside all windows
+	Fenced      int            `json:"fenced"`      // messages that a relay marked while another relay had their lane
+	Owned       int            `json:"owned"`       // messages that a relay marked while it was seen to have their lane
+	Parked      int            `json:"parked"`      // messages that never arrived and are parked
+	Undone      int            `json:"undone"`      // commits that the database lost
+}
+
+// Holds reports whether the history keeps the promise.
+func (v Verdict) Holds() bool {
+	return v.Lost+v.Reordered+v.Uncommitted+v.Outside+v.Fenced == 0
 }
 
 // The windows of docs/semantics.md in which a message may be delivered again.
@@ -26,15 +35,23 @@ const (
 	WindowKill       = "kill"        // the relay, or its connection to the database, died
 	WindowLostAnswer = "lost_answer" // the destination's answer was lost
 	WindowLostMarks  = "lost_marks"  // the database lost marks
-	WindowTakeover   = "takeover"    // the relay was suspended, superseded or too late to renew its leases
+	WindowTakeover   = "takeover"    // the relay was suspended or superseded, or renewed its leases too late
 	WindowClock      = "clock"       // the database's clock jumped
 )
+
+// reach is how long after an event, in seconds, a message may still arrive that the event causes to be sent again: requests in
+// flight, and the sends of a relay that has not noticed yet that its database is gone.
+const reach = 60
 
 // message is what a history tells about one message.
 type message struct {
 	committed, rolledBack, undone bool
-	row                           *Event
-	first                         *Event
+	rows                          []*Event // several if it has several sinks
+	arrivals                      []*Event
+}
+
+func (m *message) isCommitted() bool {
+	return m.committed || len(m.rows) > 0 && !m.rolledBack
 }
 
 // checker collects what it reads in a history.
@@ -42,20 +59,32 @@ type checker struct {
 	*History
 	v        Verdict
 	messages map[string]*message
-	causes   []*Event       // faults and symptoms
-	caused   map[*Event]int // duplicates for each fault
+	relays   map[string]bool // those that sent
+	causes   []*cause        // the latest first
 }
 
-// Check judges a history.
-func Check(h *History) Verdict {
-	c := &checker{History: h, messages: map[string]*message{}, caused: map[*Event]int{}, v: Verdict{Faults: map[string]int{}, Symptoms: map[string]int{}, Windows: map[string]int{}}}
+// cause is a fault or symptom that may cause duplicates.
+type cause struct {
+	*Event
+	window string
+	limit  int // the most duplicates that it may cause; 0: no limit
+	caused int
+}
+
+// Check judges a history. It returns an error if the history contradicts its format.
+func Check(h *History) (Verdict, error) {
+	c := &checker{History: h, messages: map[string]*message{}, relays: map[string]bool{}}
+	c.v = Verdict{Faults: map[string]int{}, Symptoms: map[string]int{}, Windows: map[string]int{}}
 	for i := range h.Events {
-		c.note(&h.Events[i])
+		if err := c.read(&h.Events[i]); err != nil {
+			return Verdict{}, fmt.Errorf("line %d: %w", i+2, err)
+		}
 	}
+	c.findCauses()
 	c.checkArrivals()
 	c.checkMessages()
 	c.checkFences()
-	return c.v
+	return c.v, nil
 }
 
 func (c *checker) of(id string) *message {
@@ -67,29 +96,72 @@ func (c *checker) of(id string) *message {
 	return m
 }
 
-func (c *checker) note(e *Event) {
+func (c *checker) read(e *Event) error {
 	switch e.Event {
 	case Wrote:
 		m := c.of(e.ID)
 		m.committed, m.rolledBack = m.committed || e.Outcome == Committed, m.rolledBack || e.Outcome == RolledBack
 	case Row:
 		m := c.of(e.ID)
-		if m.row == nil || e.State != "done" { // a message of several sinks has several rows
-			m.row = e
-		}
+		m.rows = append(m.rows, e)
 	case Undone:
 		c.of(e.ID).undone = true
+	case Arrived:
+		c.relays[e.Relay] = true
 	case Fault:
-		c.causes = append(c.causes, e)
 		c.v.Faults[e.Kind]++
 	case Symptom:
-		c.causes = append(c.causes, e)
 		c.v.Symptoms[e.Kind]++
+	case Lane:
+		if e.Lane == nil {
+			return fmt.Errorf("a view of a lane names no lane")
+		}
+	default:
+		return fmt.Errorf("unknown event %q", e.Event)
+	}
+	return nil
+}
+
+// windowOf returns the window that a fault or symptom opens, or "".
+func windowOf(kind string) string {
+	switch {
+	case kind == RelayKilled, kind == DatabaseCut:
+		return WindowKill
+	case kind == AnswerLost:
+		return WindowLostAnswer
+	case kind == ClockJump:
+		return WindowClock
+	case kind == Failover, strings.HasPrefix(kind, "database_"):
+		return WindowLostMarks
+	case kind == LeaseLost, strings.HasPrefix(kind, "relay_"):
+		return WindowTakeover
+	default: // a broker's fault is a cause only if an answer was lost
+		return ""
 	}
 }
 
-// checkArrivals finds duplicates, and messages that arrived for the first time after a later message
-// of their key.
+func (c *checker) findCauses() {
+	for i := range c.Events {
+		e := &c.Events[i]
+		if e.Event != Fault && e.Event != Symptom {
+			continue
+		}
+		found := &cause{Event: e, window: windowOf(e.Kind)}
+		switch found.window {
+		case "":
+			continue
+		case WindowKill, WindowTakeover:
+			found.limit = c.Unsettled
+			if e.Relay == "" {
+				found.limit *= len(c.relays)
+			}
+		}
+		c.causes = append(c.causes, found)
+	}
+	slices.SortStableFunc(c.causes, func(a, b *cause) int { return cmp.Compare(b.At, a.At) })
+}
+
+// checkArrivals finds duplicates, and messages that first arrived after a later message of their key.
 func (c *checker) checkArrivals() {
 	last := map[string]int{}
 	for i := range c.Events {
@@ -99,68 +171,80 @@ func (c *checker) checkArrivals() {
 		}
 		m := c.of(e.ID)
 		switch {
-		case m.first != nil:
-			c.v.Duplicates++
-			if window := c.explain(m, e); window != "" && !c.Exact {
-				c.v.Windows[window]++
-			} else {
-				c.v.Outside++
-			}
-			continue
-		case !m.committed && m.row == nil && !m.undone:
+		case len(m.arrivals) > 0:
+			c.checkDuplicate(m, e)
+		case m.undone:
+		case !m.isCommitted():
 			c.v.Uncommitted++
-		case c.Ordered && e.Key != "" && !m.undone:
+		case c.Ordered && e.Key != "":
 			if e.Number <= last[e.Key] {
 				c.v.Reordered++
 			}
-			last[e.Key] = e.Number
+			last[e.Key] = max(last[e.Key], e.Number)
 		}
-		m.first = e
+		m.arrivals = append(m.arrivals, e)
 	}
 }
 
-// explain returns the window in which a message arrived again, or "".
-func (c *checker) explain(m *message, again *Event) string {
-	windows := map[string]string{
-		RelayKilled: WindowKill, DatabaseCut: WindowKill, AnswerLost: WindowLostAnswer, Failover: WindowLostMarks, DatabaseKilled: WindowLostMarks,
-		RelaySuspended: WindowTakeover, RelaySuperseded: WindowTakeover, LeaseLost: WindowTakeover, ClockJump: WindowClock,
+func (c *checker) checkDuplicate(m *message, again *Event) {
+	c.v.Duplicates++
+	if window := c.explain(m, again); window != "" {
+		c.v.Windows[window]++
+	} else {
+		c.v.Outside++
 	}
-	var cause *Event
-	for _, f := range c.causes {
-		if windows[f.Kind] == "" || f.Relay != "" && f.Relay != m.first.Relay || again.At > 0 && f.At > again.At {
+}
+
+// explain returns the window in which a message arrived again, or "". It chooses the latest cause
+// that has not reached its limit.
+func (c *checker) explain(m *message, again *Event) string {
+	if c.Exact {
+		return ""
+	}
+	for _, found := range c.causes {
+		if found.limit > 0 && found.caused == found.limit || !found.explains(m, again) {
 			continue
 		}
-		if cause == nil || f.At > cause.At {
-			cause = f
-		}
+		found.caused++
+		return found.window
 	}
-	if cause != nil {
-		c.caused[cause]++
-		if cause.Kind != Failover && cause.Kind != DatabaseKilled && c.Unsettled > 0 && c.caused[cause] > c.Unsettled {
-			return ""
-		}
-		return windows[cause.Kind]
-	}
-	if m.row != nil && (m.row.Attempts > 0 || m.row.Reason == "unknown" || m.row.Reason == "timeout") {
+	if slices.ContainsFunc(m.rows, func(row *Event) bool { return row.Attempts > 0 || row.Reason == "unknown" || row.Reason == "timeout" }) {
 		return WindowLostAnswer
 	}
 	return ""
 }
 
+// explains reports whether the cause hit a relay that had sent the message before, and in time.
+// Unless the destination's answer was lost, it may also have hit the relay that sent the message
+// again, since the request of a dead relay may arrive after its successor's.
+func (c *cause) explains(m *message, again *Event) bool {
+	if again.At > 0 && c.At > again.At {
+		return false
+	}
+	for _, a := range m.arrivals {
+		inTime := a.At == 0 || a.At <= c.At+reach
+		hit := c.Relay == "" || c.Relay == a.Relay || c.Relay == again.Relay && c.window != WindowLostAnswer
+		if inTime && hit {
+			return true
+		}
+	}
+	return false
+}
+
 // checkMessages counts the committed messages, and those of them that never arrived.
 func (c *checker) checkMessages() {
-	for _, m := range c.messages {
+	for m := range maps.Values(c.messages) {
 		switch {
 		case m.undone:
 			c.v.Undone++
 			continue
-		case !m.committed && m.row == nil:
+		case !m.isCommitted():
 			continue
 		}
 		c.v.Messages++
 		switch {
-		case m.first != nil:
-		case m.row != nil && m.row.State == "error":
+		case len(m.arrivals) > 0:
+		case slices.ContainsFunc(m.rows, func(row *Event) bool { return row.State == "error" }):
 			c.v.Parked++
 		default:
 			c.v.Lost++
@@ -168,28 +252,31 @@ func (c *checker) checkMessages() {
 	}
 }
 
-// checkFences counts the rows that a relay settled after another relay had been seen on their lane
-// with a higher fence.
+// checkFences looks for messages that were marked between two views of one lease on their lane.
+// Only the relay of that lease could mark them then.
 func (c *checker) checkFences() {
-	type lease struct {
-		at    float64
-		fence int64
-		relay string
-	}
-	leases := map[int][]lease{}
-	for _, e := range c.Events {
-		if e.Event == Lane {
-			leases[*e.Lane] = append(leases[*e.Lane], lease{e.At, e.Fence, e.Relay})
+	views := map[int][]*Event{}
+	for i := range c.Events {
+		if e := &c.Events[i]; e.Event == Lane {
+			views[*e.Lane] = append(views[*e.Lane], e)
 		}
 	}
-	for _, e := range c.Events {
-		if e.Event != Row || e.State != "done" || e.Lane == nil || e.Relay == "" || e.At == 0 || c.Claim != "lanes" {
+	for _, of := range views {
+		slices.SortStableFunc(of, func(a, b *Event) int { return cmp.Compare(a.At, b.At) })
+	}
+	for i := range c.Events {
+		e := &c.Events[i]
+		if c.Claim != "lanes" || e.Event != Row || e.State != "done" || e.Lane == nil || e.Relay == "" || e.At == 0 {
 			continue
 		}
-		seen := leases[*e.Lane]
-		next, _ := slices.BinarySearchFunc(seen, e.At, func(l lease, at float64) int { return cmp.Compare(l.at, at) })
-		// Between two views of the same lease nobody else had the lane.
-		if next > 0 && next < len(seen) && seen[next-1].fence == seen[next].fence && seen[next].relay != "" && seen[next].relay != e.Relay {
+		of := views[*e.Lane]
+		next, _ := slices.BinarySearchFunc(of, e.At, func(view *Event, at float64) int { return cmp.Compare(view.At, at) })
+		if next == 0 || next == len(of) || of[next-1].Fence != of[next].Fence || of[next-1].Relay != of[next].Relay || of[next].Relay == "" {
+			continue
+		}
+		if of[next].Relay == e.Relay {
+			c.v.Owned++
+		} else {
 			c.v.Fenced++
 		}
 	}
