@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 	"github.com/rowrelay/rowrelay/relay"
@@ -280,6 +281,7 @@ func crashing(t *testing.T) loser {
 			check(t, syscall.Kill(writer, syscall.SIGSTOP))
 		},
 		lose: func() {
+			fault(t, proof.DatabaseCrashed, "")
 			check(t, syscall.Kill(writer, syscall.SIGKILL))
 			eventually(t, "the server has recovered", func() bool {
 				var now int

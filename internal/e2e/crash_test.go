@@ -61,7 +61,7 @@ const killedBatch = 20
 
 func TestKilledRelaysLoseNothing(t *testing.T) {
 	t.Parallel()
-	for _, target := range drawn("postgres15/pgx", "mariadb1011/gosql", "mariadb105/gosql", "mysql/gosql", "sqlite/modernc") {
+	for _, target := range drawn("postgres15/pgx", "mariadb1011/gosql", "mariadb105/gosql", "mysql/gosql", "sqlite/modernc", "postgres18/pgx") {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			killedRelaysLoseNothing(newScene(t, target), "lanes", judge)
@@ -72,7 +72,7 @@ func TestKilledRelaysLoseNothing(t *testing.T) {
 // Relays that claim by rows lose nothing either, but they keep no order.
 func TestKilledRelaysByRowsLoseNothing(t *testing.T) {
 	t.Parallel()
-	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc") {
+	for _, target := range drawn("postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc", "postgres18/pgx") {
 		t.Run(target, func(t *testing.T) {
 			t.Parallel()
 			killedRelaysLoseNothing(newScene(t, target), "rows", tally)
@@ -83,14 +83,17 @@ func TestKilledRelaysByRowsLoseNothing(t *testing.T) {
 func killedRelaysLoseNothing(s *scene, claim string, judge func(testing.TB, []arrival) verdict) {
 	const lease = 3 * time.Second
 	t, e := s.t, newEndpoint(s.t)
-	length, transactions := lasting(10*time.Second, time.Minute), s.manyTransactions()
+	l := load{transactions: s.manyTransactions(), orders: 1, over: lasting(10*time.Second, time.Minute)}
+	if *messages > 0 {
+		l = load{transactions: *messages / 10, orders: 20, over: pace()}
+	}
 	done := make(chan struct{})
-	go func() { placeOrders(s, transactions, 1, length); close(done) }()
+	go func() { placeOrders(s, l.transactions, l.orders, l.over); close(done) }()
 	kills := killEverySecond(s, func(path string) string { return e.URL + path }, lease, killedBatch, done, "--claim", claim)
 	s.settled()
 	v := judge(t, e.received())
-	if want := s.committed(); want != transactions/2 || v.distinct != want {
-		t.Errorf("%d distinct messages arrived of %d committed orders, want %d", v.distinct, want, transactions/2)
+	if want := s.committed(); want != l.transactions/2*l.orders || v.distinct != want {
+		t.Errorf("%d distinct messages arrived of %d committed orders, want %d", v.distinct, want, l.transactions/2*l.orders)
 	}
 	judgeDuplicates(t, v.duplicates, slices.Concat(kills, s.lostLeases()))
 	if claim == "lanes" {
@@ -114,7 +117,7 @@ func (s *scene) manyTransactions() int {
 	}
 }
 
-// killEverySecond runs three relays and kills one of them every second until done is closed. The
+// killEverySecond runs three relays and kills one of them every second (see killInterval) until done is closed. The
 // function sink returns the sink's URL for a relay's path.
 func killEverySecond(s *scene, sink func(path string) string, lease time.Duration, batch int, done <-chan struct{}, more ...string) []*kill {
 	return killInTurns(s, lease, done, func(path string) *process {
@@ -123,7 +126,16 @@ func killEverySecond(s *scene, sink func(path string) string, lease time.Duratio
 	})
 }
 
-// killInTurns runs three relays, which startAs starts, and kills one of them every second until
+// killInterval is the time from a kill to the next one. It is longer with -messages, because relays
+// send small batches after a takeover.
+func killInterval() time.Duration {
+	if *messages > 0 {
+		return 5 * time.Second
+	}
+	return time.Second
+}
+
+// killInTurns runs three relays, which startAs starts, and kills one of them every second (see killInterval) until
 // done is closed.
 func killInTurns(s *scene, lease time.Duration, done <-chan struct{}, startAs func(path string) *process) []*kill {
 	var (
@@ -140,7 +152,7 @@ func killInTurns(s *scene, lease time.Duration, done <-chan struct{}, startAs fu
 		start(i)
 	}
 	for isOpen(done) {
-		<-time.After(time.Second)
+		<-time.After(killInterval())
 		i := rand.IntN(len(relays))
 		owners := s.owned(relays[i].command.Process.Pid)
 		k := &kill{from: relays[i].name, at: time.Now()} // taken before the kill, because another relay may notice the death before kill returns

@@ -28,6 +28,12 @@ import (
 
 var long = flag.Bool("long", false, "let the scenes last as long as the promise states")
 
+var messages = flag.Int("messages", 0, "the number of messages that each scene with killed relays writes, a multiple of 1600; 0 means that it writes few")
+
+// pace is the time in which a scene writes its messages. It is long enough for relays to keep up, so
+// that most messages are delivered while relays are killed.
+func pace() time.Duration { return time.Duration(*messages) * time.Second / 4000 }
+
 // lasting returns a scene's length: by default the argument short, and with -long the argument
 // stated.
 func lasting[T any](short, stated T) T {
@@ -86,6 +92,8 @@ type scene struct {
 	topology  string        // how the servers are arranged, for the scene's results
 	embeds    storage.Claim // of the relay in the test's process, if there is one
 	written   written
+
+	unrecorded string // why -proof writes no history of the scene; empty if it writes one
 }
 
 // newScene creates a scene with empty tables on the target with this name.

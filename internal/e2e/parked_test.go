@@ -56,6 +56,7 @@ func TestParkedMessagesHoldTheirKeys(t *testing.T) {
 				}
 				return http.StatusOK
 			})
+			s.unrecorded = "an operator discards messages"
 			file, start := s.configured(e, holding)
 			for n := range 200 {
 				check(t, s.order(t.Context(), n%10, n+1, true))

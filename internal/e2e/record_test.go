@@ -186,8 +186,12 @@ func keep(t testing.TB, arrivals []arrival, ordered bool) {
 		return
 	}
 	s := r.sceneOf(arrivals)
-	if s == nil {
-		t.Log("no history is written: another scene wrote these messages")
+	switch {
+	case s == nil:
+		t.Log("no history is written: no scene has written these messages")
+		return
+	case s.unrecorded != "":
+		t.Log("no history is written: " + s.unrecorded)
 		return
 	}
 	r.mu.Lock()

@@ -13,7 +13,7 @@ type Verdict struct {
 	Messages    int            `json:"messages"`    // messages that were committed, without those that the database lost
 	Faults      map[string]int `json:"faults"`      // by kind
 	Symptoms    map[string]int `json:"symptoms"`    // by kind
-	Lost        int            `json:"lost"`        // messages that never arrived and aren't parked
+	Lost        int            `json:"lost"`        // messages that never arrived and aren't kept
 	Reordered   int            `json:"reordered"`   // messages that first arrived after a later message of their key
 	Uncommitted int            `json:"uncommitted"` // arrivals of messages that were not committed
 	Duplicates  int            `json:"duplicates"`  // arrivals of messages that had arrived before
@@ -21,7 +21,7 @@ type Verdict struct {
 	Outside     int            `json:"outside"`     // duplicates outside all windows
 	Fenced      int            `json:"fenced"`      // messages that a relay marked while another relay had their lane
 	Owned       int            `json:"owned"`       // messages that a relay marked while it was seen to have their lane
-	Parked      int            `json:"parked"`      // messages that never arrived and are parked
+	Kept        int            `json:"kept"`        // messages that never arrived and are parked or scheduled for later
 	Undone      int            `json:"undone"`      // commits that the database lost
 }
 
@@ -216,19 +216,18 @@ func (c *checker) explain(m *message, again *Event) string {
 
 // explains reports whether the cause hit a relay that had sent the message before, and in time.
 // Unless the destination's answer was lost, it may also have hit the relay that sent the message
-// again, since the request of a dead relay may arrive after its successor's.
+// again, since the request of a dead relay may arrive after its successor's. A killed relay sends
+// nothing again itself.
 func (c *cause) explains(m *message, again *Event) bool {
 	if again.At > 0 && c.At > again.At {
 		return false
 	}
-	for _, a := range m.arrivals {
+	return slices.ContainsFunc(m.arrivals, func(a *Event) bool {
 		inTime := a.At == 0 || a.At <= c.At+reach
+		possible := c.Kind != RelayKilled || a.Relay != again.Relay
 		hit := c.Relay == "" || c.Relay == a.Relay || c.Relay == again.Relay && c.window != WindowLostAnswer
-		if inTime && hit {
-			return true
-		}
-	}
-	return false
+		return inTime && possible && hit
+	})
 }
 
 // checkMessages counts the committed messages, and those of them that never arrived.
@@ -244,8 +243,8 @@ func (c *checker) checkMessages() {
 		c.v.Messages++
 		switch {
 		case len(m.arrivals) > 0:
-		case slices.ContainsFunc(m.rows, func(row *Event) bool { return row.State == "error" }):
-			c.v.Parked++
+		case slices.ContainsFunc(m.rows, func(row *Event) bool { return row.State == "error" || row.State == "scheduled" }):
+			c.v.Kept++
 		default:
 			c.v.Lost++
 		}

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,8 +52,9 @@ var verdicts = []struct {
 	{"a lost message", []string{usual, wrote("a", 1, "committed"), wrote("b", 2, "committed"), arrived("b", 2, "/1", 3)}, `{"messages":2,"lost":1}`},
 	{"a lost message that only the table has", []string{usual, row("a", 1, `"state":"pending"`)}, `{"messages":1,"lost":1}`},
 	{"a message that is done but never arrived", []string{usual, wrote("a", 1, "committed"), row("a", 1, `"state":"done","relay":"r","at":2`)}, `{"messages":1,"lost":1}`},
-	{"a parked message", []string{usual, wrote("a", 1, "committed"), row("a", 1, `"state":"error","attempts":20`)}, `{"messages":1,"parked":1}`},
-	{"a message that one of two sinks got", []string{usual, wrote("a", 1, "committed"), row("a", 1, `"state":"done"`), row("a", 1, `"state":"error"`)}, `{"messages":1,"parked":1}`},
+	{"a parked message", []string{usual, wrote("a", 1, "committed"), row("a", 1, `"state":"error","attempts":20`)}, `{"messages":1,"kept":1}`},
+	{"a message that is scheduled for later", []string{usual, row("a", 1, `"state":"scheduled"`)}, `{"messages":1,"kept":1}`},
+	{"a message that one of two sinks got", []string{usual, wrote("a", 1, "committed"), row("a", 1, `"state":"done"`), row("a", 1, `"state":"error"`)}, `{"messages":1,"kept":1}`},
 	{"a message that was rolled back", []string{usual, wrote("a", 1, "rolled_back")}, `{}`},
 	{"a message that arrived though it was rolled back", []string{usual, wrote("a", 1, "rolled_back"), arrived("a", 1, "/1", 2)}, `{"uncommitted":1}`},
 	{"a message that arrived though nobody wrote it", []string{usual, arrived("a", 1, "/1", 2)}, `{"uncommitted":1}`},
@@ -72,6 +74,7 @@ var verdicts = []struct {
 	{"a duplicate before the kill", []string{usual, wrote("a", 1, "committed"), arrived("a", 1, "/1", 2), arrived("a", 1, "/2", 3), happened("fault", "relay_killed", "/1", 4)}, `{"messages":1,"duplicates":1,"outside":1,"faults":{"relay_killed":1}}`},
 	{"a duplicate after another relay's kill", []string{usual, wrote("a", 1, "committed"), arrived("a", 1, "/1", 2), happened("fault", "relay_killed", "/3", 3), arrived("a", 1, "/2", 4)}, `{"messages":1,"duplicates":1,"outside":1,"faults":{"relay_killed":1}}`},
 	{"a duplicate long after the kill", []string{usual, wrote("a", 1, "committed"), happened("fault", "relay_suspended", "/1", 1), arrived("a", 1, "/1", 61.5), arrived("a", 1, "/2", 62)}, `{"messages":1,"duplicates":1,"outside":1,"faults":{"relay_suspended":1}}`},
+	{"a duplicate of the relay that was killed later", []string{usual, wrote("a", 1, "committed"), arrived("a", 1, "/1", 0), arrived("a", 1, "/1", 0), happened("fault", "relay_killed", "/1", 3)}, `{"messages":1,"duplicates":1,"outside":1,"faults":{"relay_killed":1}}`},
 	{"a request of a dead relay that arrives late", []string{usual, wrote("a", 1, "committed"), happened("fault", "relay_killed", "/1", 2), arrived("a", 1, "/2", 3), arrived("a", 1, "/1", 4)}, `{"messages":1,"duplicates":1,"windows":{"kill":1},"faults":{"relay_killed":1}}`},
 	{"more duplicates than a kill may cause", []string{usual, wrote("a", 1, "committed"), wrote("b", 2, "committed"), wrote("c", 3, "committed"), arrived("a", 1, "/1", 2), arrived("b", 2, "/1", 2), arrived("c", 3, "/1", 2),
 		happened("fault", "relay_killed", "/1", 3), arrived("a", 1, "/2", 4), arrived("b", 2, "/2", 4), arrived("c", 3, "/2", 4)}, `{"messages":3,"duplicates":3,"windows":{"kill":2},"outside":1,"faults":{"relay_killed":1}}`},
@@ -179,4 +182,65 @@ func TestBothJudgesRefuseAnUnreadableHistory(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Both programs agree on random histories, most of which break the promise.
+func TestBothJudgesAgreeOnRandomHistories(t *testing.T) {
+	t.Parallel()
+	folder, files, wants := t.TempDir(), []string{}, []Verdict{}
+	for seed := range uint64(150) {
+		h := randomHistory(rand.New(rand.NewPCG(seed, 0)))
+		file := filepath.Join(folder, fmt.Sprint(seed, ".jsonl.gz"))
+		if err := h.Write(file); err != nil {
+			t.Fatal(err)
+		}
+		v, err := Check(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, wants = append(files, file), append(wants, v)
+	}
+	sum := Verdict{}
+	for seed, other := range judgedByPython(t, files) {
+		want := wants[seed]
+		if !reflect.DeepEqual(other, want) {
+			t.Errorf("seed %d: in Python %+v\n            in Go %+v", seed, other, want)
+		}
+		sum.Lost, sum.Reordered, sum.Uncommitted, sum.Outside = sum.Lost+want.Lost, sum.Reordered+want.Reordered, sum.Uncommitted+want.Uncommitted, sum.Outside+want.Outside
+		sum.Fenced, sum.Owned, sum.Kept, sum.Undone = sum.Fenced+want.Fenced, sum.Owned+want.Owned, sum.Kept+want.Kept, sum.Undone+want.Undone
+		sum.Duplicates += want.Duplicates
+	}
+	if min(sum.Lost, sum.Reordered, sum.Uncommitted, sum.Outside, sum.Fenced, sum.Owned, sum.Kept, sum.Undone) < 10 || sum.Outside > sum.Duplicates*3/4 {
+		t.Errorf("the histories are too uniform: %+v", sum)
+	}
+}
+
+func randomHistory(random *rand.Rand) *History {
+	pick := func(from ...string) string { return from[random.IntN(len(from))] }
+	h := &History{Header: Header{History: 1, Claim: pick("lanes", "lanes", "rows"), Ordered: random.IntN(4) > 0, Exact: random.IntN(8) == 0, Unsettled: random.IntN(4)}}
+	for range 20 + random.IntN(60) {
+		n, lane := random.IntN(12), random.IntN(2)
+		e := Event{ID: fmt.Sprint("m", n), Key: fmt.Sprint("k", n%3), Number: n + random.IntN(2), At: float64(random.IntN(200)) / 2, Relay: pick("", "/1", "/2", "/3")}
+		switch random.IntN(10) {
+		case 0, 1:
+			e.Event, e.Relay, e.Outcome = Wrote, "", pick(Committed, Committed, RolledBack, Unknown)
+		case 2, 3, 4:
+			e.Event = Arrived
+		case 5, 6:
+			e.Event, e.Lane, e.State, e.Attempts, e.Reason = Row, &lane, pick("done", "done", "error", "pending", "scheduled"), random.IntN(8)/7, pick("", "", "", "", "timeout", "refused")
+		case 7:
+			e = Event{Event: Lane, Lane: &lane, Relay: pick("", "/1", "/2"), Fence: int64(random.IntN(3)), At: e.At}
+			h.Events = append(h.Events, e)
+			e.At += 30
+		case 8:
+			e = Event{Event: pick(Fault, Symptom), At: e.At, Relay: e.Relay, Kind: pick(RelayKilled, RelaySuspended, RelaySuperseded, LeaseLost, AnswerLost, BrokerCut, DatabaseCut, DatabaseKilled, Failover, ClockJump)}
+		default:
+			if random.IntN(4) > 0 {
+				continue
+			}
+			e = Event{Event: Undone, ID: e.ID}
+		}
+		h.Events = append(h.Events, e)
+	}
+	return h
 }

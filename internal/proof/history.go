@@ -58,6 +58,7 @@ const (
 	BrokerKilled    = "broker_killed"
 	DatabaseCut     = "database_cut"
 	DatabaseKilled  = "database_killed"
+	DatabaseCrashed = "database_crashed" // one of the server's processes died, and the server recovered
 	Failover        = "failover"
 	ClockJump       = "clock_jump"
 )

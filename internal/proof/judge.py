@@ -64,14 +64,14 @@ class History:
         all_ids = set(self.outcomes) | set(self.rows)
         messages = {id for id in all_ids - self.undone if self.committed(id)}
         missing = messages - set(arrivals)
-        parked = {id for id in missing if any(row["state"] == "error" for row in self.rows.get(id, []))}
+        kept = {id for id in missing if any(row["state"] in ("error", "scheduled") for row in self.rows.get(id, []))}
         duplicates, windows = self.duplicates()
         fenced, owned = self.fences()
         return {
             "messages": len(messages),
             "faults": self.kinds("fault"),
             "symptoms": self.kinds("symptom"),
-            "lost": len(missing) - len(parked),
+            "lost": len(missing) - len(kept),
             "reordered": self.reordered(arrivals),
             "uncommitted": sum(id not in self.undone and not self.committed(id) for id in arrivals),
             "duplicates": duplicates,
@@ -79,7 +79,7 @@ class History:
             "outside": duplicates - sum(windows.values()),
             "fenced": fenced,
             "owned": owned,
-            "parked": len(parked),
+            "kept": len(kept),
             "undone": len(self.undone),
         }
 
@@ -113,7 +113,7 @@ class History:
             left = float("inf")
             if limit and opens in ("kill", "takeover"):
                 left = limit if event.get("relay") else limit * len(senders)
-            found.append({"at": event.get("at", 0), "line": event["line"], "relay": event.get("relay", ""), "window": opens, "left": left})
+            found.append({"kind": event["kind"], "at": event.get("at", 0), "line": event["line"], "relay": event.get("relay", ""), "window": opens, "left": left})
         found.sort(key=lambda cause: (-cause["at"], cause["line"]))
         return found
 
@@ -171,6 +171,8 @@ def explains(cause, earlier, again):
         return False
     for arrival in earlier:
         if arrival.get("at", 0) and arrival["at"] > cause["at"] + 60:
+            continue
+        if cause["kind"] == "relay_killed" and arrival.get("relay", "") == again.get("relay", ""):
             continue
         if cause["relay"] in ("", arrival.get("relay", "")):
             return True
