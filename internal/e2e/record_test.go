@@ -387,13 +387,23 @@ func (p *process) option(name string) string {
 	return ""
 }
 
-// described returns the commit of the tree.
+// described returns the last commit that changed what the scenes test, as git describe does: the
+// command and the packages that it consists of, without scenes and pages.
 var described = sync.OnceValue(func() string {
-	out, err := exec.Command("git", "describe", "--tags", "--always", "--dirty", "--abbrev=12").Output()
-	if err != nil {
-		return "unknown"
+	git := func(arguments ...string) string {
+		out, err := exec.Command("git", append(append([]string{"-C", "../.."}, arguments...), "--", "*.go", "*.sql", "go.mod", ":(exclude)*_test.go",
+			":(exclude)internal/e2e", ":(exclude)internal/proof")...).Output()
+		if err != nil {
+			return "unknown"
+		}
+		return strings.TrimSpace(string(out))
 	}
-	return strings.TrimSpace(string(out))
+	commit := git("log", "-1", "--format=%(describe:tags,abbrev=12)%x20%h", "--abbrev=12")
+	commit = strings.Fields(commit)[0] // its hash, if no tag leads to it
+	if git("status", "--porcelain") != "" {
+		commit += "-dirty"
+	}
+	return commit
 })
 
 // command returns the command that repeats the test.
