@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs versions releases scenes power many quorum hour histories sqlite e2e browser tools plugins
+PROOFS = plans pairs versions releases scenes power many quorum hour histories fuzz sqlite e2e browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -186,6 +186,11 @@ proof-hour: # an hour of failing keys, a million of them at a takeover
 proof-histories: # the race detector, in all of relay, with all simulated histories and what passes many messages
 	go test $(RACE) -timeout 2h -skip 'Find|FailingKeys|MillionBlockedKeys' ./relay -whole-hour -simulations 60
 	go test $(RACE) -timeout 3h -run 'ForTenMinutes|OneKeyThroughAnOutage' ./sinks/httpsink -lasting 100
+
+# A minute for each fuzzer. What one finds goes into testdata/fuzz of its package, from where make test runs it.
+proof-fuzz: # fuzzers of what comes from tables, files, messages and plug-ins
+	grep -rlE '^func Fuzz' --include=*_test.go cmd internal outbox relay sinks plugins | while read -r file; do sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' "$$file" | while read -r name; do \
+		go test -run '^$$' -fuzz "^$$name$$" -fuzztime 60s "./$$(dirname "$$file")" </dev/null || touch bin/fuzz-failed; done; done; ! rm bin/fuzz-failed 2>/dev/null
 
 proof-browser: # the race detector, beside a real Chromium
 	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."

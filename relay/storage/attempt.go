@@ -33,8 +33,12 @@ type AttemptLog []Attempt
 func (l AttemptLog) With(more ...Attempt) AttemptLog {
 	log := append(append(make(AttemptLog, 0, len(l)+len(more)), l...), more...)
 	log = log[max(0, len(log)-MostAttempts):]
-	for i := range log { // PostgreSQL's jsonb refuses the escape of a NUL
-		log[i].At, log[i].Answer = log[i].At.UTC().Truncate(time.Millisecond), strings.ReplaceAll(log[i].Answer, "\x00", "\uFFFD")
+	for i := range log {
+		at := log[i].At.UTC().Truncate(time.Millisecond)
+		if at.Year() < 0 || at.Year() > 9999 { // can't be written as JSON; the column was changed by hand
+			at = time.Time{}
+		}
+		log[i].At, log[i].Answer = at, strings.ReplaceAll(log[i].Answer, "\x00", "\uFFFD") // PostgreSQL's jsonb refuses the escape of a NUL
 	}
 	const brief = 64 // the length of a shortened text, in bytes
 	if len(log.Text()) > MostAttemptLog {
