@@ -189,8 +189,9 @@ proof-histories: # the race detector, in all of relay, with all simulated histor
 
 # A minute for each fuzzer. What one finds goes into testdata/fuzz of its package, from where make test runs it.
 proof-fuzz: # fuzzers of what comes from tables, files, messages and plug-ins
-	grep -rlE '^func Fuzz' --include=*_test.go cmd internal outbox relay sinks plugins | while read -r file; do sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' "$$file" | while read -r name; do \
-		go test -run '^$$' -fuzz "^$$name$$" -fuzztime 60s "./$$(dirname "$$file")" </dev/null || touch bin/fuzz-failed; done; done; ! rm bin/fuzz-failed 2>/dev/null
+	status=0; for file in $$(grep -rlE '^func Fuzz' --include=*_test.go cmd internal outbox relay sinks plugins); do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\).*/\1/p' "$$file"); do \
+			go test -run '^$$' -fuzz "^$$name$$" -fuzztime 60s "./$$(dirname "$$file")" || status=1; done; done; exit $$status
 
 proof-browser: # the race detector, beside a real Chromium
 	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."
