@@ -129,10 +129,11 @@ func (s *scene) left() (n int) {
 func (s *scene) judgeAnew(e *endpoint, inOrder bool, want int) verdict {
 	s.t.Helper()
 	arrivals := e.received()
-	v := tally(s.t, arrivals)
+	judged := tally
 	if inOrder {
-		v = judge(s.t, arrivals)
+		judged = judge
 	}
+	v := judged(s.t, arrivals)
 	s.t.Logf("%d of %d messages arrived, %d times again", v.distinct, want, len(arrivals)-v.distinct)
 	if v.distinct != want {
 		s.t.Errorf("%d messages of %d arrived", v.distinct, want)

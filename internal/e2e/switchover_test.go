@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -23,6 +24,7 @@ import (
 func (p *pair) switchover(readOnly string) {
 	p.t.Helper()
 	p.caughtUp()
+	fault(p.t, proof.Switchover, "")
 	switch kind := p.primary.kind; kind {
 	case testdb.Postgres:
 		p.primary.signal(syscall.SIGINT)

@@ -60,6 +60,7 @@ const (
 	DatabaseKilled  = "database_killed"
 	DatabaseCrashed = "database_crashed" // one of the server's processes died, and the server recovered
 	Failover        = "failover"
+	Switchover      = "database_switchover" // the standby had everything when it became the primary
 	ClockJump       = "clock_jump"
 )
 
