@@ -36,13 +36,13 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs versions releases scenes power many quorum hour histories fuzz sqlite e2e browser tools plugins
+PROOFS = plans pairs $(VERSIONS:%=version-%) releases failovers power backlog scenes messages many quorum hour histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof $(PROOFS:%=proof-%) quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
+.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-check proof-versions $(PROOFS:%=proof-%) quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -133,7 +133,15 @@ on-servers-browser:
 # server loses its last second, and the rows of 1 MiB that a relay meets.
 PROOF = -backlog 12000000 -sweep 10m -rounds 5 -large-rows 1500
 
-proof: $(PROOFS:%=proof-%) ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; hours; or a part: make proof-hour
+proof: ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; hours; or a part: make proof-hour
+	.ci/proof $(PROOFS)
+
+# The folder of the histories that a part of make proof writes. recorded runs scenes, and has both programs judge their histories.
+HISTORIES = $(CURDIR)/bin/proof
+recorded  = sh -c 'rm -rf "$(HISTORIES)/$@" && go test -v -timeout 30m ./internal/e2e -proof "$(HISTORIES)/$@" $(1) && go run ./internal/proof/judge "$(HISTORIES)/$@"'
+
+proof-check: # judges the histories that were written, with the programs in Go and in Python
+	go run ./internal/proof/judge $(wildcard $(HISTORIES)/*)
 
 proof-plans: # what PostgreSQL plans for a million rows
 	deploy/servers/servers run postgres15 postgres18 -- go test -v -run 'TestPlans$$' ./relay/sqlstore -planned-rows 700000
@@ -142,9 +150,20 @@ proof-pairs: # stores, on each server with each of its drivers
 	$(CHEAP) deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test $(RACE) -timeout 2h ./relay/sqlstore -pairs
 	deploy/servers/servers run mariadb1011 -- go test $(SECOND_MYSQL) -timeout 1h -run 'TestStore$$/mariadb1011/gomysql|TestMySQLSettings/mariadb1011' ./relay/sqlstore ./cmd/rowrelay
 
-proof-scenes: # failovers, servers that lose their last second, the backlog
-	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- go test -v -timeout 3h \
-		-run 'Failover|SinkThatIsDown|CrashRecovery|Server.*Changes|Suspended|Backlog|Standby|Sequence|LargeRows|KilledRelays(ByRows)?Lose' ./internal/e2e -long $(PROOF)
+proof-failovers: # failovers, and servers that lose their last second
+	deploy/servers/servers run postgres15 mariadb1011 mysql -- $(call recorded,-run "Failover|CrashRecovery|Server.*Changes|Switchover" -long $(PROOF))
+
+proof-backlog: # a sink that is down with a backlog, while servers are restarted
+	deploy/servers/servers run postgres15 mariadb1011 mysql -- go test -v -timeout 30m -run 'SinkThatIsDown|Backlog' ./internal/e2e -long $(PROOF)
+
+proof-scenes: # suspended relays, standbys, reset sequences, large rows, killed relays
+	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- $(call recorded,-run "Suspended|Standby|Sequence|LargeRows|KilledRelays(ByRows)?Lose|SeveralSinks|CutConnections|StoppedRelay" -long $(PROOF))
+
+# The number of messages of each scene of proof-messages.
+MESSAGES = 320000
+
+proof-messages: # many messages to brokers, on each database, while relays are killed and connections are cut
+	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql kafka rabbitmq -- $(call recorded,-run "KillsAndCuts" -messages $(MESSAGES))
 
 # The versions that the tests of every change don't run on.
 VERSIONS = postgres13 postgres14 postgres16 postgres17 mysql80 mariadb114 mariadb118
@@ -165,11 +184,11 @@ PREVIOUS = $(shell git log -1 --format=%H -S'$(shell grep '^const schemaVersion'
 
 proof-releases: # relays of this release beside relays of the last commit with the previous schema version, through an upgrade and back
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git archive $(PREVIOUS) | tar -x -C "$$folder" && (cd "$$folder" && go build -o previous ./cmd/rowrelay) && \
-		deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 1h -run 'ReleasesSideBySide' ./internal/e2e -long -previous "$$folder/previous"
+		deploy/servers/servers run postgres15 mysql mariadb1011 -- $(call recorded,-run "ReleasesSideBySide" -long -previous "'$$folder'/previous")
 
 proof-power: # databases whose power fails, on a disk that loses what was not synced; needs Linux, FUSE and root's rights
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd internal/powerloss && go test . && go build -o "$$folder/powerloss" . && cd ../.. && \
-		deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 1h -run 'PowerLoss' ./internal/e2e -long -powerloss "$$folder/powerloss" -outages 30
+		deploy/servers/servers run postgres15 mysql mariadb1011 -- $(call recorded,-run "PowerLoss" -long -powerloss "'$$folder'/powerloss" -outages 30)
 
 proof-adopt: # tables of other systems, adopted under load with kills, and what that costs
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'AdoptedTables' ./internal/e2e -long
@@ -178,14 +197,16 @@ proof-many: # ten million messages, as an operator sees them
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'ManyRows' ./internal/e2e -long -rows 10000000
 
 proof-quorum: # a cluster of brokers without its majority
-	deploy/servers/servers run postgres15 rabbitmq3 -- go test -v -timeout 1h -run 'QuorumWithoutMajority' ./internal/e2e -long
+	deploy/servers/servers run postgres15 rabbitmq3 -- $(call recorded,-run "QuorumWithoutMajority" -long)
 
 proof-hour: # an hour of failing keys, a million of them at a takeover
 	go test -v -timeout 1h -run 'FailingKeys|MillionBlockedKeys' ./relay -whole-hour
 
 proof-histories: # the race detector, in all of relay, with all simulated histories and what passes many messages
-	go test $(RACE) -timeout 2h -skip 'Find|FailingKeys|MillionBlockedKeys' ./relay -whole-hour -simulations 60
-	go test $(RACE) -timeout 3h -run 'ForTenMinutes|OneKeyThroughAnOutage' ./sinks/httpsink -lasting 100
+	go test $(RACE) -timeout 30m -skip 'Find|FailingKeys|MillionBlockedKeys' ./relay -whole-hour -simulations 60
+
+proof-outages: # the race detector, while an endpoint fails in each way
+	go test $(RACE) -timeout 30m -run 'ForTenMinutes|OneKeyThroughAnOutage' ./sinks/httpsink -lasting 100
 
 # A minute for each fuzzer. What one finds goes into testdata/fuzz of its package, from where make test runs it.
 proof-fuzz: # fuzzers of what comes from tables, files, messages and plug-ins
@@ -205,8 +226,11 @@ proof-plugins: # official plug-ins: 100,000 messages each, while plug-ins, relay
 proof-sqlite: # the race detector, also within the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
 
-proof-e2e: # the race detector, in the command, in the scenes with processes of their own, and in what fires each alert
-	deploy/servers/servers run -- sh -c "go test $(RACE) $(AT_ONCE) -timeout 1h ./cmd/rowrelay ./internal/readme ./migrations ./internal/outboxdb/... && go test $(RACE) -timeout 1h ./internal/e2e -everywhere && cd internal/libraries && go test $(RACE) -timeout 1h ./alerts"
+proof-e2e: # the race detector, in the command, and in the scenes with processes of their own
+	deploy/servers/servers run -- sh -c "go test $(RACE) $(AT_ONCE) -timeout 30m ./cmd/rowrelay ./internal/readme ./migrations ./internal/outboxdb/... && go test $(RACE) -timeout 30m ./internal/e2e -everywhere"
+
+proof-alerts: # the race detector, in what fires each alert
+	deploy/servers/servers run -- sh -c "cd internal/libraries && go test $(RACE) -timeout 30m ./alerts"
 
 bench: ## measures, on the same servers, and records the figures; quarter of an hour; SCENES=drain for one of them
 	deploy/servers/servers run -- $(MAKE) --no-print-directory measure
