@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -98,7 +99,8 @@ func (p *pair) part() {
 // address that was the primary's.
 func (p *pair) failOver() {
 	p.t.Helper()
-	p.primary.kill()
+	fault(p.t, proof.Failover, "")
+	p.primary.signal(syscall.SIGKILL)
 	switch p.standby.kind {
 	case testdb.Postgres:
 		p.standby.exec("SELECT pg_promote()")
@@ -107,7 +109,6 @@ func (p *pair) failOver() {
 	case testdb.MySQL:
 		p.standby.exec("STOP REPLICA", "RESET REPLICA ALL", "SET GLOBAL read_only = 0")
 	}
-	fault(p.t, proof.Failover, "")
 	p.front.redirect(p.standby.address())
 	p.front.cut()
 }
