@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -243,4 +244,126 @@ func randomHistory(random *rand.Rand) *History {
 		h.Events = append(h.Events, e)
 	}
 	return h
+}
+
+// The published histories keep the promise, and have a line in the published results.
+func TestPublishedHistoriesKeepThePromise(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../docs/proof/*.jsonl.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no history is published: %v", err)
+	}
+	results, err := os.ReadFile("../../docs/proof/results.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, size := judgedByPython(t, files), int64(0)
+	for i, file := range files {
+		h, err := Read(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := Check(h)
+		if err != nil || !v.Holds() || !reflect.DeepEqual(v, others[i]) {
+			t.Errorf("%s: in Go %+v, %v; in Python %+v", file, v, err, others[i])
+		}
+		if !bytes.Contains(results, []byte(fmt.Sprintf("%q", filepath.Base(file)))) {
+			t.Errorf("%s has no line in results.jsonl", file)
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if size > 1<<20 {
+		t.Errorf("the published histories have %d bytes, more than 1 MiB", size)
+	}
+}
+
+// Both programs find each change that breaks the promise in a published history.
+func TestBothJudgesFindChangesInAPublishedHistory(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../docs/proof/KilledRelaysLoseNothing_*.jsonl.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no history of killed relays is published: %v", err)
+	}
+	index := func(h *History, found func(Event) bool) int {
+		t.Helper()
+		i := slices.IndexFunc(h.Events, found)
+		if i < 0 {
+			t.Fatal("the history lacks an event that could be changed")
+		}
+		return i
+	}
+	changes := []struct {
+		name   string
+		change func(h *History)
+		want   Verdict // by how much the figures change
+	}{
+		{"a message that never arrived", func(h *History) {
+			id := h.Events[index(h, func(e Event) bool { return e.Event == Arrived })].ID
+			h.Events = slices.DeleteFunc(h.Events, func(e Event) bool { return e.Event == Arrived && e.ID == id })
+		}, Verdict{Lost: 1}},
+		{"a message that arrived before its predecessor", func(h *History) {
+			first := index(h, func(e Event) bool { return e.Event == Arrived })
+			next := index(h, func(e Event) bool {
+				return e.Event == Arrived && e.Key == h.Events[first].Key && e.Number > h.Events[first].Number
+			})
+			h.Events[first].ID, h.Events[next].ID = h.Events[next].ID, h.Events[first].ID
+			h.Events[first].Number, h.Events[next].Number = h.Events[next].Number, h.Events[first].Number
+		}, Verdict{Reordered: 1}},
+		{"a duplicate by a relay that lives", func(h *History) {
+			hit := map[string]bool{}
+			for _, e := range h.Events {
+				hit[e.Relay] = hit[e.Relay] || e.Event == Fault || e.Event == Symptom
+			}
+			h.Events = append(h.Events, h.Events[index(h, func(e Event) bool { return e.Event == Arrived && !hit[e.Relay] })])
+		}, Verdict{Duplicates: 1, Outside: 1}},
+		{"a message that was rolled back", func(h *History) {
+			id := h.Events[index(h, func(e Event) bool { return e.Event == Arrived })].ID
+			h.Events[index(h, func(e Event) bool { return e.Event == Wrote && e.ID == id })].Outcome = RolledBack
+		}, Verdict{Messages: -1, Uncommitted: 1}},
+		{"marks by a relay that another one had replaced", func(h *History) {
+			for i := range h.Events {
+				if h.Events[i].Event == Row {
+					h.Events[i].Relay = "another"
+				}
+			}
+		}, Verdict{}}, // see below
+	}
+	folder, changed, before := t.TempDir(), []string{}, Verdict{}
+	for i, c := range changes {
+		h, err := Read(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before, err = Check(h); err != nil || before.Owned == 0 {
+			t.Fatalf("before a change: %+v, %v", before, err)
+		}
+		c.change(h)
+		changed = append(changed, filepath.Join(folder, fmt.Sprint(i, ".jsonl.gz")))
+		if err := h.Write(changed[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	changes[len(changes)-1].want = Verdict{Fenced: before.Owned, Owned: -before.Owned}
+	others := judgedByPython(t, changed)
+	for i, c := range changes {
+		h, err := Read(changed[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Check(h)
+		if err != nil || !reflect.DeepEqual(got, others[i]) {
+			t.Errorf("%s: in Go %+v, %v; in Python %+v", c.name, got, err, others[i])
+		}
+		by := Verdict{
+			Messages: got.Messages - before.Messages, Lost: got.Lost - before.Lost, Reordered: got.Reordered - before.Reordered, Uncommitted: got.Uncommitted - before.Uncommitted,
+			Duplicates: got.Duplicates - before.Duplicates, Outside: got.Outside - before.Outside, Fenced: got.Fenced - before.Fenced, Owned: got.Owned - before.Owned,
+		}
+		if !reflect.DeepEqual(by, c.want) {
+			t.Errorf("%s changes the verdict by %+v, want %+v", c.name, by, c.want)
+		}
+	}
 }
