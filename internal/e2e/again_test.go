@@ -173,7 +173,7 @@ func comesTrue(within time.Duration, condition func() bool) bool {
 func (s *scene) idle(within time.Duration) bool {
 	return comesTrue(within, func() bool {
 		status, err := s.store.Status(s.t.Context())
-		return err == nil && status.Counts[storage.StatePending]+status.Counts[storage.StateClaimed]+status.Counts[storage.StateRetry] == 0
+		return err == nil && isSettled(status)
 	})
 }
 

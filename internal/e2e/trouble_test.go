@@ -110,7 +110,7 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	}
 	eventually(t, "all messages are delivered", func() bool {
 		status, err := s.store.Status(t.Context())
-		return err == nil && status.Counts[storage.StatePending]+status.Counts[storage.StateRetry] == 0
+		return err == nil && isSettled(status)
 	})
 	v := judge(t, e.received())
 	if want := s.committed(); v.distinct != want || want < written {
