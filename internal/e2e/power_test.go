@@ -236,7 +236,6 @@ type failingDisk struct {
 	folder, mounts string
 	process        *exec.Cmd
 	output         *bufio.Reader
-	ended          chan struct{}
 }
 
 // newFailingDisk moves a folder to a disk, and mounts the disk in its place.
