@@ -148,26 +148,26 @@ func (d *demo) watch(ctx context.Context, sold <-chan error) error {
 		case <-deadline:
 			return fmt.Errorf("the relay has not delivered all messages within %v after the shop closed", d.patience)
 		case <-tick.C:
-			waiting, err := d.progress(ctx)
-			if err != nil || closed && waiting == 0 {
+			waiting, known, err := d.progress(ctx)
+			if err != nil || closed && known && waiting == 0 {
 				return err
 			}
 		}
 	}
 }
 
-// progress prints a line and returns the number of messages that wait.
-func (d *demo) progress(ctx context.Context) (waiting int64, err error) {
+// progress prints a line and returns the number of messages that wait, if it could be determined in time.
+func (d *demo) progress(ctx context.Context) (waiting int64, known bool, err error) {
 	err = withOperator(ctx, d.source, func(operator storage.Operator) error {
 		status, err := operator.Status(ctx)
-		waiting = undelivered(status)
+		waiting, known = undelivered(status), status.Has(storage.GaugeCounts)
 		return err
 	})
 	committed, rolledBack := d.shop.counts()
 	arrived, failures := d.endpoint.counts()
 	d.say("%5.1f s   committed %4d   rolled back %4d   arrived %4d   endpoint failed %3d times   waiting %4d",
 		time.Since(d.began).Seconds(), committed, rolledBack, arrived, failures, waiting)
-	return waiting, err
+	return waiting, known, err
 }
 
 // conclude checks the promise and prints the result.

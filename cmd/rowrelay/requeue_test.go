@@ -167,6 +167,26 @@ func TestRequeueRefusesUnknownSinks(t *testing.T) {
 	}
 }
 
+// busyOperator can't read the relays in time.
+type busyOperator struct{ storage.Operator }
+
+func (o busyOperator) Status(ctx context.Context) (storage.Status, error) {
+	status, err := o.Operator.Status(ctx)
+	status.Relays, status.Absent = nil, []storage.Gauge{storage.GaugeRelays}
+	return status, err
+}
+
+// Relays that could not be read in time don't count as dead.
+func TestABusyDatabaseHidesRelays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		operator := busyOperator{delivered(t, 1).Store()}
+		if err := (&target{table: "outbox"}).checkLivingSink(t.Context(), operator, "orders"); err == nil || !strings.Contains(err.Error(), "could not be read in time") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
+
 // After an interruption, another run requeues the remaining messages, and none twice.
 func TestRequeueContinues(t *testing.T) {
 	t.Parallel()

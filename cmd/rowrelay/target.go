@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -139,6 +140,9 @@ func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator,
 	status, err := operator.Status(ctx)
 	if err != nil {
 		return err
+	}
+	if !status.Has(storage.GaugeRelays) {
+		return fmt.Errorf("--to: the relays of table %s could not be read in time: try again when the database is less busy, or give --config with the relay's configuration", t.table)
 	}
 	names, all := livingSinks(status)
 	if !all || slices.Contains(names, to) {

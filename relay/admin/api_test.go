@@ -570,6 +570,28 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// Relays that could not be read in time don't count as dead.
+func TestAbsentRelaysAreNoProblem(t *testing.T) {
+	t.Parallel()
+	for absent, want := range map[storage.Gauge]bool{storage.GaugeRelays: false, storage.GaugeCounts: true} {
+		d := newDesk(t, 0, func(o *Options) {
+			counting := o.Sources[0].Status
+			o.Sources[0].Status = func(ctx context.Context) (storage.Status, error) {
+				status, err := counting(ctx)
+				status.Relays, status.Absent = nil, []storage.Gauge{absent}
+				return status, err
+			}
+		})
+		got := false
+		for _, p := range read[struct{ Problems []problem }](t, d.ask("GET", "/api/overview", "")).Problems {
+			got = got || p.Title == "No relay is alive"
+		}
+		if got != want {
+			t.Errorf("without %s the page says that no relay is alive: %v, want %v", absent, got, want)
+		}
+	}
+}
+
 // A Watch makes a point every ten seconds, and keeps the points of six hours.
 func TestHistory(t *testing.T) {
 	t.Parallel()

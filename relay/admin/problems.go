@@ -54,7 +54,7 @@ func (a *api) problems(of *table, c counted) []problem {
 		}
 		add("warn", "dead", "The relay "+relay.Name+" is dead", fmt.Sprintf("Its last heartbeat was %s ago, on %s.", ago(c.at.Sub(relay.LastHeartbeat)), relay.Host), nil)
 	}
-	if alive == 0 {
+	if alive == 0 && status.Has(storage.GaugeRelays) {
 		add("bad", "relay", "No relay is alive", "No message is delivered until a relay runs.", nil)
 		why = append(why, "no relay is alive")
 	}
