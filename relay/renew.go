@@ -40,12 +40,14 @@ func (e *engine) startLease(now time.Time) {
 }
 
 // leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing for longer
-// than a lease. The parameter `since` is the time when reads began to fail. Heartbeats may still succeed, for example if only
-// the privilege to read was revoked. After standDownTime the relay tries to read again, for the duration of two leases.
+// than a lease, although renewals succeed, for example because only the privilege to read was revoked. The parameter `since` is
+// the time when reads began to fail. While renewals fail, too, and for a lease afterwards, the relay leaves no lanes: the whole
+// database was unreachable, and only a relay with lanes finds out whether it can read again. After standDownTime the relay tries
+// to read again, for the duration of two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {
-	case time.Duration(e.health.now()-since) <= e.options.Lease:
+	case time.Duration(e.health.now()-since) <= e.options.Lease, e.lease.failures > 0, now.Sub(e.lease.recovered) <= e.options.Lease:
 	case now.Before(*until):
 		return true
 	case until.IsZero() || now.After(until.Add(2*e.options.Lease)):
@@ -76,7 +78,7 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	if r.err == nil {
 		if e.lease.failures > 0 {
-			e.lease.failures = 0
+			e.lease.failures, e.lease.recovered = 0, time.Now()
 			e.tried(&e.health.lease, nil)
 		}
 	} else if e.stopOtherClaim(r.err) {

@@ -74,6 +74,53 @@ func TestRelayThatCannotReadLeavesItsLanes(t *testing.T) {
 	})
 }
 
+// A relay whose database doesn't answer for a while gets its share of the lanes back soon after the database answers again,
+// however long that took. It doesn't leave its lanes to others for a minute, as a relay does that can send heartbeats but can't read.
+func TestRelayReturnsSoonAfterItsNetwork(t *testing.T) {
+	t.Parallel()
+	for _, length := range []time.Duration{10 * time.Second, 25 * time.Second, 40 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute} {
+		t.Run(length.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db := memstore.New()
+				var cut atomic.Bool
+				apart := db.Store()
+				apart.Hooks.Lose = func(ctx context.Context, _ memstore.Op) error {
+					if cut.Load() {
+						<-ctx.Done()
+					}
+					return ctx.Err()
+				}
+				ours := &recorder{}
+				r, stop := start(t, apart, relay.Options{Sinks: to(ours)})
+				time.Sleep(500 * time.Millisecond) // so that they don't send heartbeats at the same moment
+				_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(&recorder{})})
+				time.Sleep(time.Minute)
+				cut.Store(true)
+				time.Sleep(length)
+				cut.Store(false)
+				time.Sleep(25 * time.Second) // a call that waits for its answer ends after 15 s, and the next renewal follows within seconds
+				if err := r.Healthy(); err != nil {
+					t.Error(err)
+				}
+				before := len(ours.all())
+				for i := range 200 {
+					write(db, "t", fmt.Sprint("key-", i), 1)
+				}
+				time.Sleep(10 * time.Second)
+				if got := len(ours.all()) - before; got < 50 {
+					t.Errorf("25 s after its database answered again, the relay delivered %d of 200 messages, want its share", got)
+				}
+				for _, stop := range []func() error{stop, stopOther} {
+					if err := stop(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A relay that can't renew its leases sends nothing, so it is unhealthy although it can read.
 func TestRelayThatCannotRenewIsUnhealthy(t *testing.T) {
 	t.Parallel()
