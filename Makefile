@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs $(VERSIONS:%=version-%) releases failovers power backlog scenes messages many quorum hour histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans pairs $(VERSIONS:%=version-%) releases failovers power backlog scenes messages many quorum networks hour histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -198,6 +198,10 @@ proof-many: # ten million messages, as an operator sees them
 
 proof-quorum: # a cluster of brokers without its majority
 	deploy/servers/servers run postgres15 rabbitmq3 -- $(call recorded,-run "QuorumWithoutMajority" -long)
+
+proof-networks: # relays without their database or broker, though no connection is closed; a cluster of brokers that loses its leaders; as root
+	deploy/servers/servers run postgres15 mysql mariadb1011 kafka rabbitmq kafka3 -- \
+		env REQUIRE_SERVERS=1 $(call recorded,-parallel 8 -run "RelayWithoutIts|UncleanElection|KilledRelaysAndNodesLoseNothing/kafka" -long)
 
 proof-hour: # an hour of failing keys, a million of them at a takeover
 	go test -v -timeout 1h -run 'FailingKeys|MillionBlockedKeys' ./relay -whole-hour
