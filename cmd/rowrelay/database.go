@@ -30,6 +30,10 @@ const maxConnections = 10
 // maxIdleTime is how long a connection stays open without use, if the server doesn't close it sooner.
 const maxIdleTime = 5 * time.Minute
 
+// relayIdleTime is how long a server keeps a relay's session that runs no statement. If the network drops the packets of a relay
+// that is in a transaction, the server keeps the transaction's locks until then, and no other relay can take over the locked lanes.
+const relayIdleTime = 20 * time.Second
+
 // errURL means that the driver can't parse the URL.
 var errURL = errors.New("the URL can't be parsed")
 
@@ -37,6 +41,7 @@ var errURL = errors.New("the URL can't be parsed")
 type pool struct {
 	create bool          // create a missing SQLite file
 	most   int           // the largest number of connections; 0: maxConnections
+	idle   time.Duration // how long MySQL and MariaDB keep a session that runs no statement; 0: the server's setting
 	limit  time.Duration // the longest time of a statement, on servers that don't end a statement when its call is cancelled; 0: no limit
 }
 

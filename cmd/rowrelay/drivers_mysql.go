@@ -27,7 +27,11 @@ func openMySQL(ctx context.Context, database config.Database, as pool) (*sql.DB,
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errURL, err)
 		}
-		return session{connector, sessionSettings(as.limit)}, nil
+		set := sessionSettings(as.limit)
+		if as.idle > 0 {
+			set = append(set, fmt.Sprintf("SET SESSION wait_timeout = %d", int(as.idle.Seconds())))
+		}
+		return session{connector, set}, nil
 	})
 	if err != nil {
 		return nil, err

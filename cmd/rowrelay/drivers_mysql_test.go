@@ -263,3 +263,34 @@ func TestMySQLErrorsHaveHints(t *testing.T) {
 		}
 	})
 }
+
+// A server ends the transaction of a relay that it doesn't hear from, as if the network dropped the relay's packets. Otherwise
+// the transaction's locks would keep other relays from the relay's lanes for hours.
+func TestMySQLReleasesTheLocksOfASilentRelay(t *testing.T) {
+	t.Parallel()
+	onMySQL(t, func(t *testing.T, db testdb.Database) {
+		database, err := config.ParseDatabase(db.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		relays, err := openMySQL(t.Context(), database, pool{idle: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = relays.Close() }()
+		if _, err := db.DB.ExecContext(t.Context(), "CREATE TABLE locked (id int PRIMARY KEY)"); err != nil {
+			t.Fatal(err)
+		}
+		silent, err := relays.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = silent.Rollback() }()
+		if _, err := silent.ExecContext(t.Context(), "INSERT INTO locked VALUES (1)"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.DB.ExecContext(t.Context(), "INSERT INTO locked VALUES (1)"); err != nil { // waits for the lock
+			t.Errorf("the lock is still held: %v", err)
+		}
+	})
+}

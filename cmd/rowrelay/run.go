@@ -248,7 +248,7 @@ func set(command *cobra.Command, s setting, to func(name, text string) error) er
 
 // openTable opens a source's table for the daemon. With --drain it makes no listener.
 func (r *runFlags) openTable(ctx context.Context, source config.Source) (app.Table, error) {
-	db, d, err := openDatabase(ctx, source.Database, pool{})
+	db, d, err := openDatabase(ctx, source.Database, pool{idle: relayIdleTime})
 	if err != nil {
 		return app.Table{}, err
 	}
