@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs $(VERSIONS:%=version-%) releases failovers power backlog scenes messages many quorum networks hour histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans pairs $(VERSIONS:%=version-%) brokers releases failovers power backlog scenes messages many quorum networks hour histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -167,6 +167,14 @@ proof-messages: # many messages to brokers, on each database, while relays are k
 
 # The versions that the tests of every change don't run on.
 VERSIONS = postgres13 postgres14 postgres16 postgres17 mysql80 mariadb114 mariadb118
+
+# The versions of brokers that the tests of every change don't run on.
+BROKERS = rabbitmq4 rabbitmq43
+
+proof-brokers: $(BROKERS:%=proof-broker-%) # the sink for RabbitMQ, on each further version
+
+proof-broker-%:
+	deploy/servers/servers run $* -- sh -c 'ROWRELAY_TEST_RABBITMQ="$$$(call variable-of,$*)" go test -timeout 1h ./sinks/rabbitmq'
 
 proof-versions: $(VERSIONS:%=proof-version-%) # stores, writers, migrations, the command and its scenes, on each further version of a server
 
