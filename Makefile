@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs $(VERSIONS:%=version-%) brokers releases failovers power backlog scenes messages many quorum networks hour histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers power backlog scenes messages many quorum networks hour histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -186,6 +186,9 @@ proof-version-%:
 	deploy/servers/servers run $* -- sh -c 'go test -timeout 1h ./relay/sqlstore -update && \
 		$(call place-of,$*)="$$$(call variable-of,$*)" go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
 	go test ./internal/readme -run Fresh -update
+
+proof-sql: # all SQL for SQL Server, by Microsoft's own parser
+	deploy/servers/servers run scriptdom -- go test -v -timeout 1h ./internal/grammar
 
 # The last commit with the schema version before the present one.
 PREVIOUS = $(shell git log -1 --format=%H -S'$(shell grep '^const schemaVersion' relay/sqlstore/store.go)' -- relay/sqlstore/store.go)^
