@@ -178,13 +178,14 @@ proof-broker-%:
 
 proof-versions: $(VERSIONS:%=proof-version-%) # stores, writers, migrations, the command and its scenes, on each further version of a server
 
-# In tests that name a server, the version takes its place: PostgreSQL 15's, MySQL's or MariaDB 10.11's.
+# In tests that name a server, the version takes its place: PostgreSQL 15's, MySQL's or MariaDB 10.11's. The variable with the suffix _IS does so for
+# the scenes that start servers of their own.
 variable-of = ROWRELAY_TEST_$(shell echo $(1) | tr a-z A-Z)
 place-of    = $(call variable-of,$(if $(findstring postgres,$(1)),postgres15,$(if $(findstring mariadb,$(1)),mariadb1011,mysql)))
 
 proof-version-%:
 	deploy/servers/servers run $* -- sh -c 'go test -timeout 1h ./relay/sqlstore -update && \
-		$(call place-of,$*)="$$$(call variable-of,$*)" go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
+		$(call place-of,$*)="$$$(call variable-of,$*)" $(call place-of,$*)_IS=$* go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
 	go test ./internal/readme -run Fresh -update
 
 proof-sql: # all SQL for SQL Server, by Microsoft's own parser
