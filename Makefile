@@ -42,7 +42,7 @@ PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers powe
 MAKEFLAGS += --keep-going
 
 .DEFAULT_GOAL := help
-.PHONY: help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-check proof-versions $(PROOFS:%=proof-%) quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
+.PHONY: conformance proof-brokers help test on-servers on-servers-store on-servers-stores-and-scenes $(SUITES) proof proof-check proof-versions $(PROOFS:%=proof-%) quick bench measure lint fmt tidy generate-check build build-plugins cross site release-rehearsal demo servers-up servers-down
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 16
@@ -190,6 +190,11 @@ proof-version-%:
 
 proof-sql: # all SQL for SQL Server, by Microsoft's own parser
 	deploy/servers/servers run scriptdom -- go test -v -timeout 1h ./internal/grammar
+
+# The driver of Oracle is behind a build tag. With SUITES_OF=writer,store only these suites run.
+conformance: ## all suites on a server of yours, and a report: make conformance DSN=sqlserver://user:password@host?database=master
+	@test -n "$(DSN)" || { echo "DSN is missing: make conformance DSN=sqlserver://user:password@host?database=master" >&2; exit 2; }
+	@go test -v -timeout 12h $(if $(filter oracle:%,$(DSN)),-tags oracle) ./internal/conformance -dsn '$(DSN)' -report '$(CURDIR)/conformance.md' -suites '$(SUITES_OF)'
 
 # The last commit with the schema version before the present one.
 PREVIOUS = $(shell git log -1 --format=%H -S'$(shell grep '^const schemaVersion' relay/sqlstore/store.go)' -- relay/sqlstore/store.go)^

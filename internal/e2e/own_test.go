@@ -152,6 +152,9 @@ func wordsOf(t *testing.T, name string) []string {
 	if os.Getenv(variable) == "" {
 		missing(t, variable)
 	}
+	if os.Getenv("ROWRELAY_TEST_CONFORMANCE") != "" {
+		t.Skip("make conformance tests a server that runs elsewhere, and starts none")
+	}
 	name = cmp.Or(os.Getenv(variable+"_IS"), name)
 	out, err := exec.Command("../../deploy/servers/servers", "words", name).Output()
 	check(t, err)

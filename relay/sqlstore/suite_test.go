@@ -2,6 +2,7 @@ package sqlstore_test
 
 import (
 	"flag"
+	"os"
 	"sync"
 	"testing"
 
@@ -64,6 +65,9 @@ func (s *suite) passed(t *testing.T, target testdb.Target, run testdb.Run) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.fresh[target.Name] = run
+		return
+	}
+	if os.Getenv("ROWRELAY_TEST_CONFORMANCE") != "" { // the server isn't the recorded one
 		return
 	}
 	runs, err := testdb.Runs()
