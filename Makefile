@@ -188,8 +188,8 @@ proof-version-%:
 		$(call place-of,$*)="$$$(call variable-of,$*)" $(call place-of,$*)_IS=$* go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
 	go test ./internal/readme -run Fresh -update
 
-proof-sql: # all SQL for SQL Server, by Microsoft's own parser
-	deploy/servers/servers run scriptdom -- go test -v -timeout 1h ./internal/grammar
+proof-sql: # all SQL for SQL Server, by Microsoft's own parser, and for Oracle, by Druid's
+	deploy/servers/servers run scriptdom oracleparser -- go test -v -timeout 1h ./internal/grammar
 
 # The driver of Oracle is behind a build tag. With SUITES_OF=writer,store only these suites run.
 conformance: ## all suites on a server of yours, and a report: make conformance DSN=sqlserver://user:password@host?database=master
