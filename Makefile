@@ -194,7 +194,7 @@ proof-sql: # all SQL for SQL Server, by Microsoft's own parser, and for Oracle, 
 # The driver of Oracle is behind a build tag. With SUITES_OF=writer,store only these suites run.
 conformance: ## all suites on a server of yours, and a report: make conformance DSN=sqlserver://user:password@host?database=master
 	@test -n "$(DSN)" || { echo "DSN is missing: make conformance DSN=sqlserver://user:password@host?database=master" >&2; exit 2; }
-	@go test -v -timeout 12h $(if $(filter oracle:%,$(DSN)),-tags oracle) ./internal/conformance -dsn '$(DSN)' -report '$(CURDIR)/conformance.md' -suites '$(SUITES_OF)'
+	@mkdir -p bin && go test -v -timeout 12h $(if $(filter oracle:%,$(DSN)),-tags oracle) ./internal/conformance -dsn '$(DSN)' -report '$(CURDIR)/bin/conformance.md' -suites '$(SUITES_OF)'
 
 # The last commit with the schema version before the present one.
 PREVIOUS = $(shell git log -1 --format=%H -S'$(shell grep '^const schemaVersion' relay/sqlstore/store.go)' -- relay/sqlstore/store.go)^
