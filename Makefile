@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers power backlog scenes messages many quorum networks hour histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -164,6 +164,10 @@ MESSAGES = 320000
 
 proof-messages: # many messages to brokers, on each database, while relays are killed and connections are cut
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql kafka rabbitmq -- $(call recorded,-run "KillsAndCuts" -messages $(MESSAGES))
+
+proof-topologies: # clusters whose nodes are killed
+	deploy/servers/servers run mariadb1011 -- sh -c 'library=$$(deploy/servers/servers words galera) && \
+		ROWRELAY_TEST_GALERA="$$library" REQUIRE_SERVERS=1 go test -v -timeout 30m -run TestGalera ./internal/e2e -long -clusters-last 2m $(PROOF)'
 
 # The versions that the tests of every change don't run on.
 VERSIONS = postgres13 postgres14 postgres16 postgres17 mysql80 mariadb114 mariadb118
