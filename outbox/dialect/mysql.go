@@ -346,7 +346,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	}
 	if why != "" {
 		fit.Unordered = true
-		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may overtake each other if their transactions run at the same time",
+		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may overtake each other, even if one transaction began after the other had ended on another server",
 			Hint: "send all writes to one server, or don't rely on the order; each transaction that writes messages must end within longest_transaction"})
 	}
 	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} { // both can delay a writer after its row has an id, and before its transaction has a number
