@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour model histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -226,6 +226,9 @@ proof-networks: # relays without their database or broker, though no connection 
 
 proof-hour: # an hour of failing keys, a million of them at a takeover
 	go test -v -timeout 1h -run 'FailingKeys|MillionBlockedKeys' ./relay -whole-hour
+
+proof-model: # a model of the engine, exhaustively, with all guards and without each of them; needs Rust's cargo
+	cd internal/model && CARGO_TARGET_DIR=$(CURDIR)/bin/model cargo run --release --locked --quiet
 
 proof-histories: # the race detector, in all of relay, with all simulated histories and what passes many messages
 	go test $(RACE) -timeout 30m -skip 'Find|FailingKeys|MillionBlockedKeys' ./relay -whole-hour -simulations 60

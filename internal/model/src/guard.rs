@@ -1,0 +1,127 @@
+//! The guards of rowrelay, which can be taken away one at a time, and the invariants that they protect.
+
+/// Declares an enum whose values have a text.
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($value:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $($value,)* }
+
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$value,)*];
+
+            pub fn text(self) -> &'static str {
+                match self { $($name::$value => $text,)* }
+            }
+        }
+    };
+}
+
+named! {
+    /// A guard is a condition that the store or the engine checks.
+    Guard {
+        // Writers.
+        KeysTakeTurns = "only one open transaction at a time writes messages of a key",
+        // The store.
+        SafeBelowOpen = "the safe id is below the ids of all open transactions",
+        LateReported = "a page reports the rows that appeared below the cursors",
+        MoreReported = "a page that met its limit reports where it ended",
+        AcquireFree = "only a free or expired lane is leased",
+        FenceGrows = "each lease has a higher fence",
+        RenewFenced = "a lease with an old fence can't be renewed",
+        SettleFenced = "a settlement with an old fence changes nothing",
+        SettleOnce = "a settlement that is repeated changes nothing",
+        // The lease.
+        StopsBeforeExpiry = "a relay stops sending before its lease expires",
+        SendTrusted = "nothing is sent after safeUntil",
+        LossDrops = "a lane that was lost is dropped from memory",
+        ReleaseIdle = "a lane is released only if nothing of it is in flight, nor, before the drain time-out, unsettled",
+        // Marks.
+        MarkSafe = "no mark is above the safe id of the last merged page",
+        MarkCursor = "no mark is above the cursor",
+        MarkMemory = "no mark is above a pending row in memory",
+        MarkDropped = "no mark is above the dropped rows of a blocked key",
+        // Reading.
+        ScanFirst = "late rows are merged before the page that reports them",
+        PageBegins = "a page moves only cursors at or above its beginning",
+        KnownIgnored = "a row that is in memory is ignored",
+        SettledKnown = "a settled row stays known until the reads in progress have ended",
+        DroppedKept = "the position of the dropped rows of a blocked key is kept",
+        ResumeInOrder = "no row of an unblocked key is taken before its dropped rows",
+        KeysAsked = "the blocked keys are read before a message of a newly leased lane is sent",
+        // Sending.
+        KeyInOrder = "the messages of a key are sent in the order of their ids",
+        OneInFlight = "one batch of a key is in flight at a time",
+        RetryBlocks = "a retry blocks its key",
+        ParkBlocks = "a message that is being parked blocks its key until that is written",
+        HoldBlocks = "with HoldKey, a parked message blocks its key until an operator decides",
+        // Outcomes.
+        DoneDelivered = "only a message that was answered with delivered is marked as done",
+        SettleAgain = "a settlement whose result is unknown is repeated",
+        // The breaker.
+        ChargeRepeated = "a failure is charged only if it repeats after another delivery",
+        BegunAfterFailure = "the send of that delivery began after the first failure",
+        EndedBeforeResend = "the send of that delivery ended before the message was sent again",
+        RejectedTwice = "a rejection parks a message only if its previous failure was a rejection",
+    }
+}
+
+/// The guards that aren't taken away: no scene showed a violation without them. The scenes are too small for them, or, without
+/// KeysAsked, have too many states.
+pub const UNSHOWN: &[Guard] = &[Guard::PageBegins, Guard::ResumeInOrder, Guard::KeysAsked, Guard::SettleAgain];
+
+named! {
+    /// An invariant is a line of the promise (docs/semantics.md), or a rule on which the promise rests.
+    Invariant {
+        NothingLost = "nothing lost: each unfinished row is in memory, or some read finds it",
+        MarkBelowUnfinished = "a mark passes no pending row and no open transaction",
+        OrderPerKey = "order per key: a message is sent after the earlier ones of its key were delivered or parked",
+        NoWriteWhileFenced = "no relay changes a message after it has lost the lease",
+        NoSendWithoutLease = "no send begins without a valid lease",
+        DuplicatesInWindows = "duplicates only in the named windows",
+        OutageChargesNothing = "an outage charges no attempt and parks no message",
+        DoneWasDelivered = "only delivered messages are done",
+        DecisionKept = "an operator's decision is never undone",
+    }
+}
+
+/// The guards that are in force.
+#[derive(Clone, Copy, Debug)]
+pub struct Guards(u64);
+
+impl Guards {
+    pub fn all() -> Self {
+        Guards(u64::MAX)
+    }
+
+    pub fn without(guard: Guard) -> Self {
+        Guards(!(1 << guard as u64))
+    }
+
+    pub fn has(self, guard: Guard) -> bool {
+        self.0 & (1 << guard as u64) != 0
+    }
+
+    /// Reports whether the guard lets pass what it checks.
+    pub fn pass(self, guard: Guard, condition: bool) -> bool {
+        condition || !self.has(guard)
+    }
+}
+
+/// A set of invariants that were violated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Broken(u16);
+
+impl Broken {
+    pub fn add(&mut self, invariant: Invariant) {
+        self.0 |= 1 << invariant as u16;
+    }
+
+    pub fn has(self, invariant: Invariant) -> bool {
+        self.0 & (1 << invariant as u16) != 0
+    }
+
+    pub fn first(self) -> Option<Invariant> {
+        Invariant::ALL.iter().copied().find(|i| self.has(*i))
+    }
+}
