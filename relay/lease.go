@@ -134,6 +134,11 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	r.of.share = r.share
 	lanes := r.of.held.sortedLanes()
 	surplus := beyondShare(lanes, r.share)
+	for _, renewal := range r.released { // the release failed, or its result is unknown: another relay may have these lanes
+		if l := r.of.held.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
+			surplus[l] = true
+		}
+	}
 	for _, l := range lanes {
 		if surplus[l] != l.draining {
 			r.of.drainLane(l, surplus[l])
