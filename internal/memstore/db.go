@@ -14,13 +14,16 @@ import (
 )
 
 // DB is a table of messages, which producers, operators and relays share. Its methods may be called
-// concurrently. Now and Hooks must be set before the DB is used.
+// concurrently. Now, Hooks and Observe must be set before the DB is used.
 type DB struct {
 	// Now is the database's clock. Defaults to time.Now.
 	Now func() time.Time
 
 	// Hooks apply to the calls of all handles.
 	Hooks Hooks
+
+	// Observe is not called if it is nil.
+	Observe Observe
 
 	mu       sync.Mutex
 	lastID   int64

@@ -43,7 +43,15 @@ const (
 	OpSettleLocked Op = "settle locked"
 
 	OpInsert Op = "insert" // appears only in the history; hooks are not called
+
+	OpAssign   Op = "assign"   // a row of an open transaction gets its id; only Observe is called
+	OpRollback Op = "rollback" // only Observe is called
 )
+
+// Observe is called at the moment when a call, an insertion or the end of a transaction takes effect, under the table's lock.
+// So the order of its calls is the order of the effects. Its changes are those that the history got; for OpAssign and OpRollback,
+// they are the transaction's rows. It must not use the table.
+type Observe func(ctx context.Context, op Op, changes []Change)
 
 // Hooks are called around each call, outside all locks. Hooks may sleep, block, and use the table,
 // but they should return when the context ends. A hook that is nil is not called.
@@ -70,16 +78,27 @@ func (s *Store) do(ctx context.Context, op Op, work func() error) error {
 	if err := s.before(ctx, op); err != nil {
 		return err
 	}
-	if err := s.locked(work); err != nil {
+	if err := s.locked(ctx, op, work); err != nil {
 		return err
 	}
 	return s.after(ctx, op)
 }
 
-func (s *Store) locked(work func() error) error {
+func (s *Store) locked(ctx context.Context, op Op, work func() error) error {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
-	return work()
+	before := len(s.db.history)
+	err := work()
+	if err == nil {
+		s.db.observe(ctx, op, s.db.history[before:])
+	}
+	return err
+}
+
+func (db *DB) observe(ctx context.Context, op Op, changes []Change) {
+	if db.Observe != nil {
+		db.Observe(ctx, op, changes)
+	}
 }
 
 func (s *Store) before(ctx context.Context, op Op) error {

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"errors"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -36,12 +37,12 @@ func (db *DB) Waiting() int {
 func (s *Store) unlocked(ctx context.Context, settlements []storage.Settlement, work func() error) error {
 	for {
 		var lock <-chan struct{}
-		err := s.locked(func() error {
+		err := s.locked(ctx, OpSettle, func() error {
 			if lock = s.db.lockedAmong(settlements); lock == nil {
 				return work()
 			}
 			s.db.waiting++
-			return nil
+			return errLocked
 		})
 		if lock == nil {
 			return err
@@ -51,6 +52,9 @@ func (s *Store) unlocked(ctx context.Context, settlements []storage.Settlement, 
 		}
 	}
 }
+
+// errLocked means that a settlement has to wait for a locked row.
+var errLocked = errors.New("another session has locked the row")
 
 func (db *DB) lockedAmong(settlements []storage.Settlement) <-chan struct{} {
 	for _, settlement := range settlements {

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -58,6 +59,7 @@ func (tx *Tx) InsertAs(id int64, message outbox.Message) {
 
 func (tx *Tx) insert(id int64, message outbox.Message) {
 	tx.db.written++
+	tx.db.observe(context.Background(), OpAssign, []Change{{At: tx.db.now(), Op: OpAssign, Lane: laneOf(message.Key, id), ID: id}})
 	tx.rows = append(tx.rows, &record{state: storage.StatePending, row: storage.Row{
 		ID:        id,
 		Lane:      laneOf(message.Key, id),
@@ -105,12 +107,19 @@ func (tx *Tx) end(commit bool) {
 	delete(tx.db.open, tx)
 	tx.committed = commit
 	if !commit {
+		var changes []Change
+		for _, r := range tx.rows {
+			changes = append(changes, Change{At: tx.db.now(), Op: OpRollback, ID: r.row.ID, Lane: r.row.Lane})
+		}
+		tx.db.observe(context.Background(), OpRollback, changes)
 		return
 	}
+	before := len(tx.db.history)
 	tx.db.appear(tx.rows)
 	for _, r := range tx.rows {
 		tx.db.note(Change{Op: OpInsert, ID: r.row.ID, Lane: r.row.Lane, To: storage.StatePending})
 	}
+	tx.db.observe(context.Background(), OpInsert, tx.db.history[before:])
 }
 
 // Write inserts messages in one transaction and returns the ids of their rows.
@@ -136,6 +145,7 @@ func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []str
 		if given && r.row.Message.AvailableAt.After(due) {
 			db.delete(r)
 			cancelled = append(cancelled, strings.ToLower(r.row.Message.ID))
+			db.observe(context.Background(), OpDiscard, db.history[len(db.history)-1:])
 		}
 	}
 	slices.Sort(cancelled)
