@@ -7,16 +7,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestSimulationFindsBrokenStores shows that the simulation can fail: each of these stores breaks one guarantee, and some history
-// detects it.
-func TestSimulationFindsBrokenStores(t *testing.T) {
-	t.Parallel()
-	onlyMutants(t)
-	mutants := map[string]func(storage.Store) storage.Store{
+// mutant is a store, an option or an operator that is broken on purpose.
+type mutant struct {
+	wrap    func(storage.Store) storage.Store
+	change  func(*course) // the kind of the histories
+	spoil   func(*relay.SinkOptions)
+	operate func(*memstore.DB) storage.Operator
+	want    string // a problem that the mutant causes
+}
+
+// play plays a history of the kind in which the mutant causes a problem.
+func (m *mutant) play(w *world) {
+	m.prepare(w)
+	w.play()
+}
+
+func (m *mutant) prepare(w *world) {
+	w.operate = m.operate
+	if m.change != nil {
+		m.change(&w.course)
+	}
+}
+
+func brokenStores() map[string]func(storage.Store) storage.Store {
+	return map[string]func(storage.Store) storage.Store{
 		"late rows are not reported":             func(s storage.Store) storage.Store { return neverLate{s} },
 		"late rows are reported one page later":  func(s storage.Store) storage.Store { return &tellsLate{s, -1} },
 		"late rows are left out of pages":        func(s storage.Store) storage.Store { return readsOn{s, map[int]int64{}} },
@@ -38,7 +57,14 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 		"discarded rows stay":                    func(s storage.Store) storage.Store { return losesDiscards{s} },
 		"a journal has only the last batch":      func(s storage.Store) storage.Store { return lastAlone{s, s.(storage.Journaler)} },
 	}
-	for name, wrap := range mutants {
+}
+
+// TestSimulationFindsBrokenStores shows that the simulation can fail: each of these stores breaks one guarantee, and some history
+// detects it.
+func TestSimulationFindsBrokenStores(t *testing.T) {
+	t.Parallel()
+	onlyMutants(t)
+	for name, wrap := range brokenStores() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 60; seed++ {
@@ -51,22 +77,23 @@ func TestSimulationFindsBrokenStores(t *testing.T) {
 	}
 }
 
+func missingProtection() map[string]mutant {
+	return map[string]mutant{
+		"no breaker":             {spoil: func(o *relay.SinkOptions) { o.BreakerThreshold = -1 }},
+		"one key, judged alone":  {change: hasOneKey, spoil: func(o *relay.SinkOptions) { o.JudgeAloneAfter = relay.JudgeAtOnce }},
+		"one key, judged sooner": {change: hasOneKey, spoil: func(o *relay.SinkOptions) { o.JudgeAloneAfter = 5 * time.Second }},
+	}
+}
+
 // TestSimulationFindsMissingProtection does the same for the protection of messages from an outage that looks like rejections.
 func TestSimulationFindsMissingProtection(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
-	for name, c := range map[string]struct {
-		change func(*course)
-		spoil  func(*relay.SinkOptions)
-	}{
-		"no breaker":             {func(*course) {}, func(o *relay.SinkOptions) { o.BreakerThreshold = -1 }},
-		"one key, judged alone":  {hasOneKey, func(o *relay.SinkOptions) { o.JudgeAloneAfter = relay.JudgeAtOnce }},
-		"one key, judged sooner": {hasOneKey, func(o *relay.SinkOptions) { o.JudgeAloneAfter = 5 * time.Second }},
-	} {
+	for name, m := range missingProtection() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 60; seed++ {
-				if len(simulateCourse(t, seed, nil, c.change, c.spoil)) > 0 {
+				if len(simulateAs(t, seed, nil, m.play, m.spoil)) > 0 {
 					return
 				}
 			}
@@ -75,26 +102,26 @@ func TestSimulationFindsMissingProtection(t *testing.T) {
 	}
 }
 
+func reusedIDs() map[string]mutant {
+	settles := func(s storage.Store) storage.Store { return settlesByID{s, s.(storage.Journaler)} }
+	hides := func(s storage.Store) storage.Store { return &hidesFalls{Store: s} }
+	return map[string]mutant{
+		"lost seconds, settlements by id only": {wrap: settles, change: losesMany, want: unsent},
+		"renumbering, undetected":              {wrap: hides, change: renumbers, want: `ended as "pending"`},
+		"lost seconds, all in one epoch":       {wrap: func(s storage.Store) storage.Store { return oneEpoch{s, s.(storage.Journaler)} }, change: losesMany, want: overtaken},
+	}
+}
+
 // TestSimulationsFindReusedIDs does the same for the histories with reused ids: some of them detect each of these mutants.
 func TestSimulationsFindReusedIDs(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
-	settles := func(s storage.Store) storage.Store { return settlesByID{s, s.(storage.Journaler)} }
-	hides := func(s storage.Store) storage.Store { return &hidesFalls{Store: s} }
-	for name, c := range map[string]struct {
-		wrap   func(storage.Store) storage.Store
-		change func(*course)
-		want   string // a problem that the mutant causes
-	}{
-		"lost seconds, settlements by id only": {settles, losesMany, unsent},
-		"renumbering, undetected":              {hides, renumbers, `ended as "pending"`},
-		"lost seconds, all in one epoch":       {func(s storage.Store) storage.Store { return oneEpoch{s, s.(storage.Journaler)} }, losesMany, overtaken},
-	} {
+	for name, m := range reusedIDs() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 60; seed++ {
-				problems := simulateCourse(t, seed, c.wrap, c.change)
-				if slices.ContainsFunc(problems, func(problem string) bool { return strings.Contains(problem, c.want) }) {
+				problems := simulateAs(t, seed, m.wrap, m.play)
+				if slices.ContainsFunc(problems, func(problem string) bool { return strings.Contains(problem, m.want) }) {
 					return
 				}
 			}

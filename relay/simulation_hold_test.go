@@ -83,36 +83,29 @@ func (w *world) decide(stop chan struct{}) {
 	}
 }
 
+func brokenHolds() map[string]mutant {
+	unbroken := func(s storage.Store) storage.Store { return s }
+	return map[string]mutant{
+		"a parked row holds nothing":             {wrap: func(s storage.Store) storage.Store { return parksAlone{s, s.(storage.Journaler)} }, change: holds, want: overtaken},
+		"parked rows are forgotten at takeover":  {wrap: func(s storage.Store) storage.Store { return forgetsKeys{s} }, change: holds, want: overtaken},
+		"parked rows aren't found":               {wrap: func(s storage.Store) storage.Store { return findsNoKeys{s} }, change: holds, want: overtaken},
+		"decisions are hidden":                   {wrap: func(s storage.Store) storage.Store { return tellsNoDecision{s, s.(storage.Journaler)} }, change: holds, want: undecided},
+		"decided rows are never due":             {wrap: func(s storage.Store) storage.Store { return neverDecided{s, s.(storage.Journaler)} }, change: holds, want: "ended as"},
+		"discarded rows are parked":              {wrap: func(s storage.Store) storage.Store { return parksDiscarded{s, s.(storage.Journaler)} }, change: holds, want: "want it discarded"},
+		"discarded rows are deleted immediately": {wrap: unbroken, operate: func(db *memstore.DB) storage.Operator { return discardsAtOnce{db.Store(), db} }, change: holds, want: overtaken},
+	}
+}
+
 // TestSimulationFindsBrokenHolds shows that these histories can fail: each of these stores and operators breaks one rule of held
 // keys.
 func TestSimulationFindsBrokenHolds(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
-	type mutant struct {
-		wrap    func(storage.Store) storage.Store
-		operate func(*memstore.DB) storage.Operator
-		want    string // a problem that the mutant causes
-	}
-	for name, m := range map[string]mutant{
-		"a parked row holds nothing":             {wrap: func(s storage.Store) storage.Store { return parksAlone{s, s.(storage.Journaler)} }, want: overtaken},
-		"parked rows are forgotten at takeover":  {wrap: func(s storage.Store) storage.Store { return forgetsKeys{s} }, want: overtaken},
-		"parked rows aren't found":               {wrap: func(s storage.Store) storage.Store { return findsNoKeys{s} }, want: overtaken},
-		"decisions are hidden":                   {wrap: func(s storage.Store) storage.Store { return tellsNoDecision{s, s.(storage.Journaler)} }, want: undecided},
-		"decided rows are never due":             {wrap: func(s storage.Store) storage.Store { return neverDecided{s, s.(storage.Journaler)} }, want: "ended as"},
-		"discarded rows are parked":              {wrap: func(s storage.Store) storage.Store { return parksDiscarded{s, s.(storage.Journaler)} }, want: "want it discarded"},
-		"discarded rows are deleted immediately": {operate: func(db *memstore.DB) storage.Operator { return discardsAtOnce{db.Store(), db} }, want: overtaken},
-	} {
+	for name, m := range brokenHolds() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 60; seed++ {
-				wrap := m.wrap
-				if wrap == nil {
-					wrap = func(s storage.Store) storage.Store { return s }
-				}
-				problems := simulateAs(t, seed, wrap, func(w *world) {
-					w.course.holds, w.operate = true, m.operate
-					w.play()
-				})
+				problems := simulateAs(t, seed, m.wrap, m.play)
 				if slices.ContainsFunc(problems, func(problem string) bool { return strings.Contains(problem, m.want) }) {
 					return
 				}
