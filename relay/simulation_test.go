@@ -166,8 +166,9 @@ type world struct {
 
 	writers, relays sync.WaitGroup
 	trace           []traced
-	incidents       int // crashes and similar events, without which no message is sent twice
-	falls           int // how often the server lost its last second
+	tracer          *tracer // nil: no trace is written
+	incidents       int     // crashes and similar events, without which no message is sent twice
+	falls           int     // how often the server lost its last second
 }
 
 // arrival is a message on its way to one of its sinks.
@@ -198,6 +199,10 @@ type course struct {
 	several   bool          // some topics have several sinks
 	oneKey    bool          // a single key is active in each sink
 	holds     bool          // parked messages hold their keys, and an operator decides about them
+
+	lasts      time.Duration // how long writers write and failures happen; 0: simulatedTime
+	stalls     bool          // processes are suspended from time to time
+	unfinished bool          // the history ends soon after the last failure, and only what is sent is judged
 }
 
 // courseOf selects a third of the histories for transactions that overlap, with keys that share their lanes, under one relay, and
@@ -260,11 +265,13 @@ func simulateAs(t testing.TB, seed uint64, wrap func(storage.Store) storage.Stor
 
 const simulatedTime = 4 * time.Minute
 
+func (c *course) time() time.Duration { return cmp.Or(c.lasts, simulatedTime) }
+
 func (w *world) play() {
 	for writer := range w.course.writers {
 		w.writers.Go(func() { w.write(writer) })
 	}
-	end := time.Now().Add(simulatedTime)
+	end := time.Now().Add(w.course.time())
 	w.relays.Go(func() { w.breakSinks(end) })
 	for range operators {
 		w.relays.Go(func() { w.steer(end) })
@@ -290,6 +297,12 @@ func (w *world) play() {
 	}
 	w.calmDown()
 	stop := w.run("last", w.db.Store())
+	if w.course.unfinished {
+		time.Sleep(longestOutage / 2)
+		stop()
+		time.Sleep(2 * longestOutage) // for calls that the relays have abandoned
+		return
+	}
 	w.goOn()
 	stop()
 	w.check()
@@ -301,6 +314,11 @@ func (w *world) playSteadily() {
 	store.Hooks = w.hooks(make(chan struct{}))
 	stop := w.run("steady", store)
 	w.calmDown()
+	if w.course.unfinished {
+		stop()
+		time.Sleep(2 * longestOutage) // for calls that the relay has abandoned
+		return
+	}
 	w.goOn()
 	w.check()
 	stop()
@@ -345,6 +363,7 @@ func (w *world) run(name string, store storage.Store) (stop func()) {
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()
 	return func() {
+		w.tracer.stopped(name)
 		cancel()
 		if err := <-done; err != nil {
 			w.problem("relay %s: %v", name, err)
@@ -354,7 +373,7 @@ func (w *world) run(name string, store storage.Store) (stop func()) {
 
 // write commits messages of its own keys, one transaction after the other.
 func (w *world) write(writer int) {
-	end := time.Now().Add(simulatedTime * 3 / 4)
+	end := time.Now().Add(w.course.time() * 3 / 4)
 	for n := 0; time.Now().Before(end); n++ {
 		tx := w.db.Begin()
 		written := map[int64]outbox.Message{}
@@ -388,6 +407,7 @@ func (w *world) insert(tx *memstore.Tx, m outbox.Message) int64 {
 	if at := w.db.Now().Add(expireAfter); m.Topic == "a.2" && (m.ExpiresAt.IsZero() || m.ExpiresAt.After(at)) {
 		w.expires[w.numbers] = at
 	}
+	w.tracer.inserts(m)
 	w.given = tx.Insert(m)
 	w.rows[w.numbers] = w.given
 	return w.numbers
@@ -555,20 +575,39 @@ func (w *world) oneLife(name string, life time.Duration, kill bool) {
 	if kill {
 		w.incident()
 		close(dead)
+		w.tracer.killed(name)
 		r.Abort()
 	}
+	w.tracer.stopped(name)
 	cancel()
 	<-done
 }
 
 func (w *world) hooks(dead chan struct{}) memstore.Hooks {
+	var stalledUntil time.Time
 	disturb := func(ctx context.Context, op memstore.Op) error {
+		if w.course.stalls {
+			w.stall(&stalledUntil)
+		}
 		if op == memstore.OpSetClaimMode && w.course.steady {
 			return nil // a relay that can't start ends, and no other follows
 		}
 		return w.disturb(ctx, dead)
 	}
 	return memstore.Hooks{Fail: disturb, Lose: disturb}
+}
+
+// stall suspends a relay's process from time to time, at its calls: all of them wait until the process continues.
+func (w *world) stall(until *time.Time) {
+	begins := w.pick(200) == 0 && !w.isCalm()
+	w.mu.Lock()
+	if begins {
+		w.incidents++
+		*until = time.Now().Add(time.Duration(w.random.Int64N(int64(9 * time.Second))))
+	}
+	wait := time.Until(*until)
+	w.mu.Unlock()
+	time.Sleep(wait)
 }
 
 // byID reads in the order of ids, across lanes, as stores may do.
@@ -623,6 +662,7 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 	if w.wrap != nil {
 		store = w.wrap(store)
 	}
+	store = w.tracer.wrap(name, store)
 	sink := func(of string, order sinks.Order) relay.SinkOptions {
 		var sink sinks.Sink = &unsteady{w: w, name: of, relay: name, dead: dead, order: order}
 		if _, able := store.(storage.Journaler); of == "c" && able && !w.course.change {
@@ -690,8 +730,9 @@ func (s *unsteady) Open(ctx context.Context) error {
 	return nil
 }
 
-func (s *unsteady) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
-	var outcomes []sinks.Outcome
+func (s *unsteady) Send(ctx context.Context, batch []sinks.Message) (outcomes []sinks.Outcome) {
+	s.w.tracer.sends(s.relay, s.name, batch)
+	defer func() { s.w.tracer.answered(s.relay, s.name, batch, outcomes) }()
 	failed := map[string]bool{}
 	for _, m := range batch {
 		s.w.napFor(ctx, s.w.span(s.w.course.call))
@@ -702,10 +743,12 @@ func (s *unsteady) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 			failed[m.Key] = m.Key != ""
 		case down:
 			outcomes = append(outcomes, answer)
+			s.w.tracer.arrived(s.relay, m, answer, true)
 			failed[m.Key] = m.Key != ""
 		default:
 			o := s.w.receive(s.name, s.relay, m)
 			outcomes = append(outcomes, o)
+			s.w.tracer.arrived(s.relay, m, o, false)
 			failed[m.Key] = m.Key != "" && o.Result != sinks.Delivered
 		}
 	}
@@ -868,6 +911,7 @@ func (w *world) breakSinks(end time.Time) {
 		answer := outages[w.random.IntN(len(outages))]
 		if time.Since(w.downUntil[name]) > 5*time.Second { // two consecutive outages count as one
 			w.downUntil[name], w.downAs[name] = down, answer
+			w.tracer.outage(name)
 		}
 		w.mu.Unlock()
 	}
