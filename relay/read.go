@@ -334,7 +334,11 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	}
 	taken := 0
 	for i := range rows {
-		if l := e.held.laneOf(f.seq, rows[i].Lane); l != nil && !l.draining && e.admit(l, &rows[i]) {
+		l := e.held.laneOf(f.seq, rows[i].Lane)
+		if l == nil || l.draining && rows[i].ID > l.readers.head() {
+			continue
+		}
+		if e.admit(l, &rows[i]) { // if the lane has begun to be given up since the page was read, a late row moves the cursor back
 			taken++
 		}
 	}
