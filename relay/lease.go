@@ -9,7 +9,8 @@ import (
 )
 
 // Leases. A renewal passes the lanes that the relay holds, and their marks, to the leaser. Its result lists the lanes that were
-// kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled.
+// kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. At the end of a stop whose
+// DrainTimeout has passed, it is also released with unsettled messages, which the next holder sends again.
 
 // calmAfter is the period after the takeover of a dead relay's lane during which a relay journals each batch before it sends the
 // batch.

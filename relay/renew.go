@@ -10,7 +10,7 @@ import (
 
 // The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept, lost
 // and acquired. What must hold: nothing is sent after safeUntil, which is computed from a time before the last successful renewal
-// was sent. A lane is released only when none of its messages is in flight or unsettled. At the end of a run the relay gives back
+// was sent. A lane is released only when none of its messages is in flight (lease.go). At the end of a run the relay gives back
 // its lanes or claims.
 
 // startLease starts a renewal when it is due. Only the loop starts renewals, so a relay whose loop stalls loses its lanes to
