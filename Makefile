@@ -227,8 +227,10 @@ proof-networks: # relays without their database or broker, though no connection 
 proof-hour: # an hour of failing keys, a million of them at a takeover
 	go test -v -timeout 1h -run 'FailingKeys|MillionBlockedKeys' ./relay -whole-hour
 
-proof-model: # a model of the engine, exhaustively, with all guards and without each of them; needs Rust's cargo
+proof-model: # a model of the engine, exhaustively, with all guards and without each of them; then 10,000 traces of the engine; needs Rust's cargo and 5 GB of disk
 	cd internal/model && CARGO_TARGET_DIR=$(CURDIR)/bin/model cargo run --release --locked --quiet
+	traces=$$(mktemp -d) && trap 'rm -rf "$$traces"' EXIT && go test -timeout 1h -run '^TestTraces' ./relay -traces "$$traces" -trace-histories 10000 && \
+		cd internal/model && CARGO_TARGET_DIR=$(CURDIR)/bin/model cargo run --release --locked --quiet -- "$$traces"
 
 proof-histories: # the race detector, in all of relay, with all simulated histories and what passes many messages
 	go test $(RACE) -timeout 30m -skip 'Find|FailingKeys|MillionBlockedKeys' ./relay -whole-hour -simulations 60

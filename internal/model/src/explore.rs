@@ -12,6 +12,7 @@ pub struct Faults {
     pub suspensions: u8,
     pub expiries: u8,
     pub releases: u8,
+    pub leaves: u8, // lanes that are given up, and whose release may fail
     pub lost_answers: u8,
     pub lost_results: u8, // of settlements
     pub failures: u8,     // of a sink that is up
@@ -65,7 +66,7 @@ impl Scene {
             if !s.begun.contains(&(tx as u8)) {
                 let first = s.state.rows.last().map_or(1, |r| r.id + 1);
                 let row = |(n, key): (usize, &Key)| Row {
-                    id: first + n as Id, lane: LANE, key: *key, sink: 0, state: RowState::Open, attempts: 0, wants: None, loose: false, copies: 0, excuses: 0,
+                    id: first + n as Id, lane: LANE, key: *key, sink: 0, state: RowState::Open, attempts: 0, wants: None, changes: 0, loose: false, copies: 0, excuses: 0,
                 };
                 actions.push(Action::Insert { rows: keys.iter().enumerate().map(row).collect() });
             } else if !s.ended.contains(&(tx as u8)) {
@@ -87,6 +88,12 @@ impl Scene {
                 let fence = if self.model.guards.has(Guard::FenceGrows) { l.fence + 1 } else { l.fence.max(1) };
                 actions.push(Action::Acquire { relay, lane, fence });
             }
+            Some(at) if r.views[at].leaving => {
+                let view = &r.views[at];
+                let marks = Marks { main: self.model.mark(&s.state, relay, at), sinks: vec![] };
+                actions.push(Action::Release { relay, lane, fence: view.fence, marks, leaves: false });
+                actions.push(Action::Keep { relay, lane });
+            }
             Some(at) => {
                 let view = &r.views[at];
                 let fence = view.fence;
@@ -100,6 +107,9 @@ impl Scene {
                     actions.push(Action::Acquire { relay, lane, fence });
                 }
                 actions.push(Action::Release { relay, lane, fence, marks: marks.clone(), leaves: false });
+                if r.page.is_none() {
+                    actions.push(Action::Leave { relay, lane });
+                }
                 if view.items.iter().any(|it| matches!(it.stage, Stage::Answered { .. } | Stage::InSettle { .. })) {
                     actions.push(Action::Release { relay, lane, fence, marks, leaves: true });
                 }
@@ -127,17 +137,17 @@ impl Scene {
         if r.trusts {
             actions.push(Action::Doubt { relay });
         }
-        for it in r.views.iter().filter(|v| !v.dead).flat_map(|v| &v.items) {
+        for (fence, it) in r.views.iter().filter(|v| !v.dead).flat_map(|v| v.items.iter().map(|it| (v.fence, it))) {
             let id = it.id;
             match it.stage {
                 Stage::InFlight { answer: Some(_), .. } => actions.push(Action::Answer { relay, id }),
                 Stage::Answered { .. } => {
                     let verdicts = [Verdict::Done, Verdict::Again, Verdict::Retry { charged: true }, Verdict::Park { holds: self.holds }];
-                    actions.extend(verdicts.map(|verdict| Action::Decide { relay, id, verdict }));
+                    actions.extend(verdicts.map(|verdict| Action::Decide { relay, fence, id, verdict }));
                 }
                 Stage::InSettle { executed: true, .. } => {
-                    actions.push(Action::Settled { relay, id, lost: false });
-                    actions.push(Action::Settled { relay, id, lost: true });
+                    actions.push(Action::Settled { relay, fence, id, lost: false });
+                    actions.push(Action::Settled { relay, fence, id, lost: true });
                 }
                 _ => {}
             }
@@ -148,7 +158,7 @@ impl Scene {
 
     /// What is on its way arrives, even if its relay is suspended or dead.
     fn arrivals(&self, s: &SceneState, relay: u16, actions: &mut Vec<Action>) {
-        for it in s.state.relays[relay as usize].views.iter().flat_map(|v| &v.items) {
+        for (fence, it) in s.state.relays[relay as usize].views.iter().flat_map(|v| v.items.iter().map(|it| (v.fence, it))) {
             let id = it.id;
             let failed = |reject, outage| Action::Arrive { relay, id, answer: Answer::Failed { reject, outage } };
             match it.stage {
@@ -159,19 +169,21 @@ impl Scene {
                     actions.push(Action::Arrive { relay, id, answer: Answer::Lost });
                     actions.push(failed(false, 0));
                 }
-                Stage::InSettle { .. } => actions.push(Action::Settle { relay, id }),
+                Stage::InSettle { .. } => actions.push(Action::Settle { relay, fence, id }),
                 _ => {}
             }
         }
     }
 
     /// Subtracts a fault, and reports whether the scene has another one.
-    fn afford(&self, left: &mut Faults, action: &Action) -> bool {
+    fn afford(&self, s: &SceneState, left: &mut Faults, action: &Action) -> bool {
         let fault = match action {
             Action::Rollback { .. } => &mut left.rollbacks,
             Action::Kill { .. } => &mut left.kills,
             Action::Suspend { .. } => &mut left.suspensions,
             Action::Expire { .. } => &mut left.expiries,
+            Action::Leave { .. } => &mut left.leaves,
+            Action::Release { relay, .. } if s.state.relays[*relay as usize].views.iter().any(|v| v.leaving) => return true, // it was counted
             Action::Release { .. } => &mut left.releases,
             Action::Arrive { answer: Answer::Lost, .. } => &mut left.lost_answers,
             Action::Arrive { answer: Answer::Failed { reject: false, outage: 0 }, .. } => &mut left.failures,
@@ -214,7 +226,7 @@ impl stateright::Model for Scene {
 
     fn next_state(&self, s: &SceneState, action: Action) -> Option<SceneState> {
         let mut next = s.clone();
-        if !self.afford(&mut next.left, &action) || self.model.step(&mut next.state, &action).is_err() {
+        if !self.afford(s, &mut next.left, &action) || self.model.step(&mut next.state, &action).is_err() {
             return None;
         }
         match &action {
@@ -328,6 +340,7 @@ pub fn scenes(guards: Guards) -> Vec<Scene> {
         // The smallest first: with one guard less, the first violation ends the search.
         scene("failures", "an outage, failures, lost answers", &[&[1], &[2]], 1, 2, Faults { failures: 1, lost_answers: 1, outages: 1, ..Faults::default() }),
         Scene { holds: true, poison: &[0], ..scene("holds", "parked messages that hold their keys, operators, lost results", &[&[1], &[1], &[2]], 1, 3, Faults { lost_results: 1, decisions: 1, ..Faults::default() }) },
+        scene("leaving", "two relays, a lane that is given up, a lease that expires", &[&[1]], 2, 1, Faults { leaves: 1, expiries: 1, ..Faults::default() }),
         scene("late", "commits that are late, small pages, a retry", &[&[1], &[2], &[1]], 1, 1, Faults { rollbacks: 1, failures: 1, outages: 0, ..Faults::default() }),
         scene("suspended", "two relays, suspended processes, leases that expire twice", &[&[1], &[1]], 2, 2, Faults { suspensions: 1, expiries: 2, ..Faults::default() }),
         scene("takeover", "two relays, a kill, leases that expire or are released", &[&[1], &[1]], 2, 2, Faults { kills: 1, expiries: 1, releases: 1, ..Faults::default() }),

@@ -1,5 +1,7 @@
 //! The guards of rowrelay, which can be taken away one at a time, and the invariants that they protect.
 
+use std::cell::RefCell;
+
 /// Declares an enum whose values have a text.
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident { $($value:ident = $text:literal,)* }) => {
@@ -36,6 +38,7 @@ named! {
         SendTrusted = "nothing is sent after safeUntil",
         LossDrops = "a lane that was lost is dropped from memory",
         ReleaseIdle = "a lane is released only if nothing of it is in flight, nor, before the drain time-out, unsettled",
+        KeptAfterRenewal = "a lane that was to be given up is kept only after a renewal",
         // Marks.
         MarkSafe = "no mark is above the safe id of the last merged page",
         MarkCursor = "no mark is above the cursor",
@@ -102,10 +105,23 @@ impl Guards {
         self.0 & (1 << guard as u64) != 0
     }
 
-    /// Reports whether the guard lets pass what it checks.
+    /// Reports whether the guard lets pass what it checks, and counts its results.
     pub fn pass(self, guard: Guard, condition: bool) -> bool {
+        COUNTS.with_borrow_mut(|counts| counts[guard as usize][usize::from(condition)] += 1);
         condition || !self.has(guard)
     }
+}
+
+/// How often each guard was evaluated, by its result.
+pub type Counts = [[u64; 2]; Guard::ALL.len()];
+
+thread_local! {
+    static COUNTS: RefCell<Counts> = const { RefCell::new([[0; 2]; Guard::ALL.len()]) };
+}
+
+/// Returns the counts of this thread, and begins to count again.
+pub fn take_counts() -> Counts {
+    COUNTS.with_borrow_mut(|counts| std::mem::replace(counts, [[0; 2]; Guard::ALL.len()]))
 }
 
 /// A set of invariants that were violated.

@@ -34,6 +34,7 @@ pub struct Row {
     pub state: RowState,
     pub attempts: u32,
     pub wants: Option<Decision>, // an operator's decision that a relay must carry out
+    pub changes: u16,             // how often it was settled or changed by an operator, as its time shows
     pub loose: bool,             // a requeued or scheduled row has lost its place in the order
     pub copies: u8,              // ghost: how often the sink has accepted the message
     pub excuses: u8,             // ghost: how many further copies the named windows explain
@@ -91,11 +92,12 @@ pub struct Relay {
 }
 
 /// What a relay has in memory about a lane that it leased.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct View {
     pub lane: u8,
     pub fence: u64,
     pub lost: bool, // the lease is lost; messages may still be in flight
+    pub leaving: bool, // the relay gives the lane up: it sends nothing of it, and doesn't renew the lease
     pub dead: bool, // the relay was killed; what it has sent may still arrive, at the sink and at the table
     pub cursor: Id,
     pub safe: Id, // of the last merged page
@@ -114,6 +116,7 @@ pub struct Item {
     pub sink: u8,
     pub deferred: bool,
     pub loose: bool,
+    pub changes: u16, // of the row when it was read
     pub attempts: u32,
     pub stage: Stage,
 }
@@ -133,7 +136,7 @@ pub struct Judged {
     pub repeated: bool, // after another delivery
     pub twice: bool,    // a rejection after a rejection
     pub outage: bool,   // ghost: an outage alone has caused it
-    pub hasty: bool, // ghost: the answer is a first rejection, and an outage's
+    pub hasty: bool,    // ghost: the answer is a first rejection, and an outage's
 }
 
 /// A sink's answer.
@@ -179,6 +182,8 @@ pub enum Verdict {
     Again, // the message stays in memory and is sent again
     Retry { charged: bool },
     Park { holds: bool },
+    Schedule, // the row's time has not come
+    Expire { discard: bool },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -191,6 +196,8 @@ pub enum Action {
     Acquire { relay: u16, lane: u8, fence: u64 },
     Renew { relay: u16, lane: u8, fence: u64, marks: Marks },
     Release { relay: u16, lane: u8, fence: u64, marks: Marks, leaves: bool }, // leaves: at a stop whose drain time-out has passed
+    Leave { relay: u16, lane: u8 }, // begins to give the lane up
+    Keep { relay: u16, lane: u8 },  // keeps it after all
     Expire { lane: u8 },
     Doubt { relay: u16 },   // safeUntil has passed
     Suspend { relay: u16 }, // the process is suspended
@@ -204,9 +211,9 @@ pub enum Action {
     Send { relay: u16, ids: Vec<Id> },
     Arrive { relay: u16, id: Id, answer: Answer },
     Answer { relay: u16, id: Id },
-    Decide { relay: u16, id: Id, verdict: Verdict },
-    Settle { relay: u16, id: Id },
-    Settled { relay: u16, id: Id, lost: bool },
+    Decide { relay: u16, fence: u64, id: Id, verdict: Verdict },
+    Settle { relay: u16, fence: u64, id: Id },
+    Settled { relay: u16, fence: u64, id: Id, lost: bool },
     Decided { id: Id, decision: Decision }, // by an operator
 }
 
@@ -274,6 +281,20 @@ impl Model {
             Action::Acquire { relay, lane, fence } => self.acquire(s, *relay, *lane, *fence),
             Action::Renew { relay, lane, fence, marks } => self.renew(s, *relay, *lane, *fence, marks),
             Action::Release { relay, lane, fence, marks, leaves } => self.release(s, *relay, *lane, *fence, marks, *leaves),
+            Action::Leave { relay, lane } => {
+                let view = s.relays[*relay as usize].current(*lane).ok_or(Refusal::Absent("a lease"))?;
+                if view.leaving || !view.items.is_empty() {
+                    return Err(Refusal::Absent("a lane without messages in memory"));
+                }
+                view.leaving = true;
+                Ok(())
+            }
+            Action::Keep { relay, lane } => {
+                let view = s.relays[*relay as usize].current(*lane).ok_or(Refusal::Absent("a lease"))?;
+                self.require(Guard::KeptAfterRenewal, !view.leaving)?;
+                view.leaving = false;
+                Ok(())
+            }
             Action::Expire { lane } => self.expire(s, *lane),
             Action::Doubt { relay } => {
                 s.relays[*relay as usize].trusts = false;
@@ -309,9 +330,9 @@ impl Model {
             Action::Send { relay, ids } => self.send(s, *relay, ids),
             Action::Arrive { relay, id, answer } => self.arrive(s, *relay, *id, *answer),
             Action::Answer { relay, id } => self.answer(s, *relay, *id),
-            Action::Decide { relay, id, verdict } => self.decide(s, *relay, *id, *verdict),
-            Action::Settle { relay, id } => self.settle(s, *relay, *id).map(|_| ()),
-            Action::Settled { relay, id, lost } => self.settled(s, *relay, *id, *lost),
+            Action::Decide { relay, fence, id, verdict } => self.decide(s, *relay, *fence, *id, *verdict),
+            Action::Settle { relay, fence, id } => self.settle(s, *relay, *fence, *id).map(|_| ()),
+            Action::Settled { relay, fence, id, lost } => self.settled(s, *relay, *fence, *id, *lost),
             Action::Decided { id, decision } => self.decided(s, *id, *decision),
         }
     }
@@ -364,7 +385,7 @@ impl Model {
         let r = &mut s.relays[relay as usize];
         r.trusts = true;
         let mut view = View {
-            lane, fence, lost: false, dead: false, cursor, safe: marks.main, keys_known: false, asked: vec![], items: vec![], blocked: vec![], dropped: vec![], term: term + 1,
+            lane, fence, lost: false, leaving: false, dead: false, cursor, safe: marks.main, keys_known: false, asked: vec![], items: vec![], blocked: vec![], dropped: vec![], term: term + 1,
         };
         for old in r.views.iter_mut().filter(|v| v.lane == lane && !v.lost) {
             if !self.guards.pass(Guard::LossDrops, old.items.is_empty()) {
@@ -407,7 +428,9 @@ impl Model {
         let idle = view.items.iter().all(|it| match it.stage {
             Stage::InQueue | Stage::Written => true,
             Stage::InFlight { .. } => false,
-            Stage::Answered { .. } | Stage::InSettle { .. } => leaves,
+            Stage::Answered { .. } => leaves,
+            // A trace doesn't show whether the relay has taken the row of an operator's decision.
+            Stage::InSettle { executed, .. } => leaves || !self.positions && !executed,
         });
         self.require(Guard::ReleaseIdle, idle)?;
         if leaves {
@@ -459,7 +482,7 @@ impl Model {
         let l = &s.lanes[lane as usize];
         let Some(owner) = l.owner else { return Err(Refusal::Absent("a lease")) };
         let r = &s.relays[owner as usize];
-        let stopped = r.suspended || !r.trusts || r.views.iter().all(|v| v.lane != lane || v.term != l.term || v.lost);
+        let stopped = r.suspended || !r.trusts || r.views.iter().all(|v| v.lane != lane || v.term != l.term || v.lost || v.leaving);
         self.require(Guard::StopsBeforeExpiry, stopped)?;
         s.lanes[lane as usize].expired = true;
         Ok(())

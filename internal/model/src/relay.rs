@@ -164,6 +164,7 @@ impl Model {
             let turn = r.turn;
             let view = r.views.iter_mut().filter(|v| !v.lost).find(|v| v.items.iter().any(|it| it.id == *id && it.stage == Stage::InQueue)).ok_or(Refusal::Absent("the message in memory"))?;
             let it = view.waiting(*id).expect("just found").clone();
+            self.require(Guard::KeptAfterRenewal, !view.leaving)?;
             if it.key != NO_KEY {
                 let same = |other: &&Item| other.key == it.key && other.sink == it.sink && other.id != it.id;
                 self.require(Guard::KeysAsked, view.keys_known || it.deferred || view.asked.contains(&it.key))?;
@@ -216,45 +217,56 @@ impl Model {
     /// The relay receives the answer, and judges a failure (breaker.judge).
     pub(crate) fn answer(&self, s: &mut State, relay: u16, id: Id) -> Step {
         let r = &mut s.relays[relay as usize];
-        let it = r.in_flight(id, true).ok_or(Refusal::Absent("the message in flight"))?;
-        let Stage::InFlight { turn, repeats, answer: Some(answer) } = it.stage else { return Err(Refusal::Absent("an answer")) };
-        it.stage = Stage::Answered { answer, judged: Judged::default() };
+        let it = r.in_flight(id, true).ok_or(Refusal::Absent("an answer"))?;
+        let Stage::InFlight { turn, repeats, answer: Some(answer) } = it.stage else { unreachable!() };
         let sink = it.sink;
-        let (rejected, outage) = match answer {
-            Answer::Unsent => return Ok(()),
+        let judged = match answer {
+            Answer::Unsent => Judged::default(),
             Answer::Delivered => {
                 r.failures.remove(&id);
                 for f in r.failures.values_mut().filter(|f| f.sink == sink) {
                     f.proven |= self.guards.pass(Guard::BegunAfterFailure, turn > f.turn);
                 }
-                return Ok(());
+                Judged::default()
             }
-            Answer::Lost => (false, 0),
-            Answer::Failed { reject, outage } => (reject, outage),
+            Answer::Lost => self.judge(r, id, sink, repeats, false, 0),
+            Answer::Failed { reject, outage } => self.judge(r, id, sink, repeats, reject, outage),
         };
-        let last = r.failures.insert(id, Failure { sink, turn: r.turn, rejected, proven: false, outage });
-        let proven = last.as_ref().is_some_and(|f| f.proven);
-        let twice = rejected && last.as_ref().is_some_and(|f| f.rejected);
-        let judged = Judged {
-            repeated: proven && self.guards.pass(Guard::EndedBeforeResend, repeats),
-            twice,
-            outage: outage != 0 && last.is_none_or(|f| f.outage == outage),
-            hasty: outage != 0 && rejected && !twice,
-        };
-        let it = r.views.iter_mut().flat_map(|v| &mut v.items).find(|it| it.id == id && it.stage.is_answered()).expect("just answered");
-        it.stage = Stage::Answered { answer, judged };
+        r.in_flight(id, true).expect("just found").stage = Stage::Answered { answer, judged };
         Ok(())
     }
 
+    /// Judges a failure. It is recorded unless it repeats the last one: then the message is charged, now or after a pause.
+    fn judge(&self, r: &mut Relay, id: Id, sink: u8, repeats: bool, rejected: bool, outage: u8) -> Judged {
+        let last = r.failures.get(&id).cloned();
+        let twice = rejected && last.as_ref().is_some_and(|f| f.rejected);
+        let repeated = last.as_ref().is_some_and(|f| f.proven) && self.guards.pass(Guard::EndedBeforeResend, repeats);
+        if !repeated || rejected && !twice {
+            r.failures.insert(id, Failure { sink, turn: r.turn, rejected, proven: false, outage });
+        }
+        Judged { repeated, twice, outage: outage != 0 && last.is_none_or(|f| f.outage == outage), hasty: outage != 0 && rejected && !twice }
+    }
+
     /// The relay decides what the answer means (breaker.decide), or about a message that it need not send.
-    pub(crate) fn decide(&self, s: &mut State, relay: u16, id: Id, verdict: Verdict) -> Step {
+    pub(crate) fn decide(&self, s: &mut State, relay: u16, fence: u64, id: Id, verdict: Verdict) -> Step {
         let row = s.row(id).clone();
         let r = &mut s.relays[relay as usize];
-        let decidable = |it: &Item| it.id == id && (it.stage == Stage::InQueue || it.stage.is_answered());
-        let view = r.views.iter_mut().find(|v| v.items.iter().any(decidable)).ok_or(Refusal::Absent("an answer"))?;
+        let unproven = !self.guards.has(Guard::DoneDelivered);
+        let decidable = |it: &Item| {
+            it.id == id
+                && match verdict {
+                    Verdict::Schedule | Verdict::Expire { .. } => it.stage == Stage::InQueue,
+                    Verdict::Done => matches!(it.stage, Stage::Answered { answer, .. } if unproven || answer == Answer::Delivered),
+                    _ => it.stage.is_answered(),
+                }
+        };
+        let view = r.views.iter_mut().find(|v| v.fence == fence && v.items.iter().any(decidable)).ok_or(Refusal::Absent("an answer"))?;
         let lost = view.lost;
         let it = view.items.iter_mut().find(|it| decidable(it)).expect("just found");
         let (to, charged) = match (verdict, it.stage) {
+            (Verdict::Schedule, Stage::InQueue) => (RowState::Scheduled, 0),
+            (Verdict::Expire { discard: true }, Stage::InQueue) => (RowState::Gone, 0),
+            (Verdict::Expire { discard: false }, Stage::InQueue) => (RowState::Parked { holds: false }, 0),
             (Verdict::Done, Stage::Answered { answer, .. }) => {
                 self.require(Guard::DoneDelivered, answer == Answer::Delivered)?;
                 (RowState::Done, 1)
@@ -286,8 +298,8 @@ impl Model {
             _ => return Err(Refusal::Absent("an answer that allows this verdict")),
         };
         it.stage = Stage::InSettle { to, charged, executed: false };
-        if row.key == NO_KEY || lost {
-            return Ok(());
+        if row.key == NO_KEY || lost || matches!(verdict, Verdict::Expire { .. }) {
+            return Ok(()); // an expired message blocks nothing; the later ones of its key wait until it is written
         }
         let why = match to {
             RowState::Done => {
@@ -306,14 +318,14 @@ impl Model {
     // Settling.
 
     /// A settlement reaches the table.
-    pub(crate) fn settle(&self, s: &mut State, relay: u16, id: Id) -> Step<Written> {
+    pub(crate) fn settle(&self, s: &mut State, relay: u16, fence: u64, id: Id) -> Step<Written> {
         let r = &mut s.relays[relay as usize];
         let settles = |it: &Item| it.id == id && matches!(it.stage, Stage::InSettle { .. });
-        let view = r.views.iter_mut().find(|v| v.items.iter().any(settles)).ok_or(Refusal::Absent("an outcome"))?;
-        let (lane, fence, term) = (view.lane, view.fence, view.term);
+        let view = r.views.iter_mut().find(|v| v.fence == fence && v.items.iter().any(settles)).ok_or(Refusal::Absent("an outcome"))?;
+        let (lane, term) = (view.lane, view.term);
         let it = view.items.iter_mut().find(|it| settles(it)).expect("just found");
         let Stage::InSettle { to, charged, executed } = it.stage else { unreachable!() };
-        let (deferred, attempts) = (it.deferred, it.attempts + charged);
+        let (deferred, attempts, changes) = (it.deferred, it.attempts + charged, it.changes);
         it.stage = Stage::InSettle { to, charged, executed: true };
         if !self.leased(s, Guard::SettleFenced, relay, lane, fence) {
             return Ok(Written::Fenced);
@@ -322,7 +334,8 @@ impl Model {
         let row = s.row_mut(id);
         let there = match row.state {
             RowState::Pending => !deferred,
-            RowState::Retry | RowState::Scheduled => deferred && !(executed && to == row.state),
+            // A repeated retry, and what was read before an operator's decision, changes nothing.
+            RowState::Retry | RowState::Scheduled => deferred && (changes == row.changes || matches!(to, RowState::Done | RowState::Gone)),
             _ => false,
         };
         if !self.guards.pass(Guard::SettleOnce, there) || row.state == RowState::Open || row.state == RowState::Gone {
@@ -332,7 +345,7 @@ impl Model {
             s.broken.add(Invariant::DecisionKept);
         }
         let row = s.row_mut(id);
-        (row.state, row.attempts, row.wants) = (to, attempts, None);
+        (row.state, row.attempts, row.wants, row.changes) = (to, attempts, None, row.changes + 1);
         row.loose |= to == RowState::Scheduled;
         if to == RowState::Done && row.copies == 0 {
             s.broken.add(Invariant::DoneWasDelivered);
@@ -344,11 +357,11 @@ impl Model {
     }
 
     /// The relay learns the result of a settlement. If the result is lost, the settlement is repeated.
-    pub(crate) fn settled(&self, s: &mut State, relay: u16, id: Id, lost: bool) -> Step {
+    pub(crate) fn settled(&self, s: &mut State, relay: u16, fence: u64, id: Id, lost: bool) -> Step {
         let r = &mut s.relays[relay as usize];
         let reading = r.page.is_some();
         let executed = |it: &Item| it.id == id && matches!(it.stage, Stage::InSettle { .. });
-        let view = r.views.iter_mut().find(|v| v.items.iter().any(executed)).ok_or(Refusal::Absent("a settlement"))?;
+        let view = r.views.iter_mut().find(|v| v.fence == fence && v.items.iter().any(executed)).ok_or(Refusal::Absent("a settlement"))?;
         let it = view.items.iter_mut().find(|it| executed(it)).expect("just found");
         let Stage::InSettle { to, .. } = it.stage else { unreachable!() };
         if lost && !self.guards.pass(Guard::SettleAgain, false) {
@@ -384,6 +397,7 @@ impl Model {
             (false, Decision::Skip) => return Err(Refusal::Absent("a parked message that holds its key")),
             (false, Decision::Discard) => (RowState::Gone, None, true),
         };
+        row.changes += 1;
         if decision == Decision::Requeue {
             row.attempts = 0;
         }
@@ -442,7 +456,7 @@ impl View {
 
     /// Takes a row into memory.
     pub fn take(&mut self, row: &Row, deferred: bool) {
-        let item = Item { id: row.id, key: row.key, sink: row.sink, deferred, loose: row.loose, attempts: row.attempts, stage: Stage::InQueue };
+        let item = Item { id: row.id, key: row.key, sink: row.sink, deferred, loose: row.loose, changes: row.changes, attempts: row.attempts, stage: Stage::InQueue };
         let at = self.items.partition_point(|it| it.id < item.id);
         self.items.insert(at, item);
     }
