@@ -616,6 +616,39 @@ func TestHistory(t *testing.T) {
 	})
 }
 
+// A point has no counts if the last count of the table failed or took too long. The chart shows a gap, not a backlog of 0.
+func TestHistoryHasNoUnknownCounts(t *testing.T) {
+	t.Parallel()
+	counts := map[storage.State]int64{storage.StatePending: 7, storage.StateError: 3}
+	for name, test := range map[string]struct {
+		status              storage.Status
+		err                 error
+		pending, parkedRows int64
+	}{
+		"counted":            {storage.Status{Counts: counts}, nil, 7, 3},
+		"other gauge absent": {storage.Status{Counts: counts, Absent: []storage.Gauge{storage.GaugeRelays}}, nil, 7, 3},
+		"took too long":      {storage.Status{Absent: []storage.Gauge{storage.GaugeCounts}}, nil, -1, -1},
+		"failed":             {storage.Status{Counts: counts}, errors.New("no connection"), -1, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := NewWatch(nil, "main")
+				_, err := w.Counting(func(context.Context) (storage.Status, error) { return test.status, test.err })(t.Context())
+				if !errors.Is(err, test.err) {
+					t.Fatal(err)
+				}
+				time.Sleep(pointEvery)
+				w.InMemory("main", 0, 0)
+				points := w.History()
+				if len(points) != 1 || points[0].Pending != test.pending || points[0].Error != test.parkedRows {
+					t.Errorf("the points are %+v", points)
+				}
+			})
+		})
+	}
+}
+
 // A Watch stores failed attempts of a limited number of messages, and a limited number of attempts for each message.
 func TestAttemptsAreBounded(t *testing.T) {
 	t.Parallel()

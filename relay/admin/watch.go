@@ -226,7 +226,7 @@ func (w *Watch) endPoint(now time.Time) {
 	}
 	whole := w.before.until(all)
 	point.Delivered, point.Failed, point.Parked, point.Lag = whole.delivered, whole.failed, whole.parked, whole.lag
-	if w.last.err == nil && !w.last.at.IsZero() {
+	if w.last.err == nil && !w.last.at.IsZero() && w.last.status.Has(storage.GaugeCounts) {
 		counts := w.last.status.Counts
 		point.Pending = counts[storage.StatePending] + counts[storage.StateClaimed]
 		point.Waiting = counts[storage.StateScheduled] + counts[storage.StateRetry]
