@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour model histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour soak model histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -226,6 +226,12 @@ proof-networks: # relays without their database or broker, though no connection 
 
 proof-hour: # an hour of failing keys, a million of them at a takeover
 	go test -v -timeout 1h -run 'FailingKeys|MillionBlockedKeys' ./relay -whole-hour
+
+# The time of proof-soak.
+SOAK = 25m
+
+proof-soak: # a steady load, while relays are killed and connections are cut, and a snapshot is held open for half of the time
+	deploy/servers/servers run postgres15 -- $(call recorded,-timeout 2h -run TestSoak -soak $(SOAK))
 
 proof-model: # a model of the engine, exhaustively, with all guards and without each of them; then 10,000 traces of the engine; needs Rust's cargo and 5 GB of disk
 	cd internal/model && CARGO_TARGET_DIR=$(CURDIR)/bin/model cargo run --release --locked --quiet

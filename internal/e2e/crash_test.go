@@ -126,10 +126,10 @@ func killEverySecond(s *scene, sink func(path string) string, lease time.Duratio
 	})
 }
 
-// killInterval is the time from a kill to the next one. It is longer with -messages, because relays
+// killInterval is the time from a kill to the next one. It is longer with -messages and -soak, because relays
 // send small batches after a takeover.
 func killInterval() time.Duration {
-	if *messages > 0 {
+	if *messages > 0 || *soak > 0 {
 		return 5 * time.Second
 	}
 	return time.Second

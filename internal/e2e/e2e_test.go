@@ -291,7 +291,8 @@ func (s *scene) startAs(program, name string, arguments ...string) *process {
 	s.t.Cleanup(func() {
 		p.kill()
 		if s.t.Failed() {
-			s.t.Logf("output of %s:\n%s", name, p.log)
+			text := p.log.String()
+			s.t.Logf("output of %s:\n%s", name, text[max(0, len(text)-1<<16):])
 		}
 	})
 	return p
@@ -347,8 +348,8 @@ func (l *tail) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, p...)
-	if len(l.text) > 1<<16 {
-		l.text = append(l.text[:0], l.text[len(l.text)-1<<15:]...)
+	if len(l.text) > 1<<20 {
+		l.text = append(l.text[:0], l.text[len(l.text)-1<<19:]...)
 	}
 	return len(p), nil
 }

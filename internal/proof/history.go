@@ -62,6 +62,7 @@ const (
 	Failover        = "failover"
 	Switchover      = "database_switchover" // the standby had everything when it became the primary
 	ClockJump       = "clock_jump"
+	SinkDown        = "sink_down" // the destination refused everything for some time
 )
 
 // The kinds of symptoms.
