@@ -66,6 +66,8 @@ func TestChartIsValid(t *testing.T) {
 			[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget"}, []string{"secretName: shop\n", "name: rowrelay\n"}},
 		"nothing more": {"shop", oneSink + "existingSecret: shop\npodDisruptionBudget: {enabled: false}\nnetworkPolicy: {enabled: false}",
 			[]string{"ConfigMap", "Deployment"}, nil},
+		"the image with plug-ins": {"shop", oneSink + "existingSecret: shop\nimage: {plugins: true, digest: sha256:0123}",
+			[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget"}, []string{"image: ghcr.io/rowrelay/rowrelay:0.1.0-plugins\n"}},
 		"everything": {"shop", everything,
 			[]string{"ConfigMap", "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "PodMonitor", "PrometheusRule"},
 			[]string{"image: ghcr.io/rowrelay/rowrelay@sha256:0123", "retention: 0s", "scheme: HTTPS", "scheme: https\n", "key: reader", "key: ca.crt", "mountPath: /plugins", "claimName: plugins", "fsGroup: 1000", "readOnlyRootFilesystem: false", "alert: RowrelayGone", "team: shop", "release: prometheus", "name: PASSWORD"}},
@@ -243,9 +245,9 @@ func TestPlainManifestsAreValid(t *testing.T) {
 // The chart and the manifests of a release name its image by the digest.
 func TestReleaseNamesImageByDigest(t *testing.T) {
 	t.Parallel()
-	directory, digest := t.TempDir(), strings.Repeat("0123456789abcdef", 4)
+	directory, digest, pluginsDigest := t.TempDir(), strings.Repeat("0123456789abcdef", 4), strings.Repeat("a", 64)
 	digests := filepath.Join(directory, "digests.txt")
-	lines := digest + "  ghcr.io/rowrelay/rowrelay:1.2.3\n" + strings.Repeat("f", 64) + "  ghcr.io/rowrelay/rowrelay:latest\n"
+	lines := digest + "  ghcr.io/rowrelay/rowrelay:1.2.3\n" + strings.Repeat("f", 64) + "  ghcr.io/rowrelay/rowrelay:latest\n" + pluginsDigest + "  ghcr.io/rowrelay/rowrelay:1.2.3-plugins\n"
 	if err := os.WriteFile(digests, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -273,6 +275,10 @@ func TestReleaseNamesImageByDigest(t *testing.T) {
 	}
 	if images != 6 || !strings.Contains(text, `app.kubernetes.io/version: "1.2.3"`) || !strings.Contains(text, "helm.sh/chart: rowrelay-1.2.3") {
 		t.Errorf("found %d images, or not the version, in\n%s", images, text)
+	}
+	_, text, err = render(filepath.Join(directory, "rowrelay-1.2.3.tgz"), "shop", oneSink+"existingSecret: shop\nimage: {plugins: true}")
+	if err != nil || strings.Count(text, "image: ghcr.io/rowrelay/rowrelay@sha256:"+pluginsDigest) != 2 {
+		t.Errorf("with plug-ins it is %v\n%s", err, text)
 	}
 	if err := exec.CommandContext(t.Context(), "../../.ci/pin", "1.2.4", digests, directory).Run(); err == nil {
 		t.Error("a release without an image is pinned")

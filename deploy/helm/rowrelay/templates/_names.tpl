@@ -15,7 +15,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "rowrelay.image" -}}
-{{- if .Values.image.digest }}{{ .Values.image.repository }}@{{ .Values.image.digest }}{{ else }}{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- $digest := ternary .Values.image.pluginsDigest .Values.image.digest .Values.image.plugins -}}
+{{- $tag := .Values.image.tag | default (ternary (print .Chart.AppVersion "-plugins") .Chart.AppVersion .Values.image.plugins) -}}
+{{- if $digest }}{{ .Values.image.repository }}@{{ $digest }}{{ else }}{{ .Values.image.repository }}:{{ $tag }}{{ end }}
 {{- end }}
 
 {{- define "rowrelay.secret" -}}
