@@ -21,7 +21,7 @@ var contextMutants = []mutant{
 	{"waits although the context has ended", "ContextEnded", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 			if ctx.Err() != nil {
-				select {} // for ever
+				<-b.forever
 			}
 			return b.reference.Send(ctx, batch)
 		}

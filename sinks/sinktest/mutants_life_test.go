@@ -47,24 +47,24 @@ var lifeMutants = []mutant{
 		b.close = func(context.Context) error { connection.setBroken(true); return nil }
 	}},
 	{"never returns from Close", "CloseWithoutOpen", func(b *bent) {
-		b.close = func(context.Context) error { select {} }
+		b.close = func(context.Context) error { <-b.forever; return nil }
 	}},
 	{"leaves a goroutine that Open started", "NoGoroutineLeft", func(b *bent) {
 		b.open = func(context.Context) error {
-			go func() { select {} }()
+			go func() { <-b.forever }()
 			return nil
 		}
 	}},
 	{"leaves a goroutine that Send started", "NoGoroutineLeft", func(b *bent) {
 		b.send = func(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
-			go func() { select {} }()
+			go func() { <-b.forever }()
 			return b.reference.Send(ctx, batch)
 		}
 	}},
 	{"leaves a goroutine after an outage", "NoGoroutineLeft", func(b *bent) {
 		b.open = func(ctx context.Context) error {
 			if err := b.reference.Open(ctx); err != nil {
-				go func() { select {} }()
+				go func() { <-b.forever }()
 				return err
 			}
 			return nil

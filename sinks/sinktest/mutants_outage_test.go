@@ -86,7 +86,7 @@ var outageMutants = []mutant{
 	{"hangs if it can't be opened", "OutageFromTheStart", func(b *bent) {
 		b.open = func(ctx context.Context) error {
 			if b.reference.Open(ctx) != nil {
-				select {} // for ever
+				<-b.forever
 			}
 			return nil
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
@@ -16,6 +17,18 @@ type bent struct {
 	send  sender
 	close func(context.Context) error
 	renew func()
+
+	forever chan struct{} // for calls that never return; closed at the end of the test
+}
+
+// end lets all calls return that still wait.
+func (b *bent) end() {
+	close(b.forever)
+	b.to.mu.Lock()
+	defer b.to.mu.Unlock()
+	if b.to.release != nil { // the check has failed while the destination was stalled
+		close(b.to.release)
+	}
 }
 
 type sender func(ctx context.Context, batch []sinks.Message) []sinks.Outcome
@@ -82,11 +95,15 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	for _, m := range slices.Concat(outcomeMutants, arrivalMutants, orderMutants, contextMutants, outageMutants, lifeMutants) {
 		t.Run(m.caught+"/"+m.mistake, func(t *testing.T) {
 			t.Parallel()
-			verdict := record(checkNamed(t, m.caught), m.harness())
-			if !verdict.failed {
-				t.Errorf("%s doesn't notice that the sink %s:\n%s", m.caught, m.mistake, verdict.log)
-			}
-			t.Log(verdict.log)
+			synctest.Test(t, func(t *testing.T) {
+				h := m.harness()
+				verdict := record(checkNamed(t, m.caught), h)
+				h.Sink.(*bent).end()
+				if !verdict.failed {
+					t.Errorf("%s doesn't notice that the sink %s:\n%s", m.caught, m.mistake, verdict.log)
+				}
+				t.Log(verdict.log)
+			})
 		})
 	}
 }
@@ -116,7 +133,7 @@ func TestPostponedMessagesAreSentAgain(t *testing.T) {
 
 func (m mutant) harness() Harness {
 	h, sink := fullHarness(sinks.OrderPrefix)
-	b := &bent{reference: sink}
+	b := &bent{reference: sink, forever: make(chan struct{})}
 	m.bend(b)
 	h.Sink = b
 	h.Patience = 300 * time.Millisecond
