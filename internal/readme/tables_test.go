@@ -72,7 +72,7 @@ func checkTables(t *testing.T, p page, tables map[string]func(testing.TB) string
 func sinkTable(t testing.TB) string {
 	t.Helper()
 	var lines strings.Builder
-	lines.WriteString("| sink | | what CI runs |\n| --- | --- | --- |\n")
+	lines.WriteString("| sink | | its conformance tests |\n| --- | --- | --- |\n")
 	builtIn, err := filepath.Glob(filepath.Join(root, "sinks/*"))
 	check(t, err)
 	official, err := filepath.Glob(filepath.Join(root, "plugins/*/go.mod"))
@@ -90,7 +90,7 @@ func sinkTable(t testing.TB) string {
 			if strings.HasPrefix(page, "../plugins/") {
 				name += ", a plug-in"
 			}
-			fmt.Fprintf(&lines, "| [%s](%s) | %s | conformance suite: %s |\n", name, page, synopsis(t, folder), strings.Join(suites, ", "))
+			fmt.Fprintf(&lines, "| [%s](%s) | %s | %s |\n", name, page, synopsis(t, folder), strings.Join(suites, ", "))
 		}
 	}
 	return lines.String()

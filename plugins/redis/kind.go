@@ -23,7 +23,7 @@ func kind() sinks.Kind {
 			{Name: "sentinel_password", Type: settings.TypeSecret, Help: "The sentinels' password."},
 			{Name: "database", Type: settings.TypeInt, Default: "0", Min: "0", Help: "The number of the database."},
 			{Name: "tls", Type: settings.TypeBool, Help: "Connects over TLS, also to the sentinels."},
-			{Name: "stream", Type: settings.TypeString, Default: "{topic}", Check: settings.Parses(settings.ParseTemplate), Help: "The stream's key. A template: the message's values replace {topic}, {key}, {id} and {header:NAME}."},
+			{Name: "stream", Type: settings.TypeString, Default: "{topic}", Check: settings.Parses(settings.ParseTemplate), Help: "The stream's key. A template, with {topic}, {key}, {id} and {header:NAME}."},
 			{Name: "max_length", Type: settings.TypeInt, Default: "0", Min: "0", Help: "Each added entry trims its stream to about this number of entries (MAXLEN ~). 0 doesn't trim."},
 			{Name: "max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Each added entry removes entries that are older, approximately (MINID ~). 0 removes none."},
 			{Name: "duplicate_window", Type: settings.TypeDuration, Default: "0s", Min: "0s", Max: "30d", Help: "How long the server remembers the id of each message, so that a repeated message isn't added again. 0 remembers none. Costs a key per message."},

@@ -208,11 +208,11 @@ func Kind() sinks.Kind {
 
 var fields = []settings.Field{
 	{Name: "brokers", Type: settings.TypeList, Required: true, Check: settings.Check(checkList), Help: "The bootstrap brokers, as host:port. The port is 9092 by default."},
-	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. A template: the message's values replace {topic}, {key}, {id} and {header:NAME}."},
-	{Name: "partition_header", Type: settings.TypeString, Help: "The message header that holds the number of the partition to write to. It is not sent as a record header. Messages without this header are partitioned by key."},
-	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The timestamp of records: the time of sending (sent), or the time at which the message was written to the outbox (created). With created, Kafka may delete the record of a replayed message immediately, because its timestamp is older than the topic's retention."},
+	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. A template, with {topic}, {key}, {id} and {header:NAME}."},
+	{Name: "partition_header", Type: settings.TypeString, Help: "The message header that holds the number of the partition to write to. It is not sent as a record header."},
+	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The timestamp of records: when they were sent, or when the message was created. With created, Kafka soon deletes the record of a message that is older than the topic's retention."},
 	{Name: "compression", Type: settings.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "The compression of record batches."},
-	{Name: "idempotent", Type: settings.TypeBool, Help: "Prevent duplicate records in a topic, even if a relay dies. The relay stores the plan of each record batch before it sends the batch. Needs Kafka 2.8 or newer, a relay that claims by lanes, and the right to read the topics."},
+	{Name: "idempotent", Type: settings.TypeBool, Help: "Prevent duplicate records in a topic, even if a relay dies. Needs Kafka 2.8 or newer, a relay that claims by lanes, and the right to read the topics."},
 	{Name: "max_message_bytes", Type: settings.TypeSize, Default: "1MiB", Min: "1KiB", Max: "1GiB", Help: "The topics' max.message.bytes. The sink keeps record batches below this size. It parks a message whose compressed record, with about 100 bytes of overhead, is larger."},
 	{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "The maximum number of record batches in flight; at most one per partition."},
 	{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultRequestTimeout.String(), Min: "100ms", Max: "10m", Help: "The time-out of one request. Brokers wait for their replicas for at most half of this time. Keep it below the time-out of the sink's batches."},

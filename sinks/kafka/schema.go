@@ -218,12 +218,12 @@ func checkRegistry(text string) error {
 }
 
 var schemaFields = []settings.Field{
-	{Name: "schema_id", Type: settings.TypeString, Check: settings.Check(checkSchemaID), Help: "The id of the schema of the payload, for consumers that use Confluent's schema registry: values begin with Confluent's frame. A template: a number such as 42, or {header:schema-id}."},
-	{Name: "schema_registry", Type: settings.TypeString, Check: settings.Check(checkRegistry), Help: "The URL of the schema registry, instead of `schema_id`: values begin with the id of the latest version of their subject. For JSON Schema and Protobuf; Avro needs `schema_id`. The settings for certificate files apply to the registry, too."},
+	{Name: "schema_id", Type: settings.TypeString, Check: settings.Check(checkSchemaID), Help: "The id of the payload's schema, for consumers that use Confluent's schema registry. A template: a number such as 42, or {header:schema-id}."},
+	{Name: "schema_registry", Type: settings.TypeString, Check: settings.Check(checkRegistry), Help: "The URL of the schema registry, instead of `schema_id`, for JSON Schema and Protobuf. The settings for certificate files apply to the registry, too."},
 	{Name: "schema_registry_username", Type: settings.TypeString, Help: "The user name, or API key, for the schema registry."},
 	{Name: "schema_registry_password", Type: settings.TypeSecret, Help: "The password, or API secret, for the schema registry."},
 	{Name: "schema_subject", Type: settings.TypeString, Check: settings.Check(checkSubject), Help: "The subject in the schema registry. A template. By default the record's topic and `-value`."},
-	{Name: "schema_message", Type: settings.TypeString, Check: settings.Check(checkPosition), Help: "The position of the Protobuf message in its .proto file, counted from 0; for a nested message the positions from the outermost message, such as 1,0. A template. By default 0 if the registry has a Protobuf schema. With `schema_id`, set it for Protobuf and for nothing else."},
+	{Name: "schema_message", Type: settings.TypeString, Check: settings.Check(checkPosition), Help: "The position of the Protobuf message in its .proto file, counted from 0; for a nested message the positions from the outermost message, such as 1,0. A template. By default 0 for a Protobuf schema of the registry. With `schema_id`, set it only for Protobuf."},
 }
 
 func schemaFromSettings(s settings.Values) SchemaOptions {

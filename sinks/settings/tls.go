@@ -15,8 +15,8 @@ import (
 // ca_file, cert_file and key_file. [Values.TLS] evaluates them.
 func TLSFields() []Field {
 	return []Field{
-		{Name: "ca_file", Type: TypeString, Help: "A PEM file with the certificates of the authorities to trust instead of the system's."},
-		{Name: "cert_file", Type: TypeString, Help: "A PEM file with the client's certificate, for servers that request one. The sink reads the certificate and its key again for each connection, so that both can be renewed."},
+		{Name: "ca_file", Type: TypeString, Help: "A PEM file with the authorities to trust instead of the system's."},
+		{Name: "cert_file", Type: TypeString, Help: "A PEM file with the client's certificate, for servers that request one. It and its key are read again for each connection."},
 		{Name: "key_file", Type: TypeString, Help: "A PEM file with the private key of the client's certificate."},
 	}
 }
