@@ -19,10 +19,44 @@ type measured struct {
 	Met                                   bool
 }
 
-// figures returns the table of all figures that bench has measured.
+// withoutGoals lists the rows of figures that bench/FIGURES.md has even if they have no goal, because other pages rest on them.
+var withoutGoals = []string{"latency", "producer", "order"}
+
+// figures returns a table for each row of figures: those with a goal, and those of withoutGoals. It leaves out the row loops,
+// which measures only the loops that others are compared with.
 func figures(t testing.TB) string {
 	t.Helper()
-	return tableOf(recorded(t))
+	all := recorded(t)
+	var rows []string
+	tables := map[string]string{}
+	for _, f := range all {
+		if f.Row == "loops" || f.Goal == "" && !slices.Contains(withoutGoals, f.Row) {
+			continue
+		}
+		if !slices.Contains(rows, f.Row) {
+			rows = append(rows, f.Row)
+			tables[f.Row] = fmt.Sprintf("### %s\n\n| | rowrelay | compared with | ratio | goal |\n| --- | --- | --- | --- | --- |\n", f.Row)
+		}
+		ratio := ""
+		if f.Reference != "" {
+			ratio = fmt.Sprintf("%.2f", f.Ratio)
+		}
+		goal := f.Goal
+		if goal != "" && !f.Met {
+			goal += ", **missed**"
+		}
+		what := f.What
+		if f.Row == "drain" {
+			what = strings.TrimSuffix(what, ", batches of 500") // all drains have them
+		}
+		tables[f.Row] += fmt.Sprintf("| %s | %s | %s | %s | %s |\n", what, median(f.Value), median(f.Reference), ratio, goal)
+	}
+	var text strings.Builder
+	for _, row := range rows {
+		text.WriteString(tables[row] + "\n")
+	}
+	fmt.Fprintf(&text, "Measured on %s.\n", strings.Join(occasions(all), "; "))
+	return text.String()
 }
 
 // comparison is a figure that readers look for, with a label that is clear without another page.
@@ -94,7 +128,6 @@ func figure(t testing.TB, row, what string) measured {
 // scenes describes what each row of figures with a goal measures.
 var scenes = map[string]string{
 	"drain":    "a backlog to a sink that does nothing, against a loop by hand",
-	"loops":    "those loops by hand, against loops that were written for speed alone",
 	"peers":    "a backlog, against River, Watermill and oagudo/outbox",
 	"kafka":    "a backlog to Kafka, against the slower of Kafka and the table",
 	"rabbitmq": "a backlog to RabbitMQ, against a bare producer and others",
@@ -111,14 +144,14 @@ var scenes = map[string]string{
 	"debezium": "a backlog to Kafka, against Debezium",
 }
 
-// goals returns the table of the goals that rowrelay has set itself. For each row of figures it has the number of missed
-// goals.
+// goals returns the table of the goals that rowrelay has set itself. For each row of figures it has the number of goals that
+// were met.
 func goals(t testing.TB) string {
 	t.Helper()
 	var rows []string
 	targets, of, met := map[string][]string{}, map[string]int{}, map[string]int{}
 	for _, f := range recorded(t) {
-		if f.Goal == "" {
+		if f.Goal == "" || f.Row == "loops" {
 			continue
 		}
 		if of[f.Row]++; of[f.Row] == 1 {
@@ -181,16 +214,6 @@ func recorded(t testing.TB) (all []measured) {
 	return all
 }
 
-func tableOf(all []measured) string {
-	var lines strings.Builder
-	lines.WriteString("| | what | measured | against | goal | |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, f := range all {
-		fmt.Fprintf(&lines, "| %s | %s | %s | %s | %s | %s |\n", f.Row, f.What, f.Value, f.against(), f.Goal, f.verdict())
-	}
-	fmt.Fprintf(&lines, "\nMeasured on %s.\n", strings.Join(occasions(all), "; "))
-	return lines.String()
-}
-
 // occasions returns the dates and machines of the figures, each once.
 func occasions(all []measured) (on []string) {
 	for _, f := range all {
@@ -198,24 +221,6 @@ func occasions(all []measured) (on []string) {
 	}
 	slices.Sort(on)
 	return slices.Compact(on)
-}
-
-func (f measured) against() string {
-	if f.Reference == "" {
-		return ""
-	}
-	return fmt.Sprintf("%.2f of %s", f.Ratio, f.Reference)
-}
-
-func (f measured) verdict() string {
-	switch {
-	case f.Goal == "":
-		return ""
-	case f.Met:
-		return "met"
-	default:
-		return "**missed**"
-	}
 }
 
 // The README's sentence on speed agrees with the figures.
