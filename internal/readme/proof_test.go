@@ -11,24 +11,22 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/internal/proof"
 )
 
-// proofLine is a line of the table in docs/proof.md: the results of all scenes with the same servers,
-// destination and claim mode.
+// proofLine is a line of a table in docs/proof.md: the sum of several results.
 type proofLine struct {
-	last    proof.Result // the latest of them
-	ordered bool         // an order was promised in some of them
-	scenes  map[string]*proofScene
+	last    proof.Result    // the latest of them
+	first   time.Time       // when the earliest of them began
+	ordered bool            // an order was promised in some of them
+	runs    map[string]bool // the runs; a run has a result for each destination
+	commits map[string]bool
+	servers map[string]bool
+	options map[string]bool // the options of their commands
 	faults  map[string]int
 	proof.Verdict
-}
-
-// proofScene is what the line contains of one test.
-type proofScene struct {
-	last proof.Result
-	runs int
 }
 
 // proofResults reads docs/proof/results.jsonl.
@@ -50,55 +48,61 @@ func proofResults(t testing.TB) (all []proof.Result) {
 	return all
 }
 
-// proofLines returns the table's lines, sorted, and their sum.
-func proofLines(t testing.TB) (lines []*proofLine, sum *proofLine) {
+// proofGroup has what the results of a line have in common.
+type proofGroup struct{ topology, server, scene, sink string }
+
+// proofLines returns a line for each group of results, sorted by group.
+func proofLines(t testing.TB, group func(proof.Result) proofGroup) (lines []*proofLine, groups []proofGroup) {
 	t.Helper()
-	sum = &proofLine{faults: map[string]int{}}
-	type group struct{ server, topology, sink, claim string }
-	found, counted := map[group]*proofLine{}, map[string]bool{}
+	found := map[proofGroup]*proofLine{}
 	for _, r := range proofResults(t) {
-		g := group{r.Server, r.Topology, r.Sink, r.Claim}
-		line := found[g]
+		line := found[group(r)]
 		if line == nil {
-			line = &proofLine{scenes: map[string]*proofScene{}, faults: map[string]int{}}
-			found[g] = line
-			lines = append(lines, line)
+			line = &proofLine{first: r.Began, runs: map[string]bool{}, commits: map[string]bool{}, servers: map[string]bool{}, options: map[string]bool{}, faults: map[string]int{}}
+			found[group(r)] = line
 		}
-		name, _, _ := strings.Cut(r.Scene, "/")
-		scene := line.scenes[name]
-		if scene == nil {
-			scene = &proofScene{}
-			line.scenes[name] = scene
-		}
-		scene.runs++
-		scene.last, line.last = latest(scene.last, r), latest(line.last, r)
-		line.ordered = line.ordered || r.Ordered
-		run := fmt.Sprint(r.Scene, r.Began) // destinations of one run share its faults
-		for of, name := range map[*proofLine]string{line: fmt.Sprint(g, run), sum: run} {
-			of.add(r.Verdict)
-			if counted[name] {
-				continue
-			}
-			counted[name] = true
-			for kind, times := range r.Faults {
-				of.faults[kind] += times
-			}
-		}
+		line.add(r)
 	}
-	slices.SortFunc(lines, func(a, b *proofLine) int {
-		return cmp.Or(cmp.Compare(a.last.Topology, b.last.Topology), cmp.Compare(a.last.Server, b.last.Server), cmp.Compare(a.last.Sink, b.last.Sink), cmp.Compare(a.last.Claim, b.last.Claim))
+	groups = slices.SortedFunc(maps.Keys(found), func(a, b proofGroup) int {
+		return cmp.Or(cmp.Compare(a.topology, b.topology), cmp.Compare(a.server, b.server), cmp.Compare(a.scene, b.scene), cmp.Compare(a.sink, b.sink))
 	})
-	return lines, sum
-}
-
-func latest(a, b proof.Result) proof.Result {
-	if a.Began.After(b.Began) {
-		return a
+	for _, g := range groups {
+		lines = append(lines, found[g])
 	}
-	return b
+	return lines, groups
 }
 
-func (l *proofLine) add(v proof.Verdict) {
+// add adds a result. Destinations of one run share its faults, which count once.
+func (l *proofLine) add(r proof.Result) {
+	if r.Began.After(l.last.Began) {
+		l.last = r
+	}
+	if r.Began.Before(l.first) {
+		l.first = r.Began
+	}
+	l.ordered = l.ordered || r.Ordered
+	l.commits[r.Commit], l.servers[r.Server] = true, true
+	_, options, _ := strings.Cut(r.Command, " -proof FOLDER -everywhere=true ")
+	l.options["`"+options+"`"] = true
+	if run := fmt.Sprint(r.Scene, r.Began); !l.runs[run] {
+		l.runs[run] = true
+		for kind, times := range r.Faults {
+			l.faults[kind] += times
+		}
+	}
+	l.sum(r.Verdict)
+}
+
+// dates returns the first and the last date of the results.
+func (l *proofLine) dates() string {
+	first, last := l.first.Format(time.DateOnly), l.last.Began.Format(time.DateOnly)
+	if first == last {
+		return last
+	}
+	return first + " to " + last
+}
+
+func (l *proofLine) sum(v proof.Verdict) {
 	l.Messages += v.Messages
 	l.Lost += v.Lost
 	l.Reordered += v.Reordered
@@ -121,19 +125,20 @@ func (l *proofLine) happened() string {
 	return strings.Join(kinds, ", ")
 }
 
-// proofs returns the table of results.
+// proofs returns the table of results: a line for each database and topology.
 func proofs(t testing.TB) string {
 	t.Helper()
-	lines, sum := proofLines(t)
-	all := 0
+	lines, _ := proofLines(t, func(r proof.Result) proofGroup { return proofGroup{topology: r.Topology, server: r.Server} })
+	sums, _ := proofLines(t, func(proof.Result) proofGroup { return proofGroup{} })
+	sum, all := sums[0], 0
 	for _, times := range sum.faults {
 		all += times
 	}
 	count := func(n int) string { return thousands(float64(n)) }
 	var table strings.Builder
-	table.WriteString("| | database | topology | to | claim | messages | faults | lost | reordered | outside | fenced | duplicates | commits lost | commit | date |\n" +
-		"| --: | --- | --- | --- | --- | --: | --- | --: | --: | --: | --: | --: | --: | --- | --- |\n")
-	for i, l := range lines {
+	table.WriteString("| database | topology | messages | faults | lost | reordered | outside | fenced | duplicates | commits lost | commit | date |\n" +
+		"| --- | --- | --: | --- | --: | --: | --: | --: | --: | --: | --- | --- |\n")
+	for _, l := range lines {
 		reordered, fenced := count(l.Reordered), count(l.Fenced)
 		if !l.ordered {
 			reordered = "–"
@@ -141,24 +146,27 @@ func proofs(t testing.TB) string {
 		if l.Owned+l.Fenced == 0 {
 			fenced = "–"
 		}
-		fmt.Fprintf(&table, "| %d | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | `%s` | %s |\n", i+1, l.last.Server, l.last.Topology, l.last.Sink, l.last.Claim,
-			count(l.Messages), l.happened(), count(l.Lost+l.Uncommitted), reordered, count(l.Outside), fenced, count(l.Duplicates), count(l.Undone), l.last.Commit, l.last.Began.Format("2006-01-02"))
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s | %s | %s | %s | %s | %s | `%s` | %s |\n", l.last.Server, l.last.Topology,
+			count(l.Messages), l.happened(), count(l.Lost+l.Uncommitted), reordered, count(l.Outside), fenced, count(l.Duplicates), count(l.Undone),
+			strings.Join(slices.Sorted(maps.Keys(l.commits)), "`, `"), l.dates())
 	}
-	fmt.Fprintf(&table, "| | **all** | | | | **%s** | **%s** | **%s** | **%s** | **%s** | **%s** | %s | %s | | |\n",
+	fmt.Fprintf(&table, "| **all** | | **%s** | **%s** | **%s** | **%s** | **%s** | **%s** | %s | %s | | |\n",
 		count(sum.Messages), count(all), count(sum.Lost+sum.Uncommitted), count(sum.Reordered), count(sum.Outside), count(sum.Fenced), count(sum.Duplicates), count(sum.Undone))
 	return table.String()
 }
 
-// proofCommands returns the table of the commands that repeat the lines of proofs.
+// proofCommands returns the table of the scenes: a line for each test and destination.
 func proofCommands(t testing.TB) string {
 	t.Helper()
-	lines, _ := proofLines(t)
+	lines, groups := proofLines(t, func(r proof.Result) proofGroup {
+		scene, _, _ := strings.Cut(r.Scene, "/")
+		return proofGroup{scene: scene, sink: r.Sink}
+	})
 	var table strings.Builder
-	table.WriteString("| line | runs | command |\n| --- | --- | --- |\n")
+	table.WriteString("| scene | to | databases | runs | messages | duplicates | options |\n| --- | --- | --: | --: | --: | --: | --- |\n")
 	for i, l := range lines {
-		for _, name := range slices.Sorted(maps.Keys(l.scenes)) {
-			fmt.Fprintf(&table, "| %d | %d | `%s` |\n", i+1, l.scenes[name].runs, strings.ReplaceAll(l.scenes[name].last.Command, "|", `\|`))
-		}
+		fmt.Fprintf(&table, "| `%s` | %s | %d | %d | %s | %s | %s |\n", groups[i].scene, groups[i].sink, len(l.servers), len(l.runs),
+			thousands(float64(l.Messages)), thousands(float64(l.Duplicates)), strings.Join(slices.Sorted(maps.Keys(l.options)), " or "))
 	}
 	return table.String()
 }
