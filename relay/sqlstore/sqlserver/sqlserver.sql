@@ -8,6 +8,12 @@
 --   object        the name of the hot table, as an argument of OBJECT_ID
 --   object …      the name of another table or of the sequence, as an argument of OBJECT_ID
 --   index …       the name of an index
+--
+-- READPAST always comes with READCOMMITTEDLOCK: the server refuses READPAST alone if READ_COMMITTED_SNAPSHOT is on.
+--
+-- Reads of pages use a snapshot. They can't skip locked rows, as claims do: a read might skip a row that isn't committed
+-- yet, and then read a row of the same key that was written after the commit. Reads that wait for locks would wait for
+-- every open writer.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
