@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkLatency measures the time from a message's commit to the sink's answer, at 50
-// messages a second. docs/semantics.md has figures of this command:
+// messages a second:
 //
 //	go test ./internal/readme -run '^$' -bench Latency -benchtime 1000x
 func BenchmarkLatency(b *testing.B) {
