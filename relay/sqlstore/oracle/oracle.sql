@@ -359,6 +359,11 @@ SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 -- Open transactions, identified by the SCN at which each began. This SCN precedes the transaction's first id, because the
 -- trigger of the hot table begins the transaction. gv$transaction has the transactions of all instances of a cluster. A
 -- start_scn of 0 means that the database doesn't know the SCN. Until such a transaction ends, no id becomes final.
+--
+-- In RAC the SCN of an instance may be ahead of another's for a moment, and messages between instances contain the
+-- sender's SCN. If one instance assigned an id below m, and another one assigned m, the sequence's state went from the
+-- first instance to the other one in between. So a relay that sees m committed has a later SCN than the start of the
+-- transaction with the lower id. No test has confirmed this.
 -- name: open transactions
 SELECT 'number', TO_CHAR(current_scn) FROM v$database
 UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0
