@@ -128,7 +128,7 @@ func (s *SQLite) page(page backend.Read) backend.Query {
 func (s *SQLite) Candidates(positions []storage.Position, except []string, limit int) backend.Query {
 	walk, args := s.walk(positions, except...)
 	return backend.Query{
-		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), octet_length(t.payload_text), 0)" +
+		SQL: "SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), length(CAST(t.payload_text AS BLOB)), 0)" +
 			"\n" + walk + " LIMIT ?",
 		Args: append(args, int64(limit)),
 	}

@@ -196,7 +196,7 @@ WHERE t.lane = json_extract(j.value, '$[0]') AND t.id > json_extract(j.value, '$
 --   2: 100
 
 -- candidates
-SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), octet_length(t.payload_text), 0)
+SELECT t.id, t.lane, t.topic, coalesce(t.message_key, ''), t.sinks, coalesce(length(t.payload), length(CAST(t.payload_text AS BLOB)), 0)
 FROM app."Events" AS t NOT INDEXED
 WHERE t.id > ? AND t.id <= ? AND (t.lane = 1 AND t.id + 0 <= 20
     OR t.lane = 2 AND t.id + 0 > 11) AND (t.topic NOT IN (SELECT value FROM json_each(?)) OR t.sinks <> '')
