@@ -36,7 +36,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs $(VERSIONS:%=version-%) brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour soak model histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans pairs $(VERSIONS:%=version-%) version-sqlite335 brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour soak model histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # A target that fails keeps no other one from running; make still fails in the end.
 MAKEFLAGS += --keep-going
@@ -180,7 +180,7 @@ proof-brokers: $(BROKERS:%=proof-broker-%) # the sink for RabbitMQ, on each furt
 proof-broker-%:
 	deploy/servers/servers run $* -- sh -c 'ROWRELAY_TEST_RABBITMQ="$$$(call variable-of,$*)" go test -timeout 1h ./sinks/rabbitmq'
 
-proof-versions: $(VERSIONS:%=proof-version-%) # stores, writers, migrations, the command and its scenes, on each further version of a server
+proof-versions: $(VERSIONS:%=proof-version-%) proof-version-sqlite335 # stores, writers, migrations, the command and its scenes, on each further version of a server
 
 # In tests that name a server, the version takes its place: PostgreSQL 15's, MySQL's or MariaDB 10.11's. The variable with the suffix _IS does so for
 # the scenes that start servers of their own.
@@ -190,6 +190,16 @@ place-of    = $(call variable-of,$(if $(findstring postgres,$(1)),postgres15,$(i
 proof-version-%:
 	deploy/servers/servers run $* -- sh -c 'go test -timeout 1h ./relay/sqlstore -update && \
 		$(call place-of,$*)="$$$(call variable-of,$*)" $(call place-of,$*)_IS=$* go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
+	go test ./internal/readme -run Fresh -update
+
+# The version of mattn/go-sqlite3 that contains SQLite 3.35. In SQLite before 3.38 the JSON functions are an option, which is a build tag of this driver.
+SQLITE335 = github.com/mattn/go-sqlite3@v1.14.7
+
+proof-version-sqlite335: # stores, writers and migrations, on the oldest supported SQLite
+	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cp go.mod go.sum "$$folder" && \
+		go mod edit -replace github.com/rowrelay/rowrelay/outbox=./outbox -replace github.com/mattn/go-sqlite3=$(SQLITE335) "$$folder/go.mod" && \
+		export GOWORK=off GOFLAGS="$$(go env GOFLAGS) -mod=mod -modfile=$$folder/go.mod -tags=sqlite_json" && \
+		go test -timeout 1h -run '^TestStore$$/^sqlite335$$' ./relay/sqlstore -update && go test -timeout 1h -run '/^sqlite335$$' ./migrations ./internal/outboxdb/...
 	go test ./internal/readme -run Fresh -update
 
 proof-sql: # all SQL for SQL Server, by Microsoft's own parser, and for Oracle, by Druid's

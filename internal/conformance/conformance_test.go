@@ -151,7 +151,7 @@ func server(t *testing.T, name string) testdb.Run {
 	for _, target := range testdb.Targets() {
 		if target.Name == name {
 			var run testdb.Run
-			if !t.Run("server", func(t *testing.T) { run = target.Open(t).NewRun(t, root) }) || run.Server == "" {
+			if !t.Run("server", func(t *testing.T) { run = target.Open(t).NewRun(t) }) || run.Server == "" {
 				t.Fatal("the server can't be used: see above")
 			}
 			return run

@@ -3,3 +3,5 @@
 package testdb
 
 const hasCgo = false
+
+func mattnName() string { return "sqlite/mattn" }

@@ -1,12 +1,12 @@
 package testdb
 
 import (
-	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,7 +30,7 @@ type Run struct {
 //go:embed runs.json
 var recorded []byte
 
-// Runs returns the recorded runs, in the order of [Targets], followed by runs of other targets.
+// Runs returns the recorded runs, in the order in which they were first recorded.
 func Runs() ([]Run, error) { return ParseRuns(recorded) }
 
 // ParseRuns parses a record.
@@ -44,8 +44,8 @@ func ParseRuns(text []byte) (runs []Run, err error) {
 // recording serialises reads and writes of the record.
 var recording sync.Mutex
 
-// Record stores the fresh runs in place of the recorded runs of the same targets. root is the path
-// of the module's folder.
+// Record stores the fresh runs in place of the recorded runs of the same targets, and new targets at the end. root is
+// the path of the module's folder.
 func Record(root string, fresh map[string]Run) error {
 	recording.Lock()
 	defer recording.Unlock()
@@ -58,54 +58,42 @@ func Record(root string, fresh map[string]Run) error {
 	if err != nil {
 		return err
 	}
-	for _, run := range runs {
-		if _, again := fresh[run.Target]; !again {
-			fresh[run.Target] = run
+	for i, run := range runs {
+		if again, ok := fresh[run.Target]; ok {
+			runs[i] = again
+			delete(fresh, run.Target)
 		}
 	}
-	if text, err = json.MarshalIndent(inOrder(fresh), "", "\t"); err != nil {
+	for _, target := range slices.Sorted(maps.Keys(fresh)) {
+		runs = append(runs, fresh[target])
+	}
+	if text, err = json.MarshalIndent(runs, "", "\t"); err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(text, '\n'), 0o600)
 }
 
-func inOrder(runs map[string]Run) []Run {
-	place := map[string]int{}
-	for i, target := range Targets() {
-		place[target.Name] = i - 1000 // these come before targets that only other builds have
-	}
-	return slices.SortedFunc(maps.Values(runs), func(a, b Run) int {
-		return cmp.Or(cmp.Compare(place[a.Target], place[b.Target]), cmp.Compare(a.Target, b.Target))
-	})
-}
-
 var numbers = regexp.MustCompile(`^\d+(\.\d+)*`)
 
 // NewRun returns a run on this database with today's date, and without the numbers of checks.
-func (db Database) NewRun(t testing.TB, root string) Run {
+func (db Database) NewRun(t testing.TB) Run {
 	t.Helper()
 	var version string
 	if err := db.DB.QueryRowContext(t.Context(), db.target.version).Scan(&version); err != nil {
 		t.Fatalf("ask %s for its version: %v", db.Name, err)
 	}
 	return Run{
-		Target: db.Name, Server: db.target.product + " " + numbers.FindString(strings.TrimPrefix(version, "5.5.5-")), Driver: withVersion(t, root, db.target.module),
+		Target: db.Name, Server: db.target.product + " " + numbers.FindString(strings.TrimPrefix(version, "5.5.5-")), Driver: withVersion(t, db.target.module),
 		Date: time.Now().UTC().Format(time.DateOnly),
 	}
 }
 
-// withVersion adds the version in go.mod to a module's name.
-func withVersion(t testing.TB, root, module string) string {
+// withVersion adds the version with which the tests are built to a module's name.
+func withVersion(t testing.TB, module string) string {
 	t.Helper()
-	text, err := os.ReadFile(root + "/go.mod")
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}", module).Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("ask go list for the version of %s: %v", module, err)
 	}
-	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(strings.TrimPrefix(line, "require ")); len(words) > 1 && words[0] == module {
-			return module + " " + words[1]
-		}
-	}
-	t.Fatalf("go.mod has no version of %q", module)
-	return ""
+	return module + " " + strings.TrimSpace(string(out))
 }

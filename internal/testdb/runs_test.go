@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// Tests that end at the same time may call Record concurrently. The recorded runs are in the
-// order of the targets.
+// Tests that end at the same time may call Record concurrently. A recorded run keeps its place, and new
+// ones are added at the end.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -43,7 +43,8 @@ func TestRecord(t *testing.T) {
 			t.Errorf("%+v; want the last record", run)
 		}
 	}
-	if want := []string{"postgres15/pgx", "postgres18/pq", "sqlite/modernc", "another/driver"}; err != nil || !slices.Equal(names, want) {
+	slices.Sort(names[min(2, len(names)):])
+	if want := []string{"postgres15/pgx", "another/driver", "postgres18/pq", "sqlite/modernc"}; err != nil || !slices.Equal(names, want) {
 		t.Errorf("recorded %v, %v; want %v", names, err, want)
 	}
 }

@@ -24,8 +24,8 @@ const (
 
 func onSQLite() []Target {
 	return []Target{
-		sqlite("modernc", "sqlite", "modernc.org/sqlite", moderncParameters),
-		sqlite("mattn", "sqlite3", "github.com/mattn/go-sqlite3", mattnParameters),
+		sqlite("sqlite/modernc", "sqlite", "modernc.org/sqlite", moderncParameters),
+		sqlite(mattnName(), "sqlite3", "github.com/mattn/go-sqlite3", mattnParameters),
 	}
 }
 
@@ -36,7 +36,7 @@ func sqlite(name, driver, module, parameters string) Target {
 		return "file:" + path + "?" + parameters, "sqlite:" + path
 	}
 	return Target{
-		Name:    "sqlite/" + name,
+		Name:    name,
 		Kind:    SQLite,
 		Driver:  driver,
 		product: "SQLite",

@@ -49,7 +49,7 @@ func (s *suite) on(t *testing.T, target testdb.Target, harness storetest.Harness
 	}
 	var run testdb.Run
 	if *update {
-		run = target.Open(t).NewRun(t, root)
+		run = target.Open(t).NewRun(t)
 	}
 	t.Cleanup(func() {
 		if passed == len(harness.Checks()) {
