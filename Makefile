@@ -136,9 +136,10 @@ PROOF = -backlog 12000000 -sweep 10m -rounds 5 -large-rows 1500
 proof: ## longer proofs with servers of their own: failovers, crashes, a backlog of 12 million; hours; or a part: make proof-hour
 	.ci/proof $(PROOFS)
 
-# The folder of the histories that a part of make proof writes. recorded runs scenes, and has both programs judge their histories.
+# The folder of the histories that a part of make proof writes. record runs scenes, and has both programs judge their histories.
 HISTORIES = $(CURDIR)/bin/proof
-recorded  = sh -c 'rm -rf "$(HISTORIES)/$@" && go test -v -timeout 30m ./internal/e2e -proof "$(HISTORIES)/$@" $(1) && go run ./internal/proof/judge "$(HISTORIES)/$@"'
+record    = rm -rf "$(HISTORIES)/$@" && go test -v -timeout 30m ./internal/e2e -proof "$(HISTORIES)/$@" $(1) && go run ./internal/proof/judge "$(HISTORIES)/$@"
+recorded  = sh -c '$(call record,$(1))'
 
 proof-check: # judges the histories that were written, with the programs in Go and in Python
 	go run ./internal/proof/judge $(wildcard $(HISTORIES)/*)
@@ -172,13 +173,20 @@ proof-topologies: # clusters whose nodes are killed
 # The versions that the tests of every change don't run on.
 VERSIONS = postgres13 postgres14 postgres16 postgres17 mysql80 mariadb114 mariadb118
 
-# The versions of brokers that the tests of every change don't run on.
-BROKERS = rabbitmq4 rabbitmq43
+# All versions of brokers: those that the tests of every change run on, and others.
+BROKERS = kafka28 kafka39 kafka kafka44 rabbitmq rabbitmq4 rabbitmq43
 
-proof-brokers: $(BROKERS:%=proof-broker-%) # the sink for RabbitMQ, on each further version
+proof-brokers: $(BROKERS:%=proof-broker-%) # the sinks for Kafka and RabbitMQ, and a scene with each, on each version
 
 proof-broker-%:
-	deploy/servers/servers run $* -- sh -c 'ROWRELAY_TEST_RABBITMQ="$$$(call variable-of,$*)" go test -timeout 1h ./sinks/rabbitmq'
+	deploy/servers/servers run $* postgres15 -- sh -c 'export $(call in-place,$*,$(sink-of)) && go test -timeout 30m ./sinks/$(sink-of) && \
+		$(call record,-run "KillsAndCuts/^$(sink-of)")'
+
+# The sink of a version of a broker: kafka or rabbitmq.
+sink-of = $(if $(findstring kafka,$*),kafka,rabbitmq)
+
+# The variables of a server, with the values of the server that takes its place.
+in-place = $(call variable-of,$(2))="$$$(call variable-of,$(1))" $(call variable-of,$(2))_LOGINS="$$$(call variable-of,$(1))_LOGINS"
 
 proof-versions: $(VERSIONS:%=proof-version-%) proof-version-sqlite335 # stores, writers, migrations, the command and its scenes, on each further version of a server
 
@@ -189,7 +197,8 @@ place-of    = $(call variable-of,$(if $(findstring postgres,$(1)),postgres15,$(i
 
 proof-version-%:
 	deploy/servers/servers run $* -- sh -c 'go test -timeout 1h ./relay/sqlstore -update && \
-		$(call place-of,$*)="$$$(call variable-of,$*)" $(call place-of,$*)_IS=$* go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... ./internal/e2e'
+		export $(call place-of,$*)="$$$(call variable-of,$*)" $(call place-of,$*)_IS=$* && \
+		go test -timeout 1h ./cmd/rowrelay ./migrations ./internal/outboxdb/... && $(call record,-everywhere)'
 	go test ./internal/readme -run Fresh -update
 
 # The version of mattn/go-sqlite3 that contains SQLite 3.35. In SQLite before 3.38 the JSON functions are an option, which is a build tag of this driver.

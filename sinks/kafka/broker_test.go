@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,6 +37,21 @@ func server(t testing.TB, variable string) string {
 }
 
 func broker(t testing.TB) string { return server(t, "ROWRELAY_TEST_KAFKA") }
+
+// olderThan reports whether the broker's version is older than this one, such as 3.6. The version is in the servers' files; a
+// broker without these files counts as new.
+func olderThan(t testing.TB, major, minor int) bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(logins(t).Get("folder"), "version"))
+	if err != nil {
+		return false
+	}
+	var version [2]int
+	if _, err := fmt.Sscanf(string(text), "%d.%d", &version[0], &version[1]); err != nil {
+		t.Fatal(err)
+	}
+	return slices.Compare(version[:], []int{major, minor}) < 0
+}
 
 // fake returns an in-memory cluster, in which tests can inject errors.
 func fake(t testing.TB, options ...kfake.Opt) *kfake.Cluster {

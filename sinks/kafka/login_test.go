@@ -67,6 +67,10 @@ func TestLogins(t *testing.T) {
 	misnamed := ca.Clone()
 	misnamed.ServerName = "example.com"
 	const wrong = settings.Secret("wr0ng-s3cret")
+	uncertified := sinks.ReasonAuth
+	if olderThan(t, 3, 0) {
+		uncertified = sinks.ReasonConnection // Kafka 2.8 on Java 17 refuses the client with an alert that Go can't decrypt
+	}
 	for name, test := range map[string]struct {
 		listener string
 		tls      *tls.Config
@@ -88,7 +92,7 @@ func TestLogins(t *testing.T) {
 		"none where tls is asked for":      {"tls", nil, "", "", sinks.ReasonConnection},
 		"tls where none is":                {"", ca, "", "", sinks.ReasonConnection},
 		"client certificate":               {"mtls", pair, "", "", ""},
-		"client certificate, missing":      {"mtls", ca, "", "", sinks.ReasonAuth},
+		"client certificate, missing":      {"mtls", ca, "", "", uncertified},
 		"scram over tls":                   {"secure", ca, "scram-sha-512", right, ""},
 		"scram over tls, wrong":            {"secure", ca, "scram-sha-512", wrong, sinks.ReasonAuth},
 		"scram over tls, broker untrusted": {"secure", &tls.Config{}, "scram-sha-512", right, sinks.ReasonAuth},

@@ -96,14 +96,17 @@ func TestLargeBatchesAreDivided(t *testing.T) {
 // record of the batch. The sink delivers the other records without them.
 func TestRefusedRecordsAreIsolated(t *testing.T) {
 	t.Parallel()
-	addresses := []string{broker(t)}
+	addresses, oldest := []string{broker(t)}, "message.timestamp.before.max.ms"
+	if olderThan(t, 3, 6) {
+		oldest = "message.timestamp.difference.max.ms"
+	}
 	for name, test := range map[string]struct {
 		setting string
 		spoil   func(*sinks.Message)
 		want    string
 	}{
 		"no key in a compacted topic": {"cleanup.policy=compact", func(m *sinks.Message) { m.Key = "" }, "XDXDXDD"},
-		"a time that is too old":      {"message.timestamp.before.max.ms=3600000", func(m *sinks.Message) { m.CreatedAt = time.Unix(1000, 0) }, "XDXDXBB"},
+		"a time that is too old":      {oldest + "=3600000", func(m *sinks.Message) { m.CreatedAt = time.Unix(1000, 0) }, "XDXDXBB"},
 	} {
 		topic := newTopic(t, addresses, 1, test.setting)
 		sink := newSink(t, kafka.Options{Brokers: addresses, CreatedTime: true})

@@ -186,6 +186,9 @@ func TestReservedHeadersAreRejected(t *testing.T) {
 func TestConsoleConsumer(t *testing.T) {
 	t.Parallel()
 	address := broker(t)
+	if olderThan(t, 4, 2) {
+		t.Skip("before Kafka 4.2 this program had other options")
+	}
 	topic := newTopic(t, []string{address}, 1)
 	sink := newSink(t, kafka.Options{Brokers: []string{address}, Compression: "zstd"})
 	batch := batchOf(topic, "a", "", "größe")

@@ -1,11 +1,13 @@
 # Downloads and starts Apache Kafka: its jars from Maven Central, on Debian's Java. A node is one
 # process, which is both broker and controller.
 
-kafka=4.2.0
 log4j=2.25.3
-sha256=314e8ec264ceb9fc935c6286037b781c616591ac3fe933a37414e2678e0efb04 # of the list of the jars' checksums
-jars=$(cache)/kafka-$kafka
 stop_signal=KILL # immediately, because the data are deleted
+
+# use VERSION SHA256 chooses Kafka's version. The checksum is that of the list of the jars' checksums.
+use() { kafka=$1 sha256=$2 jars=$(cache)/kafka-$1; }
+
+use 4.2.0 314e8ec264ceb9fc935c6286037b781c616591ac3fe933a37414e2678e0efb04
 
 get() {
 	if ! command -v java >/dev/null; then install_packages default-jre-headless || return; fi
@@ -53,16 +55,21 @@ format_node() {
 }
 
 # write_node_program MEMORY writes the program $dir/node. Its argument is the number of the node to run. It writes
-# the process id to $dir/NUMBER.pid. Tests that kill a node start the node again with this program.
+# the process id to $dir/NUMBER.pid. Tests that kill a node start the node again with this program. $dir/version has Kafka's version.
 write_node_program() {
+	echo "$kafka" >"$dir/version"
 	cat >"$dir/node" <<-NODE
 		#!/usr/bin/env bash
 		echo \$\$ >"$dir/\$1.pid"
+		$(companion)
 		exec java -Xmx$1 -Xms$1 -XX:+UseSerialGC -Dlog4j2.level=WARN \\
 			-cp "$jars/*" kafka.Kafka "$dir/\$1.properties"
 	NODE
 	chmod 755 "$dir/node"
 }
+
+# companion prints a command that the program "node" runs first.
+companion() { :; }
 
 # write_tool_program writes $dir/tool, which runs Kafka's own programs: tool CLASS ARGUMENT…
 write_tool_program() {

@@ -1,21 +1,28 @@
-# Apache Kafka, one node. Besides the plain listener it has listeners that require a
-# login or certificates; a second variable has their addresses.
+# Starts one node of Apache Kafka. Besides the plain listener it has listeners that require a
+# login or certificates; a second variable has their addresses. A server's file sets $variable.
 source "$here/lib/kafka.sh"
 
-variable=ROWRELAY_TEST_KAFKA
+authorizer=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 
 url() { echo "127.0.0.1:$port"; }
 
-start() {
+start() { start_one_node; }
+
+start_one_node() {
 	local controller login tls mtls secure bearer front=() behind=()
 	controller=$(free_port) login=$(free_port) tls=$(free_port) mtls=$(free_port) secure=$(free_port) bearer=$(free_port)
 	front=("$(free_port)" "$(free_port)") behind=("$(free_port)" "$(free_port)")
 	write_node_program 256m && write_tool_program && certificates && kafka_properties >"$dir/1.properties" && logins >"$dir/logins" || return
 	if is_root; then chown -R "$user" "$dir"; fi
-	format_node 1 --add-scram "SCRAM-SHA-256=[name=rowrelay,password=$password]" \
-		--add-scram "SCRAM-SHA-512=[name=rowrelay,password=$password]" || return
+	format || return
 	start_node 1
 	node_listens 1 "$port" && cp "$dir/1.pid" "$home.pid" || { kafka_log && return 1; }
+}
+
+# format creates the node's empty log with the user rowrelay.
+format() {
+	format_node 1 --add-scram "SCRAM-SHA-256=[name=rowrelay,password=$password]" \
+		--add-scram "SCRAM-SHA-512=[name=rowrelay,password=$password]"
 }
 
 # logins prints the value of the second variable: a query string with the other listeners' addresses, the folder
@@ -58,7 +65,7 @@ kafka_properties() {
 		sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 		listener.name.bearer.sasl.enabled.mechanisms=OAUTHBEARER
 		listener.name.bearer.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="rowrelay";
-		authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+		authorizer.class.name=$authorizer
 		allow.everyone.if.no.acl.found=true
 		super.users=User:ANONYMOUS;User:rowrelay
 	PROPERTIES
