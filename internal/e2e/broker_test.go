@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ type broker interface {
 	sink(from string) string // the URL for the command; from is written into each message to identify the relay
 	received() []arrival     // each key's messages are in the order in which they arrived
 	whole() error            // nil if all nodes are up to date
+	product() string         // the broker's name and version
 }
 
 // source returns the URL parameters that write the sending relay's name into each message.
@@ -44,6 +47,7 @@ type kafkaTopic struct {
 	t             *testing.T
 	brokers, name string
 	front         string // the address of the brokers for relays
+	folder        string // the files of deploy/servers; empty if they are not known
 	partitions    int
 	replicas      int
 }
@@ -130,6 +134,15 @@ func (k *kafkaTopic) client() *kafka.Client {
 
 func (k *kafkaTopic) sink(from string) string {
 	return "kafka://" + k.front + "/" + k.name + "?" + source(from)
+}
+
+// product reads the version from the servers' files, because Kafka doesn't tell it to clients.
+func (k *kafkaTopic) product() string {
+	version, err := os.ReadFile(filepath.Join(k.folder, "version"))
+	if err != nil {
+		return ""
+	}
+	return "Kafka " + strings.TrimSpace(string(version))
 }
 
 // whole checks on each node that all replicas of each partition are in sync.
@@ -244,6 +257,12 @@ func (q *rabbitQueue) dial() *amqp.Connection {
 
 func (q *rabbitQueue) sink(from string) string {
 	return q.login + q.front + "/?exchange=" + url.QueryEscape(q.name) + "&" + source(from)
+}
+
+func (q *rabbitQueue) product() string {
+	connection := q.dial()
+	defer connection.Close()
+	return fmt.Sprint("RabbitMQ ", connection.Properties["version"])
 }
 
 // whole checks that each node knows the queue.

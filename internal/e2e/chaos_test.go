@@ -50,7 +50,8 @@ func throughFront(t *testing.T, front string) (*kafkaTopic, []trouble) {
 	at := e.query(t, "ROWRELAY_TEST_KAFKA_LOGINS", front)
 	topic := newKafkaTopic(t, e.asked(t, "ROWRELAY_TEST_KAFKA"), 1)
 	topic.front = at.Get(front)
-	between, node := newProxy(t, topic.front, at.Get("behind-"+front)), kafkaNodes(t, at.Get("folder"), 1)
+	topic.folder = at.Get("folder")
+	between, node := newProxy(t, topic.front, at.Get("behind-"+front)), kafkaNodes(t, topic.folder, 1)
 	if *long {
 		t.Cleanup(func() { node.kill(1) }) // the script of the servers knows only the process that it started
 	}
@@ -131,6 +132,7 @@ func theLoad() load {
 // messages.
 func survive(s *scene, to broker, troubles []trouble) {
 	s.t.Helper()
+	s.broker = to.product()
 	l, under := theLoad(), sync.WaitGroup{}
 	defer under.Wait()
 	done, strikes := make(chan struct{}), make([]int, len(troubles))

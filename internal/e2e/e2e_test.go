@@ -90,6 +90,7 @@ type scene struct {
 	store     *sqlstore.Store
 	processes []*process    // all processes that the scene has started
 	topology  string        // how the servers are arranged, for the scene's results
+	broker    string        // the broker's product and version, for the scene's results
 	embeds    storage.Claim // of the relay in the test's process, if there is one
 	written   written
 

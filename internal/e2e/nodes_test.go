@@ -114,7 +114,9 @@ func TestKilledRelaysAndNodesLoseNothing(t *testing.T) {
 		t.Skip("only with -long, and with clusters of three nodes: deploy/servers/servers up kafka3 rabbitmq3")
 	}
 	kafka := func(t *testing.T) (*kafkaTopic, nodes) {
-		return newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA3"), 3), kafkaNodes(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA3_FOLDER"), 3)
+		topic, folder := newKafkaTopic(t, theMachine.asked(t, "ROWRELAY_TEST_KAFKA3"), 3), theMachine.asked(t, "ROWRELAY_TEST_KAFKA3_FOLDER")
+		topic.folder = folder
+		return topic, kafkaNodes(t, folder, 3)
 	}
 	for name, open := range map[string]func(*testing.T) (broker, nodes){
 		"kafka": func(t *testing.T) (broker, nodes) { return kafka(t) },

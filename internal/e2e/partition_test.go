@@ -144,6 +144,7 @@ type httpBroker struct{ *endpoint }
 
 func (h httpBroker) sink(from string) string { return h.URL + from }
 func (h httpBroker) whole() error            { return nil }
+func (h httpBroker) product() string         { return "" }
 
 // partitionedServer returns a scene on a server of its own that accepts relays from other networks.
 func partitionedServer(t *testing.T, name string) *scene {

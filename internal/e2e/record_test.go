@@ -234,7 +234,7 @@ func (r *record) sceneOf(arrivals []arrival) *scene {
 func (s *scene) history(r *record, arrivals []arrival, ordered bool) *proof.History {
 	s.t.Helper()
 	h := &proof.History{Header: proof.Header{
-		History: 1, Scene: s.t.Name(), Server: s.server(), Topology: s.topology, Sink: arrivals[0].sink, Claim: s.claim(), Ordered: ordered,
+		History: 1, Scene: s.t.Name(), Server: s.server(), Topology: s.topology, Sink: arrivals[0].sink, Broker: s.broker, Claim: s.claim(), Ordered: ordered,
 		Exact: strings.HasSuffix(arrivals[0].sink, "idempotent"), Unsettled: s.unsettled(), Commit: described(), Command: command(s.t), Began: r.began.UTC(),
 	}}
 	s.written.mu.Lock()

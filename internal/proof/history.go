@@ -22,6 +22,7 @@ type Header struct {
 	Server    string    `json:"server"`   // the database's product and version
 	Topology  string    `json:"topology"` // how the servers are arranged
 	Sink      string    `json:"sink"`
+	Broker    string    `json:"broker,omitempty"`    // the destination's product and version; empty: not a broker, or not known
 	Claim     string    `json:"claim"`               // lanes or rows
 	Ordered   bool      `json:"ordered"`             // the order of each key is promised
 	Exact     bool      `json:"exact,omitempty"`     // no duplicate may occur

@@ -82,8 +82,12 @@ func (l *proofLine) add(r proof.Result) {
 	}
 	l.ordered = l.ordered || r.Ordered
 	l.commits[r.Commit], l.servers[r.Server] = true, true
-	_, options, _ := strings.Cut(r.Command, " -proof FOLDER -everywhere=true ")
-	l.options["`"+options+"`"] = true
+	_, options, _ := strings.Cut(r.Command, " -proof FOLDER")
+	if options = strings.TrimSpace(strings.Replace(options, " -everywhere=true", "", 1)); options == "" {
+		l.options["none"] = true
+	} else {
+		l.options["`"+options+"`"] = true
+	}
 	if run := fmt.Sprint(r.Scene, r.Began); !l.runs[run] {
 		l.runs[run] = true
 		for kind, times := range r.Faults {

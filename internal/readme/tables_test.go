@@ -29,7 +29,7 @@ func TestTablesAreFresh(t *testing.T) {
 		"docs/databases.md":          {"databases": databases},
 		"outbox/dialect/POSTGRES.md": {"settings": settings(dialect.Postgres())}, "outbox/dialect/SQLITE.md": {"settings": settings(dialect.SQLite())},
 		"outbox/dialect/MYSQL.md": {"settings": settings(dialect.MySQL())},
-		"docs/sinks.md":           {"sinks": sinkTable},
+		"docs/sinks.md":           {"sinks": sinkTable, "brokers": brokers},
 		"docs/proof.md":           {"proofs": proofs, "proofcommands": proofCommands},
 		"docs/performance.md":     {"comparisons": compared, "goals": goals},
 		"docs/debezium.md":        {"debezium": besideDebezium},
