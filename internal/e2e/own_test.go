@@ -34,6 +34,7 @@ type own struct {
 	port    int
 	secret  string
 	options []string
+	env     []string      // variables in addition to the test's
 	process *exec.Cmd     // the latest process
 	exited  chan struct{} // closed when the latest process has ended
 }
@@ -245,6 +246,7 @@ func (s *own) start() {
 	defer log.Close()
 	s.process, s.exited = exec.Command(s.words[0], append(s.words[1:], s.arguments()...)...), make(chan struct{})
 	s.process.Dir, s.process.Stdout, s.process.Stderr = s.folder, log, log
+	s.process.Env = append(os.Environ(), s.env...)
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: unprivileged(s.t), Pdeathsig: s.end()}
 	started := make(chan error)
 	go func() {

@@ -25,8 +25,8 @@ type pair struct {
 var pairs = map[string]string{"postgres15": testdb.Postgres, "mariadb1011": testdb.MariaDB, "mysql": testdb.MySQL}
 
 // newPair returns a pair. Its standby applies changes after the time lag, which is in whole
-// seconds.
-func newPair(t *testing.T, name string, lag time.Duration) *pair {
+// seconds, and has the variables env in addition to the test's.
+func newPair(t *testing.T, name string, lag time.Duration, env ...string) *pair {
 	t.Helper()
 	p := &pair{t: t}
 	switch kind := pairs[name]; kind {
@@ -43,12 +43,14 @@ func newPair(t *testing.T, name string, lag time.Duration) *pair {
 		check(t, err)
 		p.standby.run(p.standby.beside("pg_basebackup"), "--pgdata="+p.standby.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
 			"--dbname", fmt.Sprintf("host=%s port=%s user=rowrelay password=%s sslmode=disable", host, port, p.primary.secret))
+		p.standby.env = env
 		p.standby.start()
 	default:
 		p.primary = newOwn(t, name, kind, append(binlog(kind), "--server-id=1")...)
 		p.standby = p.primary.copied(append(binlog(kind), "--server-id=2")...)
 		p.line = newProxy(t, "127.0.0.1:0", p.primary.address())
 		p.primary.start()
+		p.standby.env = env
 		p.standby.start()
 		p.standby.exec(p.follow(lag)...)
 	}
