@@ -477,7 +477,7 @@ func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	return u.Held(ctx)
 }
 
-// logged returns how many bytes of the log are written while the function do runs.
+// logged calls do, and returns how many bytes PostgreSQL has written to its write-ahead log meanwhile.
 func (u *subject) logged(ctx context.Context, do func() error) (written int64, err error) {
 	var before string
 	if err := u.db.DB.QueryRowContext(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&before); err != nil {

@@ -278,7 +278,7 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	return f
 }
 
-// mergeBlocked merges the list of blocked keys into lanes with keysUnknown. A list may be incomplete if it reached its limit or
+// mergeBlocked adds the listed blocked keys to the lanes that were read (those with keysUnknown set). A list may be incomplete if it reached its limit or
 // if keys were forgotten meanwhile; such a list is ignored. Keys and messages in memory stay as they are, since their state is
 // newer than the list.
 func (b *blockedKeys) mergeBlocked(f *fetch) {

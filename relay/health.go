@@ -38,7 +38,7 @@ func (p *health) readFailed(err error) {
 	p.readError.Store(&text)
 }
 
-// lasting records that one kind of call keeps failing. A call that is no longer needed is not repeated, so a failure that has not
+// A lasting tracks whether one kind of call keeps failing. A call that is no longer needed is not repeated, so a failure that has not
 // occurred again for a while counts as over.
 type lasting struct {
 	since, last atomic.Int64 // the times of the first and the last failure, on the clock of health.now; since is 0 after a success

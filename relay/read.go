@@ -602,7 +602,8 @@ func (e *byLanes) mergeKeys(f *fetch) {
 	}
 }
 
-// dueInterval is how often deferred rows are read if the relay knows of none that becomes due earlier.
+// dueInterval is the time from a read of deferred rows that found all that were due to the next one. The next one is earlier if
+// the relay knows that a row becomes due earlier.
 const dueInterval = time.Second
 
 // pollDue reads deferred rows that are due.

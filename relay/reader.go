@@ -106,7 +106,7 @@ func (r *reader) stopBefore(row *storage.Row) {
 	}
 }
 
-// rewind moves the cursor back, so that all rows above this id are offered again. The reader ignores rows that are already in
+// rewind moves the cursor back to the id place, unless it is there or below, so that all rows above place are offered again. The reader ignores rows that are already in
 // memory.
 func (r *reader) rewind(place int64) {
 	r.cursor = min(r.cursor, place)

@@ -158,7 +158,8 @@ func (e *byLanes) mergeLate(f *fetch) {
 	}
 }
 
-// lateScan is a scan: its positions, the state that decides which rows the engine needs, and its results. A scan runs in the
+// lateScan is a scan for late rows. It has the positions to scan, the state that decides which rows the engine needs, and the results.
+// A scan runs in the
 // reader goroutine, concurrently with the loop. So it has copies of the loop's state, and shares only values that are safe for
 // concurrent use: the routes (find), the pauses, and the lanes' sets of keys, to which it adds keys. The loop decides about each
 // row again when it merges the scan.

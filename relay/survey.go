@@ -119,7 +119,8 @@ func (s *survey) drained() error {
 }
 
 const (
-	// surveyTimeout limits the duration of a survey. Reading a million due rows that don't count takes a few seconds.
+	// surveyTimeout limits the duration of a survey. Reading a million due rows of other relays' lanes or topics takes a few
+	// seconds.
 	surveyTimeout = time.Minute
 
 	// surveyRows is how many rows are judged together. It is also the row limit of the first query, which usually suffices.

@@ -142,7 +142,7 @@ func (postgres) find(ctx context.Context, db *sql.DB, table *Table, name string)
 		WHERE c.oid = coalesce(to_regclass(quote_ident($1::text)), to_regclass(quote_ident($2::text) || '.' || quote_ident($3::text)))`, name, schema, bare).
 		Scan(&oid, &table.Schema, &table.Name, &kind, &table.Owner, &table.Secured)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = errors.New("it doesn't exist: names are case-sensitive, and the name of another schema is given as schema.table")
+		err = errors.New("it doesn't exist: names are case-sensitive, and a table in another schema is named schema.table")
 	}
 	return oid, kind, err
 }

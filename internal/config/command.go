@@ -44,7 +44,7 @@ type urgency int
 
 const (
 	lastKnown urgency = iota // any secret will do: wait only for the first run
-	inTime                   // wait for a run if the secret is older than the time cache and the last run succeeded
+	inTime                   // wait for a run if the secret is older than the setting cache, unless the last run failed
 	refused                  // a destination has refused the secret: wait for another run
 )
 

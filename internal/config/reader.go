@@ -128,8 +128,8 @@ func (r *reader) unknown(n *node, e entry, known []string) {
 	r.report(e.line, e.column, n.child(e.key), "is not a setting here"+suggest(e.key, "the settings are", known))
 }
 
-// suggest returns the end of an error about an unknown name. The end suggests a similar known name; if no name
-// is similar, it consists of the second argument and all known names.
+// suggest returns text to append to an error about an unknown name. The text suggests a similar known name; if no
+// name is similar, it consists of the second argument and all known names.
 func suggest(name, words string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"

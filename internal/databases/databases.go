@@ -17,8 +17,8 @@ func All() []backend.Database {
 	return []backend.Database{postgres.Database(), mysql.Database(), sqlite.Database(), sqlserver.Database(), oracle.Database()}
 }
 
-// Of returns the database that has a dialect of this name, and the form of its URLs. The result
-// found is false if no database has such a dialect.
+// Of returns the database that has a dialect of this name, and the form of its URLs. found is
+// false if no database has this dialect.
 func Of(name string) (database backend.Database, form backend.URL, found bool) {
 	for _, database := range All() {
 		for _, form := range database.URLs {

@@ -61,7 +61,7 @@ type Hooks struct {
 	Fail func(ctx context.Context, op Op) error
 
 	// Lose is called after the call was carried out. If it returns an error, the call's response is
-	// lost. A read has read the table before Lose is called.
+	// lost. If the call is a read, the table has been read before Lose is called.
 	Lose func(ctx context.Context, op Op) error
 }
 

@@ -68,7 +68,7 @@ type unreached struct{ error }
 
 func (e unreached) Unwrap() error { return e.error }
 
-// connect opens a connection and keeps it for cut.
+// connect opens a connection, and records it so that cut can close it.
 func (l *link) connect(ctx context.Context, s server, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

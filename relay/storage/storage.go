@@ -756,7 +756,7 @@ type Status struct {
 	Claim         Claim            `json:"claim"` // empty until a relay has started
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 if none exists
-	OldestRetry   time.Duration    `json:"-"`     // time since the oldest message that waits for another attempt was written; 0 if none exists
+	OldestRetry   time.Duration    `json:"-"`     // age of the oldest message that waits for another attempt, since it was written; 0 if none exists
 	HeldKeys      int64            `json:"-"`     // number of parked rows that hold their keys; at most one for each key and sink, except after a failover
 	OldestHeld    time.Duration    `json:"-"`     // how long the first of these rows has held its key; 0 if none exists
 	Relays        []RelayInfo      `json:"relays"`

@@ -52,7 +52,8 @@ var (
 	extensionValue = regexp.MustCompile(`^[\x20-\x7e\t\r\n]+$`)
 )
 
-// checkExtensions checks SASL extensions (RFC 7628, section 3.1). Its error contains no value.
+// checkExtensions checks SASL extensions (RFC 7628, section 3.1). Its error names the extension, but doesn't
+// contain the value, which may be secret.
 func checkExtensions(extensions map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(extensions)) {
 		switch {

@@ -1,4 +1,4 @@
-// Package mysql has the [backend.Backend] of MySQL 8.0.13 and later and MariaDB 10.5 and
+// Package mysql implements [backend.Backend] for MySQL 8.0.13 and later and MariaDB 10.5 and
 // later. Fixed statements are in mysql.sql; the Go files build the statements that depend
 // on the request.
 package mysql

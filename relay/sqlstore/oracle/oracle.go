@@ -1,4 +1,4 @@
-// Package oracle has the [backend.Backend] of Oracle Database 12.2 and later. Fixed statements
+// Package oracle implements [backend.Backend] for Oracle Database 12.2 and later. Fixed statements
 // are in oracle.sql; the Go files build the statements that depend on the request. The
 // package's tests compare the statements with testdata and need no server.
 // outbox/dialect/ORACLE.md explains the statements.

@@ -175,7 +175,8 @@ func (m moving) given(a *args, settlements []storage.Settlement, more ...string)
 	return given
 }
 
-// withLog is the column of g with the logs of failed attempts, for rows that go to the held table or are released.
+// withLog defines a column of the FROM item g (see given) with the logs of failed attempts. Only statements that write rows to the
+// held table, change them there or release them need it.
 const withLog = ", attempt_log VARCHAR2(4000) PATH '$[15]'"
 
 // found returns a FROM clause that joins the settlements with their rows t, by the rows' keys.

@@ -1,4 +1,4 @@
-// Package postgres has the [backend.Backend] of PostgreSQL 13 and later. Fixed statements
+// Package postgres implements [backend.Backend] for PostgreSQL 13 and later. Fixed statements
 // are in postgres.sql; the Go files build the statements that depend on the request.
 package postgres
 

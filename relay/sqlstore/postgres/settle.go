@@ -427,7 +427,7 @@ func (c *given) from() string {
 	return "SELECT " + strings.Join(c.selected, ", ") + " FROM unnest(" + strings.Join(c.arrays, ", ") + ") AS u (" + strings.Join(c.names, ", ") + ")"
 }
 
-// messageIDs returns the message ids as the text of an array, in which they need no quotes.
+// messageIDs returns the message ids as an array literal. UUIDs need no quotes in it.
 func messageIDs(settlements []storage.Settlement) string {
 	return "{" + strings.Join(backend.Column(settlements, func(s *storage.Settlement) string { return s.MessageID }), ",") + "}"
 }

@@ -145,7 +145,8 @@ func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	return append(findings, s.checkWAL(ctx))
 }
 
-// largeWAL is a size in bytes. It is far above the 1,000 pages at which SQLite runs a checkpoint by default.
+// largeWAL is the size in bytes above which a write-ahead log is reported. SQLite runs a checkpoint at 1,000 pages by default, which is
+// far less.
 const largeWAL = 64 << 20
 
 // checkWAL checks the size of the write-ahead log, which every read searches. The log grows as long as a

@@ -1,4 +1,4 @@
-// Package sqlite has the [backend.Backend] of SQLite 3.35 and later. Fixed statements are in
+// Package sqlite implements [backend.Backend] for SQLite 3.35 and later. Fixed statements are in
 // sqlite.sql; the Go files build the statements that depend on the request.
 package sqlite
 

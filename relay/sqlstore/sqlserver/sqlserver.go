@@ -1,4 +1,4 @@
-// Package sqlserver has the [backend.Backend] of SQL Server 2016 and later, and of Azure
+// Package sqlserver implements [backend.Backend] for SQL Server 2016 and later, and for Azure
 // SQL. Fixed statements are in sqlserver.sql; the Go files build the statements that depend on
 // the request. The package's tests compare the statements with testdata and need no server.
 package sqlserver
