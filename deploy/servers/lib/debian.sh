@@ -1,7 +1,7 @@
 # Programs from another release of Debian than the machine's. They are unpacked with all their
 # libraries into a separate directory, and not installed.
 
-# from_debian SUITE PACKAGE[=VERSION] TARGET unpacks the package into TARGET, unless TARGET exists. It
+# from_debian SUITE "PACKAGE[=VERSION]…" TARGET unpacks the packages into TARGET, unless TARGET exists. It
 # works in a temporary directory, so that the cache has only complete packages.
 from_debian() {
 	local aside target=$3
@@ -16,8 +16,8 @@ fetch_and_unpack() {
 	local file package=$2 packages aside=$3
 	mkdir -p "$aside"/{apt/lists/partial,apt/archives/partial,packages}
 	debian_source "$1" >"$aside/apt/list.sources" && touch "$aside/apt/status" && aside_apt update &&
-		packages=$(aside_apt install --simulate --no-install-recommends "$package" | needed) &&
-		(cd "$aside/packages" && aside_apt download "$package" $packages) || return
+		packages=$(aside_apt install --simulate --no-install-recommends $package | needed) &&
+		(cd "$aside/packages" && aside_apt download $package $packages) || return
 	for file in "$aside"/packages/*.deb; do dpkg-deb --extract "$file" "$aside" || return; done
 	rm -rf -- "$aside"/{apt,packages,usr/share/{doc,man}}
 }
