@@ -167,8 +167,8 @@ proof-messages: # many messages to brokers, on each database, while relays are k
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql kafka rabbitmq -- $(call recorded,-run "KillsAndCuts" -messages $(MESSAGES))
 
 proof-topologies: # clusters whose nodes are killed
-	deploy/servers/servers run mariadb1011 -- sh -c 'library=$$(deploy/servers/servers words galera) && \
-		ROWRELAY_TEST_GALERA="$$library" REQUIRE_SERVERS=1 go test -v -timeout 30m -run TestGalera ./internal/e2e -long -clusters-last 2m $(PROOF)'
+	ROWRELAY_TEST_GALERA=$$(deploy/servers/servers words galera) ROWRELAY_TEST_PATRONI=$$(deploy/servers/servers words patroni) REQUIRE_SERVERS=1 \
+		deploy/servers/servers run postgres15 mariadb1011 -- $(call recorded,-run "TestGalera|TestPatroni" -long -clusters-last 2m $(PROOF))
 
 # The versions that the tests of every change don't run on.
 VERSIONS = postgres13 postgres14 postgres16 postgres17 mysql80 mariadb114 mariadb118

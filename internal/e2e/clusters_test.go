@@ -28,24 +28,28 @@ type cluster struct {
 	t        *testing.T
 	topology string
 	nodes    []*own
-	front    *proxy     // the address that leads to one node
-	rejoin   func(*own) // starts a killed node, and waits until it has all data
-	primary  int        // the node to which front leads
+	address  string   // leads to one node
+	crash    func()   // kills the node to which address leads, waits until address leads to another one, and restarts the killed node
+	promised sync.Map // the ids of messages whose commit succeeded
 }
 
-// crash kills the node to which front leads, and redirects front to another one. Then it starts
-// the killed node again.
-func (c *cluster) crash() {
-	dead := c.nodes[c.primary]
-	dead.kill()
-	c.primary = (c.primary + 1) % len(c.nodes)
-	fault(c.t, proof.Failover, "")
-	c.front.redirect(c.nodes[c.primary].address())
-	c.front.cut()
-	c.rejoin(dead)
+// behindProxy makes a proxy the cluster's address. It follows the node whose number elected returns
+// after the death of another one. The function rejoin starts a killed node, and waits until it has all data.
+func (c *cluster) behindProxy(elected func(dead int) int, rejoin func(*own)) {
+	now, front := 0, newProxy(c.t, "127.0.0.1:0", c.nodes[0].address())
+	c.address = front.address()
+	c.crash = func() {
+		dead := now
+		c.nodes[dead].kill()
+		now = elected(dead)
+		fault(c.t, proof.Failover, "")
+		front.redirect(c.nodes[now].address())
+		front.cut()
+		rejoin(c.nodes[dead])
+	}
 }
 
-// use says which nodes writers and relays connect to: all of them, or the one behind front.
+// use says which nodes writers and relays connect to: all of them, or the one behind the cluster's address.
 type use struct{ writersOnAll, relaysOnAll bool }
 
 // endure writes orders while nodes and relays are killed, and returns the
@@ -60,7 +64,7 @@ func (c *cluster) endure(s *scene, u use, every, lasts time.Duration, more ...st
 	for w := range 8 {
 		writers.Go(func() {
 			for n := 1; isOpen(done); n++ {
-				on := clusterWriter{s, s.DB}
+				on := clusterWriter{s, s.DB, &c.promised}
 				if u.writersOnAll {
 					on.db = pools[(w+n)%len(pools)]
 				}
@@ -82,7 +86,7 @@ func (c *cluster) endure(s *scene, u use, every, lasts time.Duration, more ...st
 	started := 0
 	start := func(i int) {
 		started++
-		path, at := fmt.Sprint("/relay-", started), c.front.address()
+		path, at := fmt.Sprint("/relay-", started), c.address
 		if u.relaysOnAll {
 			at = c.nodes[i].address()
 		}
@@ -114,7 +118,8 @@ func (c *cluster) endure(s *scene, u use, every, lasts time.Duration, more ...st
 // clusterWriter writes a scene's orders through one node.
 type clusterWriter struct {
 	*scene
-	db *sql.DB
+	db       *sql.DB
+	promised *sync.Map
 }
 
 func (w clusterWriter) placed(ctx context.Context, customer, number int, commit bool) error {
@@ -130,14 +135,18 @@ func (w clusterWriter) placed(ctx context.Context, customer, number int, commit 
 	}
 	err = tx.Commit()
 	w.wrote(true, err, message)
+	if err == nil {
+		w.promised.Store(message.ID, true)
+	}
 	return err
 }
 
-// figures are what a cluster's scene counts.
-type figures struct{ kept, lost, foreign, reordered, duplicates, parked int }
+// figures are what a cluster's scene counts: messages that the cluster has, those of them that never arrived, messages that
+// arrived and that it lacks, committed messages that it lacks, and so on.
+type figures struct{ kept, lost, foreign, undone, reordered, duplicates, parked int }
 
 // counts compares the arrived messages with those that the cluster has.
-func (s *scene) counts(arrivals []arrival) (f figures) {
+func (c *cluster) counts(s *scene, arrivals []arrival) (f figures) {
 	s.t.Helper()
 	kept := s.ids()
 	f.kept = s.committed()
@@ -148,7 +157,7 @@ func (s *scene) counts(arrivals []arrival) (f figures) {
 			continue
 		}
 		seen[a.id] = true
-		if a.number <= last[a.customer] {
+		if kept[a.id] && a.number <= last[a.customer] {
 			f.reordered++
 		}
 		last[a.customer] = max(last[a.customer], a.number)
@@ -161,6 +170,12 @@ func (s *scene) counts(arrivals []arrival) (f figures) {
 			f.lost++
 		}
 	}
+	c.promised.Range(func(id, _ any) bool {
+		if !kept[id.(string)] {
+			f.undone++
+		}
+		return true
+	})
 	f.parked = int(s.status().Counts[storage.StateError])
 	return f
 }
@@ -199,13 +214,12 @@ func newGalera(t *testing.T) *cluster {
 		c.synced(node)
 	}
 	first.options = options(0)
-	c.rejoin = func(node *own) {
+	c.behindProxy(func(dead int) int { return (dead + 1) % len(c.nodes) }, func(node *own) {
 		node.options = slices.DeleteFunc(node.options, func(o string) bool { return strings.HasPrefix(o, "--wsrep-start-position=") })
 		node.options = append(node.options, "--wsrep-start-position="+recoveredPosition(node))
 		node.start()
 		c.synced(node)
-	}
-	c.front = newProxy(t, "127.0.0.1:0", first.address())
+	})
 	return c
 }
 
@@ -272,7 +286,7 @@ func (c *cluster) synced(node *own) {
 // scene creates a database on the cluster.
 func (c *cluster) scene(name string) *scene {
 	c.t.Helper()
-	s := c.nodes[0].scene(c.front.address(), name, "")
+	s := c.nodes[0].scene(c.address, name, "")
 	s.topology = c.topology
 	return s
 }
@@ -297,7 +311,7 @@ func TestGalera(t *testing.T) {
 			c.topology += ", " + test.name
 			s := c.scene("galera")
 			e := c.endure(s, test.use, 8*time.Second, *lastsFor, "--longest-transaction", "5s")
-			f := s.counts(e.received())
+			f := c.counts(s, e.received())
 			if test.use == (use{}) {
 				judge(t, e.received())
 			} else {
@@ -308,5 +322,20 @@ func TestGalera(t *testing.T) {
 				t.Errorf("%d messages that the cluster has never arrived, %d are parked", f.lost, f.parked)
 			}
 		})
+	}
+}
+
+// judgeCluster checks that all messages that the cluster has arrived, in order; and if the cluster promises to keep what it
+// has committed, that it has done so.
+func judgeCluster(c *cluster, s *scene, arrivals []arrival, keeps bool) {
+	c.t.Helper()
+	keep(c.t, arrivals, true)
+	f := c.counts(s, arrivals)
+	c.t.Logf("%s: %+v", c.topology, f)
+	if f.lost > 0 || f.parked > 0 || f.reordered > 0 {
+		c.t.Errorf("%d messages that the cluster has never arrived, %d are parked, %d arrived out of order", f.lost, f.parked, f.reordered)
+	}
+	if keeps && f.undone > 0 {
+		c.t.Errorf("the cluster has lost %d committed messages", f.undone)
 	}
 }

@@ -241,32 +241,39 @@ func (s *own) arguments() []string {
 // start starts the server, and waits until it accepts clients.
 func (s *own) start() {
 	s.t.Helper()
-	log, err := os.OpenFile(s.path("output"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	check(s.t, err)
-	defer log.Close()
-	s.process, s.exited = exec.Command(s.words[0], append(s.words[1:], s.arguments()...)...), make(chan struct{})
-	s.process.Dir, s.process.Stdout, s.process.Stderr = s.folder, log, log
-	s.process.Env = append(os.Environ(), s.env...)
-	s.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: unprivileged(s.t), Pdeathsig: s.end()}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // if this thread ended, the server that it started would be killed
-		err := s.process.Start()
-		started <- err
-		if err == nil {
-			_ = s.process.Wait()
-			close(s.exited)
-		}
-	}()
-	check(s.t, <-started)
+	s.process, s.exited = s.launch(s.end(), s.words[0], append(s.words[1:], s.arguments()...)...)
 	db := s.open(s.address(), "", "")
 	eventually(s.t, "the server accepts clients", func() bool {
 		if !isOpen(s.exited) {
 			s.t.Fatalf("the server has ended:\n%s", s.said())
 		}
-		err = db.PingContext(s.t.Context())
-		return err == nil
+		return db.PingContext(s.t.Context()) == nil
 	})
+}
+
+// launch starts a program in the server's folder, as the server's user. If the test process ends, the
+// program gets the signal. The channel is closed when the program has ended.
+func (s *own) launch(end syscall.Signal, program string, arguments ...string) (process *exec.Cmd, exited chan struct{}) {
+	s.t.Helper()
+	log, err := os.OpenFile(s.path("output"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	check(s.t, err)
+	defer log.Close()
+	process, exited = exec.Command(program, arguments...), make(chan struct{})
+	process.Dir, process.Stdout, process.Stderr = s.folder, log, log
+	process.Env = append(os.Environ(), s.env...)
+	process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: unprivileged(s.t), Pdeathsig: end}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // if this thread ended, the program that it started would be killed
+		err := process.Start()
+		started <- err
+		if err == nil {
+			_ = process.Wait()
+			close(exited)
+		}
+	}()
+	check(s.t, <-started)
+	return process, exited
 }
 
 // end returns the signal that ends the server immediately.
