@@ -94,9 +94,14 @@ func (c *cluster) endure(s *scene, u use, every, lasts time.Duration, more ...st
 			"--lease", "5s", "--batch", fmt.Sprint(killedBatch), "--workers", "2"}, more...)
 		relays[i] = s.start(path, arguments...)
 	}
-	for i := range relays {
-		start(i)
+	restart := func() { // the relays that have ended, because the database failed while they started
+		for i := range relays {
+			if relays[i] == nil || !isOpen(relays[i].exited) {
+				start(i)
+			}
+		}
 	}
+	restart()
 	times := 0
 	for began := time.Now(); time.Since(began) < lasts; times++ {
 		for range 2 {
@@ -106,11 +111,22 @@ func (c *cluster) endure(s *scene, u use, every, lasts time.Duration, more ...st
 			kills++
 			start(i)
 		}
+		before := len(e.received())
+		eventually(t, "more messages arrive", func() bool {
+			restart()
+			return len(e.received()) > before
+		})
 		c.crash()
 	}
 	stop()
 	writers.Wait()
-	s.idle(3 * time.Minute)
+	if !comesTrue(patience(), func() bool {
+		restart()
+		status, err := s.store.Status(t.Context())
+		return err == nil && isSettled(status)
+	}) {
+		t.Error("not all messages are delivered")
+	}
 	t.Logf("%d nodes and %d relays were killed; %d transactions failed", times, kills, failed.Load())
 	return e
 }
