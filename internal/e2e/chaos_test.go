@@ -101,7 +101,7 @@ func (tr trouble) happen(done <-chan struct{}) (times int) {
 // faultKind returns the kind of a fault in a history, by the name of a trouble.
 func faultKind(trouble string) string {
 	switch trouble {
-	case "cuts":
+	case "cuts", "suspended nodes":
 		return proof.BrokerCut
 	case "killed nodes":
 		return proof.BrokerKilled

@@ -60,17 +60,36 @@ func (n nodes) fall(to broker) trouble {
 		n.kill(number)
 		<-time.After(3 * time.Second)
 		n.start(number)
-		var err error
-		for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); <-time.After(200 * time.Millisecond) {
-			if err = to.whole(); err == nil {
-				return
-			}
-		}
-		n.t.Errorf("node %d has not come back: %v", number, err)
+		n.whole(to, number)
 	}}
 }
 
-func (n nodes) kill(number int) {
+// freeze returns the trouble that suspends a node for half a minute. Its connections stay open, and the other nodes elect another
+// leader meanwhile. The next node is suspended when the broker is in sync again.
+func (n nodes) freeze(to broker) trouble {
+	return trouble{"suspended nodes", 5 * time.Second, func(times int) {
+		number := n.numbers[times%len(n.numbers)]
+		n.signal(number, syscall.SIGSTOP)
+		<-time.After(30 * time.Second)
+		n.signal(number, syscall.SIGCONT)
+		n.whole(to, number)
+	}}
+}
+
+// whole waits until the broker is in sync after a node's failure.
+func (n nodes) whole(to broker, number int) {
+	var err error
+	for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); <-time.After(200 * time.Millisecond) {
+		if err = to.whole(); err == nil {
+			return
+		}
+	}
+	n.t.Errorf("node %d has not come back: %v", number, err)
+}
+
+func (n nodes) kill(number int) { n.signal(number, syscall.SIGKILL) }
+
+func (n nodes) signal(number int, signal syscall.Signal) {
 	text, err := os.ReadFile(filepath.Join(n.folder, fmt.Sprintf(n.pid, number)))
 	if err != nil {
 		n.t.Error(err)
@@ -81,8 +100,8 @@ func (n nodes) kill(number int) {
 		n.t.Error(err)
 		return
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		n.t.Errorf("kill node %d: %v", number, err)
+	if err := syscall.Kill(pid, signal); err != nil {
+		n.t.Errorf("signal %v to node %d: %v", signal, number, err)
 	}
 }
 
@@ -134,6 +153,19 @@ func TestKilledRelaysAndNodesLoseNothing(t *testing.T) {
 			survive(newScene(t, "postgres15/pgx"), to, []trouble{all.fall(to)})
 		})
 	}
+}
+
+// Relays are killed, and nodes of a cluster are suspended one after another, so that the others can't reach them, and no connection is
+// closed. A quorum queue keeps all messages that it has confirmed. Nothing is lost, and each customer's orders arrive in order.
+func TestSuspendedQuorumNodesLoseNothing(t *testing.T) {
+	if !*long {
+		t.Skip("only with -long, and with a cluster of three nodes: deploy/servers/servers up rabbitmq3")
+	}
+	address := theMachine.asked(t, "ROWRELAY_TEST_RABBITMQ3")
+	queue, all := newRabbitQueue(t, address, "quorum"), rabbitNodes(t, address, 3)
+	s := newScene(t, "postgres15/pgx")
+	s.topology = "RabbitMQ, three nodes"
+	survive(s, queue, []trouble{all.freeze(queue)})
 }
 
 // Two of three nodes are dead. The third node accepts connections, but its quorum queue confirms no
