@@ -168,7 +168,7 @@ proof-messages: # many messages to brokers, on each database, while relays are k
 
 proof-topologies: # clusters whose nodes are killed
 	ROWRELAY_TEST_GALERA=$$(deploy/servers/servers words galera) ROWRELAY_TEST_PATRONI=$$(deploy/servers/servers words patroni) REQUIRE_SERVERS=1 \
-		deploy/servers/servers run postgres15 mariadb1011 -- $(call recorded,-run "TestGalera|TestPatroni" -long -clusters-last 2m $(PROOF))
+		deploy/servers/servers run postgres15 mariadb1011 mysql -- $(call recorded,-run "TestGalera|TestPatroni|TestGroupReplication" -long -clusters-last 2m $(PROOF))
 
 # The versions that the tests of every change don't run on.
 VERSIONS = postgres13 postgres14 postgres16 postgres17 mysql80 mariadb114 mariadb118
@@ -236,8 +236,8 @@ proof-adopt: # tables of other systems, adopted under load with kills, and what 
 proof-many: # ten million messages, as an operator sees them
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'ManyRows' ./internal/e2e -long -rows 10000000
 
-proof-quorum: # a cluster of brokers without its majority
-	deploy/servers/servers run postgres15 rabbitmq3 -- $(call recorded,-run "QuorumWithoutMajority" -long)
+proof-quorum: # a cluster of brokers without its majority, or with nodes that are suspended
+	deploy/servers/servers run postgres15 rabbitmq3 -- $(call recorded,-run "QuorumWithoutMajority|SuspendedQuorumNodes" -long)
 
 proof-networks: # relays without their database or broker, though no connection is closed; a cluster of brokers that loses its leaders; as root
 	deploy/servers/servers run postgres15 mysql mariadb1011 kafka rabbitmq kafka3 -- \
