@@ -152,7 +152,8 @@ proof-pairs: # stores, on each server with each of its drivers
 	deploy/servers/servers run mariadb1011 -- go test $(SECOND_MYSQL) -timeout 1h -run 'TestStore$$/mariadb1011/gomysql|TestMySQLSettings/mariadb1011' ./relay/sqlstore ./cmd/rowrelay
 
 proof-failovers: # failovers, and servers that lose their last second
-	deploy/servers/servers run postgres15 mariadb1011 mysql -- $(call recorded,-run "Failover|CrashRecovery|Server.*Changes|Switchover" -long $(PROOF))
+	ROWRELAY_TEST_FAKETIME=$$(deploy/servers/servers words faketime) REQUIRE_SERVERS=1 \
+		deploy/servers/servers run postgres15 mariadb1011 mysql -- $(call recorded,-run "Failover|CrashRecovery|Server.*Changes|Switchover" -long $(PROOF))
 
 proof-backlog: # a sink that is down with a backlog, while servers are restarted
 	deploy/servers/servers run postgres15 mariadb1011 mysql -- go test -v -timeout 30m -run 'SinkThatIsDown|Backlog' ./internal/e2e -long $(PROOF)
