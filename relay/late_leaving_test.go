@@ -15,10 +15,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// postponing postpones messages with the key "bad" and keeps those with the key of `slow` until `release` is closed.
+// postponing postpones messages with the topic "bad", and answers those with the topic "slow" when release is closed.
 type postponing struct {
 	*recorder
-	slow    string
 	release chan struct{}
 }
 
