@@ -42,8 +42,8 @@ type Observer interface {
 	SinkDown(sink string, reason sinks.Reason, detail string)
 	SinkUp(sink string)
 
-	// Unrouted is called for a topic whose messages wait because the topic has no route, or because its sink has no handler for
-	// the topic. The first call is made when the topic is first seen; further calls follow once a minute.
+	// Unrouted is called for a topic whose messages wait because the topic has no route, or because its sink has no handler or
+	// destination for the topic. The first call is made when the topic is first seen; further calls follow once a minute.
 	Unrouted(topic string)
 
 	// InMemory is called once a second. The parameter inFlight is the number of the sink's messages that are being sent. The

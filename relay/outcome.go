@@ -95,8 +95,8 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 		} else {
 			e.logUncharged(it, outcome)
 		}
-		if postponed(*outcome) && outcome.Reason == sinks.ReasonUnroutable { // the sink has no handler for the topic
-			e.unrouted.report(it.row.Message.Topic)
+		if postponed(*outcome) && outcome.Reason == sinks.ReasonUnroutable {
+			e.unrouted.postponed(it.row.Message.Topic, it.queue.name, outcome.Detail)
 		}
 		e.putOff(it, *outcome, v)
 		return false
@@ -116,7 +116,7 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.work.delivered++
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
-	delete(e.unrouted.topics, it.row.Message.Topic) // the topic has a handler now
+	delete(e.unrouted.topics, it.row.Message.Topic) // the topic has a handler or destination now
 	if k := it.key; k != nil && k.blocked && k.blockedBy == it.row.ID {
 		e.claiming.unblock(k)
 	}

@@ -524,7 +524,7 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 		}
 	}
 	if whole {
-		maps.DeleteFunc(e.engine.unrouted.topics, func(topic string, _ time.Time) bool { return !topics[topic] })
+		maps.DeleteFunc(e.engine.unrouted.topics, func(topic string, _ *unroutedTopic) bool { return !topics[topic] })
 	}
 }
 

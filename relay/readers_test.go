@@ -360,7 +360,7 @@ func TestTopicsThatHaveARouteAgain(t *testing.T) {
 			e, l := threeReaders(t, 50, 50, 50)
 			l.readers[3].cursor = 10
 			later := time.Now().Add(time.Hour)
-			e.engine.unrouted.topics = map[string]time.Time{"x": later, "y": later}
+			e.engine.unrouted.topics = map[string]*unroutedTopic{"x": {next: later}, "y": {next: later}}
 			f := e.pollUnrouted(time.Now())
 			f.seq, f.lateAfter, f.page = 1, none, storage.Page{LateAfter: none, SafeID: 100, LastID: 100, Rows: []storage.Row{rowFor(20, "x", "")}}
 			c.change(f, e)

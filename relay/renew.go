@@ -112,9 +112,7 @@ func (e *engine) afterLease(r leaseJob) {
 	}
 	leased, lost := r.rights.conclude(r.err)
 	e.options.Observer.LanesHeld(leased, lost)
-	for topic := range e.unrouted.topics {
-		e.unrouted.report(topic)
-	}
+	e.unrouted.repeatAll()
 }
 
 // noteWaits records whether the relay stands by because relays with another configuration are active, and the reason in detail.

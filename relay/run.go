@@ -36,7 +36,7 @@ func (r *Relay) newEngine() *engine {
 	// The capacity is the maximum number of outstanding results. They come from journals, settlements, a renewal, reads or
 	// claims, controls, and a survey. So no goroutine blocks on results after the loop has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
-	e.unrouted = unrouted{base: e.base, topics: map[string]time.Time{}, sinks: map[string]time.Time{}}
+	e.unrouted = unrouted{base: e.base, topics: map[string]*unroutedTopic{}, sinks: map[string]time.Time{}}
 	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
 	e.leaser = &leaser{
 		base: e.base, process: thisProcess(), setup: setupOf(options, r.names), named: r.named, jobs: make(chan leaseJob, 1), results: e.results, after: e.afterLease,

@@ -13,12 +13,19 @@ import (
 // unroutedInterval is the time between two log lines about the same topic or sink.
 const unroutedInterval = time.Minute
 
-// unrouted reports messages that wait because no route matches their topic, or because their rows name a sink that this relay
-// doesn't have.
+// unrouted reports messages that wait because no route matches their topic, because their rows name a sink that this relay
+// doesn't have, or because their sink has no handler or destination for their topic.
 type unrouted struct {
 	base   *base
-	topics map[string]time.Time // when to log each topic without a route or handler again
+	topics map[string]*unroutedTopic
 	sinks  map[string]time.Time // for each value of Row.Sinks with a sink that this relay does not have: when to log the value again
+}
+
+// unroutedTopic is a topic that is reported while its messages wait.
+type unroutedTopic struct {
+	text string // of the log line
+	more []any  // its arguments in addition to the relay and the topic
+	next time.Time
 }
 
 // waits reports a row that waits because its topic has no route, or because it names a sink that this relay doesn't have.
@@ -32,22 +39,48 @@ func (u *unrouted) waits(row *storage.Row) {
 		u.base.options.Logger.Warn("relay: messages name a sink that this relay does not have, and wait; add it, or send them to another one: "+
 			"rowrelay messages requeue --sink NAME --to ANOTHER", "relay", u.base.options.Name, "sinks", row.Sinks, "topic", row.Message.Topic)
 	}
-	u.report(row.Message.Topic)
+	u.noRoute(row.Message.Topic)
 }
 
-// report reports a topic without a route or handler.
-func (u *unrouted) report(topic string) {
+// noRoute reports a topic without a route.
+func (u *unrouted) noRoute(topic string) {
+	u.report(topic, "relay: messages wait because their topic has no route; add one and restart, or reload the configuration (SIGHUP)")
+}
+
+// postponed reports a topic for which a sink has no handler or destination, such as a topic that does not exist in Kafka.
+func (u *unrouted) postponed(topic, sink, detail string) {
+	u.report(topic, "relay: messages wait because their sink has no handler or destination for their topic", "sink", sink, "detail", detail)
+}
+
+// report reports a topic, with a log line and its arguments.
+func (u *unrouted) report(topic, text string, more ...any) {
+	of := u.topics[topic]
+	if of == nil {
+		if len(u.topics) >= maxCachedTopics {
+			clear(u.topics)
+		}
+		of = &unroutedTopic{}
+		u.topics[topic] = of
+	}
+	of.text, of.more = text, more
+	u.repeat(topic, of, time.Now())
+}
+
+// repeatAll reports each topic again that was not reported within the last unroutedInterval.
+func (u *unrouted) repeatAll() {
 	now := time.Now()
-	if now.Before(u.topics[topic]) {
+	for topic, of := range u.topics {
+		u.repeat(topic, of, now)
+	}
+}
+
+func (u *unrouted) repeat(topic string, of *unroutedTopic, now time.Time) {
+	if now.Before(of.next) {
 		return
 	}
-	if len(u.topics) >= maxCachedTopics {
-		clear(u.topics)
-	}
-	u.topics[topic] = now.Add(unroutedInterval)
+	of.next = now.Add(unroutedInterval)
 	u.base.options.Observer.Unrouted(topic)
-	u.base.options.Logger.Warn("relay: messages wait because their topic has no route or handler; add one and restart, or reload the configuration (SIGHUP)",
-		"relay", u.base.options.Name, "topic", topic)
+	u.base.options.Logger.Warn(of.text, append([]any{"relay", u.base.options.Name, "topic", topic}, of.more...)...)
 }
 
 // unroutedLeft returns the error of a drain that left messages of these topics behind.

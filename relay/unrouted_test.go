@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/relay"
 	"github.com/rowrelay/rowrelay/relay/storage"
+	"github.com/rowrelay/rowrelay/sinks"
 )
 
 // drainOnce drains the table with a route for one topic.
@@ -84,6 +86,28 @@ func TestRestartedRelayReportsUnroutedMessages(t *testing.T) {
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A sink may have no destination for a topic, such as a Kafka topic that does not exist. The log says which, and doesn't say that
+// a route is missing.
+func TestTopicWithoutADestinationIsLoggedWithItsDetail(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, sink, log := memstore.New(), &recorder{}, &strings.Builder{}
+		write(db, "orders", "a", 1)
+		sink.answer = func(sinks.Message) sinks.Outcome {
+			return sinks.Postpone(sinks.ReasonUnroutable, "the topic shop.orders does not exist", time.Second)
+		}
+		_, stop := start(t, db.Store(), relay.Options{Sinks: to(sink), Logger: slog.New(slog.NewTextHandler(log, nil))})
+		time.Sleep(time.Minute)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		text := log.String()
+		if !strings.Contains(text, `detail="the topic shop.orders does not exist"`) || strings.Contains(text, "route;") {
+			t.Errorf("the log is\n%s", text)
 		}
 	})
 }

@@ -158,7 +158,7 @@ rowrelay_retried_total{source="shop"} 2
 # HELP rowrelay_sink_up 1 if the sink is available, 0 if it is unavailable.
 # TYPE rowrelay_sink_up gauge
 rowrelay_sink_up{sink="web",source="shop"} 0
-# HELP rowrelay_unrouted_topics Topics whose messages wait because no route matches them.
+# HELP rowrelay_unrouted_topics Topics whose messages wait because no route matches them, or their sink has no handler or destination for them.
 # TYPE rowrelay_unrouted_topics gauge
 rowrelay_unrouted_topics{source="shop"} 2
 `

@@ -27,7 +27,7 @@ type unrouted struct {
 
 func newUnrouted() *unrouted {
 	return &unrouted{
-		description: prometheus.NewDesc("rowrelay_unrouted_topics", "Topics whose messages wait because no route matches them.", []string{"source"}, nil),
+		description: prometheus.NewDesc("rowrelay_unrouted_topics", "Topics whose messages wait because no route matches them, or their sink has no handler or destination for them.", []string{"source"}, nil),
 		topics:      map[string]map[string]time.Time{},
 	}
 }
