@@ -29,9 +29,9 @@ const (
 // done measures work on a table with a day of delivered rows, and the rate at which a purge deletes
 // the rows past the retention.
 func done(ctx context.Context, s settings, report func(figure.Figure)) error {
-	rows, payload, name := doneScaled, 256, "beside 8.6 M done: "
+	rows, payload, name := doneScaled, 256, "with 8.6 M done: "
 	if s.long {
-		rows, payload, name = doneDay, doneSmall, fmt.Sprintf("beside a day of done rows (86 M of %d B): ", doneSmall)
+		rows, payload, name = doneDay, doneSmall, fmt.Sprintf("with a day of done rows (86 M of %d B): ", doneSmall)
 	}
 	tailed := work{what: name + "p99 of " + count(hourRate) + "/s", unit: "ms", goal: 1.2, atMost: true, do: tail}
 	cases := only([]work{rate(name+"a backlog drained", drained), rate(name+"20 k requeued", requeued), tailed,

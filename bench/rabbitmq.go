@@ -22,7 +22,7 @@ func rabbitScene(ctx context.Context, s settings, report func(figure.Figure)) er
 			return err
 		}
 	}
-	for _, c := range only([]rabbitPeers{{"1 classic queue, beside others"}}, s) {
+	for _, c := range only([]rabbitPeers{{"1 classic queue, compared with others"}}, s) {
 		if err := c.measure(ctx, s.rounds, report); err != nil {
 			return err
 		}

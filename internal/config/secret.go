@@ -37,7 +37,7 @@ func (o origin) text(ctx context.Context, how urgency) (string, error) {
 	return secret, err
 }
 
-// await waits for the commands that print these secrets, as urgency says.
+// await waits for the commands that print these secrets, with the urgency refused or inTime.
 func await(ctx context.Context, secrets []origin, wereRefused bool) {
 	how := inTime
 	if wereRefused {

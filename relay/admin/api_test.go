@@ -552,13 +552,13 @@ func TestProblems(t *testing.T) {
 	for i, want := range []string{
 		"bad The relay of this process doesn't work | the database has not answered for 20s",
 		"bad The sink main has been unavailable for a moment | connection: refused",
-		"bad No route takes the topic stray | ",
+		"bad Messages of the topic stray have no destination | ",
 		"bad No relay is alive | ",
 		"warn The relay retries a failing operation: settle | deadlock",
 		"warn The relay r1 is dead | Its last heartbeat was ",
 		"warn The topic news is paused | for a moment, by ann",
 		"warn 1 key waits with a parked message | The oldest one has waited for 1 h 0 min.",
-		"warn Messages are late: the oldest has waited for 1 min | Probable cause: sink main is unavailable; topic stray has no route; no relay is alive; topic news is paused. The backlog is 12 messages.",
+		"warn Messages are late: the oldest has waited for 1 min | Probable cause: sink main is unavailable; topic stray has no destination; no relay is alive; topic news is paused. The backlog is 12 messages.",
 		"warn 3 messages of t parked | invalid: account 4711",
 	} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {

@@ -29,7 +29,7 @@ type Watch struct {
 	open     Point                // the current point
 	before   totals               // totals at the start of the current point
 	last     counted              // the last count of the table
-	unrouted map[string]time.Time // when a topic without a route was last seen
+	unrouted map[string]time.Time // when a topic without a route or destination was last seen
 	failed   map[string]failure   // by stage
 	attempts map[int64]*attempts  // by the row's id
 	oldest   []int64              // the ids in attempts, oldest first
@@ -408,7 +408,7 @@ func (w *Watch) sinkReports(controls []storage.Control) (reports []sinkReport) {
 	return reports
 }
 
-// troubles returns the topics that recently had no route, and the stages that recently failed.
+// troubles returns the topics that recently had no route or destination, and the stages that recently failed.
 func (w *Watch) troubles(now time.Time) (unrouted []string, failed map[string]failure) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
