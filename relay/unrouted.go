@@ -89,5 +89,5 @@ func unroutedLeft(unrouted map[string]bool) error {
 	if len(topics) > 10 {
 		topics = append(topics[:10], "…")
 	}
-	return fmt.Errorf("drained, but messages without a route are left (topics: %s); add a route, or send the messages that name a missing sink to another one: rowrelay messages requeue --sink MISSING --to ANOTHER", strings.Join(topics, ", "))
+	return fmt.Errorf("drained, but messages without a route or destination are left (topics: %s); add it, or send the messages that name a missing sink to another one: rowrelay messages requeue --sink MISSING --to ANOTHER", strings.Join(topics, ", "))
 }
