@@ -471,8 +471,9 @@ func traceOf(t *testing.T, path string, seed uint64, wrap func(storage.Store) st
 	}, spoil...)
 }
 
-// TestTraces writes traces of short histories, one in four of them with one key, and one in four with parked messages that hold
-// their keys. One in a hundred is as long as those of TestSimulation.
+// TestTraces writes traces of short histories, one in five of them with one key, one in five with parked messages that hold their keys,
+// and two in five with suspended processes. One in a hundred is as long as those of TestSimulation. What the simulation finds wrong
+// in a history fails the test.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	if *traceFolder == "" {
@@ -483,7 +484,7 @@ func TestTraces(t *testing.T) {
 		t.Run(fmt.Sprint(first), func(t *testing.T) {
 			t.Parallel()
 			for seed := first; seed < min(first+together, *traceCount); seed++ {
-				traceOf(t, filepath.Join(*traceFolder, fmt.Sprintf("%06d.jsonl", seed)), uint64(seed+1), nil, func(w *world) {
+				problems := traceOf(t, filepath.Join(*traceFolder, fmt.Sprintf("%06d.jsonl", seed)), uint64(seed+1), nil, func(w *world) {
 					if seed%*traceLong != 0 {
 						w.course.lasts, w.course.unfinished = 20*time.Second, true
 					}
@@ -496,6 +497,9 @@ func TestTraces(t *testing.T) {
 						w.course.stalls, w.course.steady = true, false
 					}
 				})
+				if len(problems) > 0 {
+					t.Errorf("history %d: %s", seed, problems[0])
+				}
 			}
 		})
 	}
