@@ -1,6 +1,7 @@
 package rabbitmq_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,6 +119,33 @@ func TestInvalidSettings(t *testing.T) {
 		_, err := registry(t).Make("rabbitmq", map[string]any{"hosts": []any{"h"}, test.name: test.value})
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s = %v: %v, want %s", test.name, test.value, err, test.want)
+		}
+	}
+}
+
+func TestDeclaredQueueNeedsABinding(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ exchange, kind, key, want string }{
+		{exchange: ""},
+		{exchange: "e", kind: "fanout"},
+		{exchange: "e", kind: "headers"},
+		{exchange: "e", kind: "topic", key: "#"},
+		{exchange: "e", key: "orders"},
+		{exchange: "e", kind: "topic", want: "the queue \"q\" would receive nothing"},
+		{exchange: "e", kind: "direct", want: "the queue \"q\" would receive nothing"},
+		{exchange: "e", want: "the queue \"q\" would receive nothing"},
+		{exchange: "e.{topic}", key: "#", want: "all messages are published to the same exchange"},
+		{exchange: "{header:exchange}", want: "all messages are published to the same exchange"},
+	} {
+		set := map[string]any{"hosts": []any{"h"}, "declare_queue": "q"}
+		for name, value := range map[string]string{"exchange": test.exchange, "declare_exchange": test.kind, "declare_binding_key": test.key} {
+			if value != "" {
+				set[name] = value
+			}
+		}
+		_, err := registry(t).Make("rabbitmq", set)
+		if text := fmt.Sprint(err); test.want == "" && err != nil || !strings.Contains(text, test.want) {
+			t.Errorf("%+v: %v", test, err)
 		}
 	}
 }

@@ -156,7 +156,7 @@ func fields() []settings.Field {
 		{Name: "declare_exchange", Type: settings.TypeString, Choices: exchangeTypes, Help: "Creates the exchange, durable and of this type, if it does not exist."},
 		{Name: "declare_queue", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "Creates a durable queue of this name if it does not exist, and binds it to the exchange."},
 		{Name: "declare_queue_type", Type: settings.TypeString, Default: "quorum", Choices: queueTypes, Help: "The type of the queue to create."},
-		{Name: "declare_binding_key", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "The routing key of the queue's binding. With a topic exchange, # matches all routing keys."},
+		{Name: "declare_binding_key", Type: settings.TypeString, Check: settings.Check(checkShort), Help: "The routing key of the queue's binding, required unless the exchange is the default, a fanout or a headers exchange. With a topic exchange, # matches all routing keys."},
 	}
 }
 

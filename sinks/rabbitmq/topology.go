@@ -102,8 +102,9 @@ type Topology struct {
 	// QueueType is classic, quorum or stream. Defaults to quorum.
 	QueueType string
 
-	// BindingKey is the routing key of the binding. With a topic exchange, "#"
-	// matches all routing keys.
+	// BindingKey is the routing key of the binding, which a queue needs if the
+	// sink publishes to an exchange other than the default, fanout and headers
+	// exchanges. With a topic exchange, "#" matches all routing keys.
 	BindingKey string
 }
 
@@ -124,6 +125,10 @@ func (t *Topology) check(o Options, exchange settings.Template) error {
 		return errors.New("an exchange can be created only if its name is set and the same for all messages")
 	case t.BindingKey != "" && t.Queue == "":
 		return errors.New("a binding needs the name of a queue")
+	case t.Queue != "" && exchange.Places() > 0:
+		return errors.New("a queue can be created only if all messages are published to the same exchange")
+	case t.Queue != "" && o.Exchange != "" && t.BindingKey == "" && t.ExchangeType != "fanout" && t.ExchangeType != "headers":
+		return fmt.Errorf("the queue %q would receive nothing: its binding to the exchange %q needs a key; # matches all routing keys of a topic exchange, and a fanout exchange ignores the key", t.Queue, o.Exchange)
 	}
 	return settings.PrefixError("queue's name", checkShort(t.Queue))
 }
