@@ -16,6 +16,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
+// withoutEmpty returns an error if a text is empty.
+func withoutEmpty(list []string) error {
+	if slices.Contains(list, "") {
+		return errors.New("has an empty text")
+	}
+	return nil
+}
+
 // kinds has two kinds of sinks: one without settings, and one with secrets.
 func kinds() *sinks.Registry {
 	discard := func(settings.Values) (sinks.Sink, error) { return nil, nil }
@@ -25,6 +33,7 @@ func kinds() *sinks.Registry {
 		{Name: "headers", Type: settings.TypeSecretMap},
 		{Name: "port", Type: settings.TypeInt, Max: "9000"},
 		{Name: "tls", Type: settings.TypeBool},
+		{Name: "networks", Type: settings.TypeList, Check: settings.Check(withoutEmpty)},
 	}}
 	registry, err := sinks.NewRegistry(sinks.Kind{Name: "discard", New: discard}, web)
 	if err != nil {

@@ -65,11 +65,13 @@ sinks:
   nothing:
     type: http
     url: ${ROWRELAY_TEST_NO_URL}
+    networks: ["${ROWRELAY_TEST_NO_NETWORK}"]
 `)
 	compareLines(t, err, []string{
 		"rowrelay.yaml:3:15: sources.shop.database: needs the environment variable ROWRELAY_TEST_NO_SUCH, which isn't set: set it, or give a default with ${ROWRELAY_TEST_NO_SUCH:-…}",
 		`rowrelay.yaml:4:12: sources.shop.lease: "${ROWRELAY_TEST_NO_LEASE:-300ms}" must be at least 1s`,
 		"rowrelay.yaml:8:10: sinks.nothing.url: needs the environment variable ROWRELAY_TEST_NO_URL, which isn't set: set it, or give a default with ${ROWRELAY_TEST_NO_URL:-…}",
+		"rowrelay.yaml:9:16: sinks.nothing.networks[0]: needs the environment variable ROWRELAY_TEST_NO_NETWORK, which isn't set: set it, or give a default with ${ROWRELAY_TEST_NO_NETWORK:-…}",
 	})
 }
 

@@ -265,11 +265,12 @@ func (r *reader) refused(n *node, err error) {
 	}
 	for _, problem := range list {
 		at := cmp.Or(n.get(problem.Field), n.get(problem.Field+"_file"), n.get(problem.Field+"_command"))
-		if at == nil {
+		switch {
+		case at == nil:
 			r.report(n.line, n.column, n.child(problem.Field), problem.Err.Error())
-			continue
+		case !anyBroken(at):
+			r.fail(at, problem.Err.Error())
 		}
-		r.fail(at, problem.Err.Error())
 	}
 }
 
