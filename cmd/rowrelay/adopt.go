@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -198,6 +199,9 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 	if err := a.printMapping(opened, survey); err != nil {
 		return err
 	}
+	for _, text := range survey.Warnings {
+		_, _ = fmt.Fprintln(a.stderr, "warning: "+text)
+	}
 	if !a.yes {
 		question := fmt.Sprintf("Is the loop that sends the rows of %s stopped, and shall its %d waiting rows and all new ones be forwarded to the outbox?", a.from, max(survey.Waiting, 0))
 		if err := a.ask(ctx, question); err != nil {
@@ -237,7 +241,7 @@ func (a *adoption) showProgress(forwarded int64, try int) {
 
 func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
 	if opened.Adopted() == "" && !opened.Recorded() {
-		return fmt.Errorf("%s is not adopted, so nothing is to be undone", a.from)
+		return a.program.print(a.from + " is not adopted, so there is nothing to undo.\n")
 	}
 	if !a.yes {
 		if err := a.ask(ctx, fmt.Sprintf("Shall new rows of %s no longer be forwarded?", a.from)); err != nil {
@@ -322,7 +326,7 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	facts := opened.Facts()
 	section("COSTS", facts.Costs)
 	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. Programs wait about as long once, when the last of them are forwarded.", survey.Took.Round(time.Millisecond))))
-	section("RIGHTS", append(facts.Rights, survey.Missing...))
+	section("RIGHTS", slices.Concat(facts.Rights, survey.Warnings, survey.Missing))
 	section("LIMITS", facts.Limits)
 	if err := opened.Check(); err != nil {
 		section("MISSING", []string{err.Error()})

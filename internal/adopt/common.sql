@@ -9,7 +9,8 @@ the others. */}}
 
 {{define "save record"}}UPDATE {{.Outbox.Settings}} SET value = {{template "value 1"}} WHERE name = {{template "value 2"}}{{end}}
 
-{{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = {{template "value 1"}}{{end}}
+{{define "delete record"}}DELETE FROM {{.Outbox.Settings}} WHERE name = {{.Record}};
+{{end}}
 
 {{define "count"}}SELECT count(*) FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{end}}
 
@@ -30,3 +31,5 @@ FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
 {{define "unprepare"}}{{end}}
 
 {{define "missing rights"}}{{end}}
+
+{{define "warnings"}}{{end}}

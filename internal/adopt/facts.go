@@ -41,7 +41,7 @@ func (a *Adoption) orderLimit() string {
 	switch {
 	case a.onlyNew():
 	case strings.EqualFold(strings.TrimSpace(last), "ctid"):
-		return "Waiting rows for which the rest of the order is equal, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of their places in the table (ctid). An UPDATE moves a row, and new rows can fill the places of deleted ones, so this is not always the order of the INSERTs."
+		return "Waiting rows for which the rest of the order is equal, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin), and rows of one statement in the order of their places in the table (ctid), which is not always the order in which they were inserted. A row that was updated has the number and the place of the UPDATE."
 	case proposal{table: a.Table}.id(column.Name) != "":
 		return "Waiting rows for which the rest of the order is equal are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
 	}
@@ -75,7 +75,7 @@ const pathLimit = "An expression of the mapping that calls a function of your ow
 const lastvalLimit = "After an INSERT, lastval() returns the id of the message. Programs must use RETURNING or currval() instead; PHP's lastInsertId() without a sequence uses lastval()."
 
 func (postgres) facts(a *Adoption, f *Facts) {
-	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user, because INSERTs would fail, and don't use a superuser, because the expressions of the mapping run with its rights."}
+	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user, because INSERTs would fail."}
 	if a.Way == View {
 		f.Costs = []string{"Each new row is written once, to the outbox only. For a message of 200 bytes, all work together wrote 5 % more write-ahead log than a loop over the table, and 49 % less with retention: 0."}
 		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. So does --undo."}

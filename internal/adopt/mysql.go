@@ -186,10 +186,7 @@ func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest
 
 func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 	return m.locked(ctx, conn, a, "lock alone", func() error {
-		if err := a.forget(ctx, conn); err != nil {
-			return err
-		}
-		return a.execute(ctx, conn, "remove") // DROP commits
+		return a.execute(ctx, conn, "delete record", "remove") // DROP commits
 	})
 }
 

@@ -158,6 +158,7 @@ DROP TRIGGER IF EXISTS {{.Trigger}};
 
 {{template "lock alone" .}};
 
+{{template "delete record" .}}
 {{template "remove" .}}
 UNLOCK TABLES;
 {{end}}

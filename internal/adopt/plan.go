@@ -20,6 +20,7 @@ var commonFile string
 type names struct {
 	Outbox   dialect.Table
 	From     string // the adopted table
+	Record   string // the name of its record in the settings, as a literal
 	Trigger  string // the trigger that forwards
 	Marker   string // MySQL, MariaDB: the trigger that marks
 	Flag     string // MySQL, MariaDB: the variable by which the marker tells the other trigger that the row waited
@@ -243,7 +244,7 @@ func (a *Adoption) Valid() error {
 func (a *Adoption) names(limit int) (n names, err error) {
 	n = names{
 		Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: a.marks(), OnlyNew: a.onlyNew(), Placed: a.placed.Way != "", Limit: limit,
-		NewID: a.base.newID(), From: a.inSchema(a.Table.Name), Table: a.Table, quote: a.base.quote,
+		NewID: a.base.newID(), Record: literal(a.recordName()), From: a.inSchema(a.Table.Name), Table: a.Table, quote: a.base.quote,
 	}
 	a.base.name(a, &n)
 	var err1, err2, err3 error

@@ -1,6 +1,7 @@
 package adopt_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestRowsOfOneTransactionKeepTheirOrder(t *testing.T) {
 		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, created_at timestamptz DEFAULT now(), sent_at timestamptz)")
 		execute(t, db, "INSERT INTO events (id, kind) VALUES (overlay(gen_random_uuid()::text placing '9' from 1 for 1)::uuid, 'a'), (overlay(gen_random_uuid()::text placing '8' from 1 for 1)::uuid, 'b'), (overlay(gen_random_uuid()::text placing '7' from 1 for 1)::uuid, 'c')")
 		a := open(t, db, "events")
-		if a.Mapping.Order != "created_at, ctid" || !strings.Contains(strings.Join(a.Facts().Limits, "\n"), "(ctid)") {
+		if a.Mapping.Order != "created_at, cmin::text::bigint, ctid" || !strings.Contains(strings.Join(a.Facts().Limits, "\n"), "(ctid)") {
 			t.Errorf("the proposed order is %q, with the limits %q", a.Mapping.Order, a.Facts().Limits)
 		}
 		check(t, a.Verify(t.Context()))
@@ -47,4 +48,57 @@ func TestRowsOfOneTransactionKeepTheirOrder(t *testing.T) {
 		check(t, err)
 		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c")
 	}, everyPostgres...)
+}
+
+// A small row that fills a hole in the table is placed before larger rows that were inserted earlier.
+func TestStatementsOfOneTransactionKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, body text, created_at timestamptz DEFAULT now(), sent_at timestamptz) WITH (autovacuum_enabled = false)")
+		execute(t, db, "ALTER TABLE events ALTER COLUMN body SET STORAGE PLAIN")
+		execute(t, db, "INSERT INTO events (kind, body, sent_at) VALUES ('old', repeat('x', 5000), now()), ('old', repeat('x', 2500), now()), ('old', repeat('x', 3000), now())")
+		execute(t, db, "DELETE FROM events WHERE ctid = '(0,2)'")
+		execute(t, db, "VACUUM events")
+		tx, err := db.DB.BeginTx(t.Context(), nil)
+		check(t, err)
+		for _, insert := range []string{"('a', repeat('x', 4500))", "('b', repeat('x', 2500))", "('c', '')"} {
+			_, err := tx.ExecContext(t.Context(), "INSERT INTO events (kind, body) VALUES "+insert)
+			check(t, err)
+		}
+		check(t, tx.Commit())
+		if places := lines(t, db, "SELECT kind FROM events WHERE sent_at IS NULL ORDER BY ctid"); slices.Equal(places, []string{"a", "b", "c"}) {
+			t.Fatal("the rows' places have the order of the INSERTs, so that this test shows nothing")
+		}
+		_, err = open(t, db, "events").Run(t.Context(), nil)
+		check(t, err)
+		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c")
+	}, everyPostgres...)
+}
+
+// The printed way back leaves nothing: neither triggers nor the record, so that the table can be adopted again.
+func TestTheScriptOfTheWayBack(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		_, err := open(t, db, "events").Run(t.Context(), nil)
+		check(t, err)
+		script, err := open(t, db, "events").UndoScript()
+		check(t, err)
+		conn, err := db.DB.Conn(t.Context())
+		check(t, err)
+		defer func() { check(t, conn.Close()) }()
+		for statement := range strings.SplitSeq(script, ";\n") {
+			if statement = strings.TrimSpace(statement); statement == "" {
+				continue
+			}
+			if _, err := conn.ExecContext(t.Context(), strings.TrimSuffix(statement, ";")); err != nil {
+				t.Fatalf("%s: %v", statement, err)
+			}
+		}
+		if a := open(t, db, "events"); a.Adopted() != "" || a.Recorded() {
+			t.Errorf("after the script the table is adopted (%q) or recorded (%v)", a.Adopted(), a.Recorded())
+		}
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('later', '1', '{}')")
+		wantLines(t, db, "SELECT count(*) FROM outbox", "0")
+	}, everyServer...)
 }

@@ -236,10 +236,7 @@ func (p postgres) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 		if a.placed.Way == View {
 			template = "remove view"
 		}
-		if err := a.execute(ctx, tx, template); err != nil {
-			return err
-		}
-		return a.forget(ctx, tx)
+		return a.execute(ctx, tx, template, "delete record")
 	})
 }
 

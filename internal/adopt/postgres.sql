@@ -161,6 +161,7 @@ COMMIT;
 SET LOCAL lock_timeout = '500ms';
 {{if .View}}{{template "remove view" .}}{{else}}{{template "remove" .}}{{end}}
 
+{{template "delete record" .}}
 COMMIT;
 {{end}}
 
@@ -179,6 +180,8 @@ DROP FUNCTION IF EXISTS {{.Function}}();
     (has_table_privilege('{{.Outbox.Settings}}', 'INSERT') AND has_table_privilege('{{.Outbox.Settings}}', 'UPDATE') AND has_table_privilege('{{.Outbox.Settings}}', 'DELETE'),
         'GRANT INSERT, UPDATE, DELETE ON {{.Outbox.Settings}} TO ' || quote_ident(current_user))
     ) AS needs (granted, needed) WHERE c.oid = '{{.From}}'::regclass AND NOT granted{{end}}
+
+{{define "warnings"}}SELECT 'the user ' || rolname || ' is a superuser, so the expressions of the mapping run with a superuser''s rights in every INSERT: use a role that owns the table' FROM pg_roles WHERE rolname = current_user AND rolsuper{{end}}
 
 {{define "value 1"}}$1{{end}}
 

@@ -21,14 +21,14 @@ type record struct {
 	Complete  bool  // the whole backlog is forwarded
 }
 
-// recordName returns the name of the setting. It has at most 64 ASCII characters.
+// recordName returns the name of the setting. It has at most 64 ASCII characters, and none that a literal of SQL must escape.
 func (a *Adoption) recordName() string {
 	name := a.Table.Name
 	if a.Table.Schema != "" {
 		name = a.Table.Schema + "." + name
 	}
-	isASCII := !strings.ContainsFunc(name, func(r rune) bool { return r > '~' })
-	if name = "adopt." + name; isASCII && len(name) <= 64 {
+	isPlain := !strings.ContainsFunc(name, func(r rune) bool { return r > '~' || r == '\'' || r == '\\' })
+	if name = "adopt." + name; isPlain && len(name) <= 64 {
 		return name
 	}
 	return fmt.Sprintf("adopt.%08x", hash(name))
@@ -78,16 +78,6 @@ func (a *Adoption) writeRecord(ctx context.Context, q queryer, template string, 
 		return err
 	}
 	_, err = q.ExecContext(ctx, statement, string(value), a.recordName())
-	return err
-}
-
-// forget deletes the record.
-func (a *Adoption) forget(ctx context.Context, q queryer) error {
-	statement, err := a.render("delete record", 0)
-	if err != nil {
-		return err
-	}
-	_, err = q.ExecContext(ctx, statement, a.recordName())
 	return err
 }
 

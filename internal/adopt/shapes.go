@@ -186,12 +186,12 @@ func (p proposal) order() string {
 	return p.orderAfter(at)
 }
 
-// orderAfter returns an order by a time, if it isn't empty, and by the key for equal times. On PostgreSQL, the row's place in
-// the table replaces a random key: rows of one transaction have the same now().
+// orderAfter returns an order by a time, if it isn't empty, and by the key for equal times. On PostgreSQL, the number of the
+// INSERT in its transaction and the row's place in the table replace a random key: rows of one transaction have the same now().
 func (p proposal) orderAfter(at string) string {
 	columns := p.table.Key
 	if p.kind == "postgres" && slices.ContainsFunc(columns, func(name string) bool { return p.id(name) != "" }) {
-		columns = []string{"ctid"}
+		columns = []string{"cmin::text::bigint", "ctid"}
 	}
 	if at == "" {
 		return strings.Join(columns, ", ")

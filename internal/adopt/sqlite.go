@@ -144,10 +144,7 @@ func (s sqlite) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := a.execute(ctx, tx, "remove"); err != nil {
-		return err
-	}
-	if err := a.forget(ctx, tx); err != nil {
+	if err := a.execute(ctx, tx, "remove", "delete record"); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -79,7 +79,8 @@ COMMIT;
 {{define "remove"}}DROP TRIGGER IF EXISTS {{.Trigger}};
 {{end}}
 
-{{define "undo"}}{{template "remove" .}}{{end}}
+{{define "undo"}}{{template "remove" .}}
+{{template "delete record" .}}{{end}}
 
 {{define "hold"}}{{template "read" .}}{{end}}
 

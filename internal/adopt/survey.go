@@ -24,7 +24,8 @@ type Survey struct {
 	Sampled        bool
 	Topic, Key, ID sql.NullString
 
-	Missing []string // rights that the database's user lacks, as GRANT statements or sentences
+	Missing  []string // rights that the database's user lacks, as GRANT statements or sentences
+	Warnings []string // sentences about the database's user
 }
 
 // Survey reads the table. It fails if an expression of the mapping is invalid or fails for a waiting row. If a lock of
@@ -54,8 +55,10 @@ func (a *Adoption) survey(ctx context.Context) (s Survey, err error) {
 	if err := a.select1(ctx, tx, "count parked", &s.Parked); err != nil {
 		return s, err
 	}
-	if err := a.surveyRights(ctx, tx, &s); err != nil {
-		return s, err
+	for template, list := range map[string]*[]string{"missing rights": &s.Missing, "warnings": &s.Warnings} {
+		if *list, err = a.texts(ctx, tx, template); err != nil {
+			return s, err
+		}
 	}
 	if a.Check() != nil { // the mapping isn't complete
 		return s, nil
@@ -130,14 +133,15 @@ func (a *Adoption) sample(ctx context.Context, q queryer, s *Survey) error {
 	return nil
 }
 
-// surveyRights asks the database which rights are missing.
-func (a *Adoption) surveyRights(ctx context.Context, q queryer, s *Survey) error {
-	statement, err := a.render("missing rights", 0)
+// texts returns the texts that a template selects, which may be empty.
+func (a *Adoption) texts(ctx context.Context, q queryer, template string) (list []string, err error) {
+	statement, err := a.render(template, 0)
 	if err != nil || statement == "" {
-		return err
+		return nil, err
 	}
-	var missing string
-	return all(ctx, q, statement, nil, func() { s.Missing = append(s.Missing, missing) }, &missing)
+	var text string
+	err = all(ctx, q, statement, nil, func() { list = append(list, text) }, &text)
+	return list, err
 }
 
 // select1 scans the only row that a template selects.
