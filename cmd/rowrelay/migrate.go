@@ -186,7 +186,7 @@ func (p program) migrateDownCommand() *cobra.Command {
 			if taken != nil {
 				list = append(list, *taken)
 			}
-			return m.report(source, "taken back", list, source.Table+" has no migration to revert")
+			return m.report(source, "taken back", list, source.Table+" has no migration to revert; if the table "+source.Table+"_schema_version exists, it can be dropped")
 		})
 	})
 	command.Flags().BoolVar(&discard, "discard-messages", false, "lose undelivered messages")

@@ -242,6 +242,8 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 	finding := Finding{Name: "retention", OK: true, Detail: fmt.Sprintf("the oldest delivered message is %v old", oldest.Round(time.Second))}
 	if err != nil {
 		finding.OK, finding.Detail = false, err.Error()
+	} else if oldest == 0 {
+		finding.Detail = "no delivered message is kept"
 	} else if behind := oldest - retention; behind > max(time.Hour, retention/10) {
 		finding.OK = false
 		finding.Detail += fmt.Sprintf(", and the retention is %v: deleting is behind by %v", retention, behind.Round(time.Minute))

@@ -35,9 +35,9 @@ var (
 	// ErrInvalid means that the database rejects a value of a row, and would reject it again.
 	ErrInvalid = errors.New("the database rejects a value of a row")
 
-	// ErrRefused means that the database rejects the statement regardless of its rows, and would reject it
+	// ErrRefused means that the database rejects the request regardless of its rows, and would reject it
 	// again: a permission is missing, or a setting or the definition of the tables forbids the statement.
-	ErrRefused = errors.New("the database rejects the statement")
+	ErrRefused = errors.New("the database rejects the request")
 
 	// ErrBusy means that the database rejected the call temporarily (a deadlock, a serialization failure,
 	// a locked file). Nothing was changed, and the call can be repeated.
