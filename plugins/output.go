@@ -23,7 +23,7 @@ type output struct {
 	mu     sync.Mutex
 	first  string   // first line of the standard output, which should be the handshake
 	last   []string // last lines of the standard error, for error messages
-	panics bool     // the last kept line begins a panic; the lines after it are only a stack trace
+	panics bool     // last has only the first line of a panic; the lines after it are a stack trace, and are not kept
 
 	window   time.Time // start of the current logWindow
 	logged   int       // lines logged in this window

@@ -147,7 +147,7 @@ type key struct {
 
 	blocked      bool  // no item except blockedBy may be sent
 	blockedBy    int64 // the id of the message that blocks the key, or that blocked it last
-	fromDatabase bool  // the database reported it as blocked. Other messages may block it, too, so the database is asked again before the key continues
+	fromDatabase bool  // the database reported it as blocked. Other messages may block it, too, so the database is asked again before a message of the key is sent
 
 	dropped    bool  // rows of the key above resumeFrom were dropped and must be read again
 	resumeFrom int64 // the position from which to read these rows

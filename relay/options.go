@@ -125,8 +125,8 @@ type SinkOptions struct {
 	// BreakerThreshold is how many keys must fail, without a delivery in between, before the destination counts as down, whatever
 	// it answers. Then the breaker opens, and later the sink is tried with one message at a time. Only a message's first failure
 	// counts, and a message without a key counts as a key of its own. If k keys usually fail between two deliveries, the
-	// threshold is multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5. If it is negative, no
-	// number of keys suffices, and every failure is charged.
+	// threshold is multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5. If it is negative,
+	// failing keys never open the breaker, and every failure is charged.
 	BreakerThreshold int
 
 	// JudgeAloneAfter is how long a message may fail, while no other message is delivered to its destination, before the message

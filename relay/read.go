@@ -478,8 +478,8 @@ func (e *byLanes) drained() bool {
 
 // Rows that are read again: rows that a sink had no room for, rows that were skipped while their key was blocked, and
 // deferred rows that are due. They are read from a position that a lane or a key remembers, or by their time, and admitted
-// again. What must hold: a position moves past each row that was offered, and is cleared only when a page without More has
-// reached the cursor.
+// again. What must hold: no position passes a row that was not offered to its queue. A key's position is cleared only after its
+// rows up to the reader's cursor were read by a page that met no limit (storage.Page.More is false).
 
 // pollSkipped reads rows that a queue skipped while it had no room.
 func (e *byLanes) pollSkipped() *fetch {
@@ -602,8 +602,8 @@ func (e *byLanes) mergeKeys(f *fetch) {
 	}
 }
 
-// dueInterval is the time from a read of deferred rows that found all that were due to the next one. The next one is earlier if
-// the relay knows that a row becomes due earlier.
+// dueInterval is the pause after a read that returned all deferred rows that were due. The next read comes sooner if the relay
+// knows of a row that becomes due sooner.
 const dueInterval = time.Second
 
 // pollDue reads deferred rows that are due.

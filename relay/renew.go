@@ -9,8 +9,8 @@ import (
 )
 
 // The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept, lost
-// and acquired. What must hold: nothing is sent after safeUntil, which is computed from a time before the last successful renewal
-// was sent. A lane is released only when none of its messages is in flight (lease.go). At the end of a run the relay gives back
+// and acquired. What must hold: no message is sent after safeUntil, which is three quarters of a lease after the relay
+// began its last successful renewal. A lane is released only when none of its messages is in flight (lease.go). At the end of a run the relay gives back
 // its lanes or claims.
 
 // startLease starts a renewal when it is due. Only the loop starts renewals, so a relay whose loop stalls loses its lanes to

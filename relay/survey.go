@@ -26,7 +26,7 @@ type survey struct {
 	began  time.Time
 
 	heldUp   map[int64]bool                          // deferred rows that are due but wait for another row of their key
-	isPaused map[storage.ControlKind]map[string]bool // the pauses that messages wait for
+	isPaused map[storage.ControlKind]map[string]bool // by kind of pause, the names of paused topics, keys and sinks that hold back messages
 	unrouted map[string]bool                         // topics without a route
 	unread   *storage.Row                            // a message that could be delivered; nil: none was found
 	err      error

@@ -151,7 +151,7 @@ func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRat
 	r.replay, err = operate.BeginReplay(ctx, operator, r.replay, r.all || r.selects(), newRate)
 	switch {
 	case errors.Is(err, operate.ErrNoReplay):
-		return usagef("replay %s doesn't exist: list replays with rowrelay messages replays; give filters or --all for a new one", name)
+		return usagef("replay %s doesn't exist: run rowrelay messages replays, which lists them; give filters or --all for a new one", name)
 	case errors.Is(err, operate.ErrReplayIsThere):
 		return usagef("replay %s exists already: leave the filters out to continue it, or give the new one another name", name)
 	}
@@ -162,7 +162,7 @@ func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRat
 func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error {
 	is, err := operate.StopReplay(ctx, operator, r.stop)
 	if errors.Is(err, operate.ErrNoReplay) {
-		return fmt.Errorf("replay %s doesn't exist: list replays with rowrelay messages replays", r.stop)
+		return fmt.Errorf("replay %s doesn't exist: run rowrelay messages replays, which lists them", r.stop)
 	}
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ type Change struct {
 	Op    Op
 	Relay string // the relay that made the change; empty for producers and operators
 	Lane  int
-	Fence int64  // the fence of the lease that the call named, or that was granted
+	Fence int64  // the fence of the lease that was passed to the call, or that the call granted
 	Token string // when claiming by rows: the token of the claim that the call named or made
 
 	// ID is the row's id, or 0 for a change of a lane. From and To are the row's states before and

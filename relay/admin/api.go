@@ -346,7 +346,8 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// errHiddenErrors is the answer to a search in errors, because it would reveal the payloads that the errors repeat.
+// errHiddenErrors refuses a search for the text of an error while payloads are hidden. Errors can repeat payloads, so the search
+// could reveal them.
 var errHiddenErrors = errors.New("errors can't be searched: they may repeat payloads, which are hidden")
 
 // findPatience returns the approximate time limit of a search for a message's id. With ?all=yes the limit is countTimeout,
@@ -368,7 +369,7 @@ type shownMessage struct {
 	PayloadCut    bool      `json:"payload_cut,omitempty"`    // only the first bytes are shown
 	PayloadHidden bool      `json:"payload_hidden,omitempty"` // by the request, or by HidePayloads
 	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, oldest first
-	TraceURL      string    `json:"trace_url,omitempty"`      // the page of its trace, if the server knows one and the message has a traceparent
+	TraceURL      string    `json:"trace_url,omitempty"`      // a link to its trace; empty without Options.TraceURL or without a traceparent header
 	Copyable      bool      `json:"copyable,omitempty"`       // the server can write a copy of it
 	LookedUntil   int64     `json:"looked_until,omitempty"`   // the row id at which the search ended: more rows of the message, such as a replay's copies, may follow
 }
@@ -549,7 +550,7 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 			return nil, "", errors.New("to and in_order can't be given for messages in state retry, which keep their sinks and their order")
 		}
 		if asked.To != "" && asked.Action != operate.Requeue || asked.Until != "" || asked.Name != "" {
-			return nil, "", errors.New("to can only be given for requeue and replay, until and name only for replay")
+			return nil, "", errors.New("\"to\" can be given only for requeue and replay, and \"until\" and \"name\" only for replay")
 		}
 		b := operate.Bulk{Action: asked.Action, Filter: filter, Rate: asked.Rate, To: asked.To, InOrder: asked.InOrder}
 		if asked.Action == operate.Requeue {

@@ -237,7 +237,8 @@ func (h *snapshots) reset() {
 	h.run++
 }
 
-// These methods do nothing, because the promises need only the first line of each read.
+// These methods do nothing: each read returns PostgreSQL's snapshot, so no query must precede it, and ids from elsewhere and failed
+// reads are of no use.
 func (h *snapshots) prepare(context.Context) error { return nil }
 func (h *snapshots) learn(int64)                   {}
 func (h *snapshots) failed()                       {}

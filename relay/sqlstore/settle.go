@@ -284,7 +284,7 @@ func (s *Store) HandleTx(ctx context.Context, name string, keep bool, done stora
 		return err
 	}
 	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("commit the handling of row %d of table %s: %w", done.ID, s.table, err)
+		return fmt.Errorf("commit the transaction that handles row %d of table %s: %w", done.ID, s.table, err)
 	}
 	return nil
 }

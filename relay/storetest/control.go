@@ -98,7 +98,7 @@ func controlsEnd(t testing.TB, table Table) {
 		t.Fatalf("controls %+v, want one that ends after %v and one that doesn't", got, long)
 	}
 	a.control(brief, short)
-	eventually(t, "a control ends at its time", func() bool {
+	eventually(t, "a control ends at its end time", func() bool {
 		got := a.controls()
 		return len(got) == 1 && got[0].Name == lasting.Name
 	})

@@ -134,7 +134,7 @@ func settleDuringTakeover(t testing.TB, table Table) {
 		settled <- settleOrReport(t, a, a.as(storage.StateDone, row))
 	}()
 	eventually(t, "the settlement waits for the row", waiting)
-	defer time.AfterFunc(8*short, unlock).Stop() // for stores whose takeover waits for the settlement
+	defer time.AfterFunc(8*short, unlock).Stop() // in some stores the takeover waits for the settlement, which waits for this row
 	b.takeOverPassing(row.Lane, unlock)
 	read := slices.Contains(ids(b.pending()), id)
 	unlock()
