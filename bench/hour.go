@@ -60,7 +60,7 @@ func hour(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return nil
 }
 
-// text is a name that the setting -only can select.
+// text is a figure's name as a fmt.Stringer, so that the flag -only can select it.
 type text string
 
 func (t text) String() string { return string(t) }

@@ -259,7 +259,7 @@ type suspension struct {
 	rejected    bool      // its last failure was a rejection
 	repeats     bool      // another message was delivered between its last failure and the beginning of its current send
 	tries       int       // how many consecutive failures there were without a delivery in between; it determines the back-off
-	since       time.Time // when it first failed; zero: it was charged before, so the time when its destination began to fail is used instead
+	since       time.Time // when it first failed; zero: it had been charged an attempt before, so only the time when its destination began to fail counts
 	soonest     time.Time // the earliest time of its next attempt if another message is delivered
 	retryAt     time.Time // the time of its next attempt if no other message is delivered
 }

@@ -54,8 +54,8 @@ type Options struct {
 	// 7 ms. Defaults to 200 ms; at least 1 ms.
 	Poll time.Duration
 
-	// Listener wakes the relay when the database notifies it of new messages. Defaults to none: the relay only polls, and
-	// [Relay.Wake] wakes it. A drain doesn't use the Listener.
+	// Listener wakes the relay when the database notifies it of new messages. Defaults to none: the relay finds new
+	// messages by polling, or when the program calls [Relay.Wake]. A drain doesn't use the Listener.
 	Listener Listener
 
 	// Join lets the relay share the messages with active relays that have other sinks or routes. Without Join, the relay stands

@@ -157,7 +157,7 @@ func (k Kind) valid() error {
 	var problems []error
 	for _, name := range append([]string{k.Name}, k.Schemes...) {
 		if !kindName.MatchString(name) {
-			problems = append(problems, fmt.Errorf("%q is not a name in lower case", name))
+			problems = append(problems, fmt.Errorf("%q must begin with a-z, and have only a-z, 0-9, +, . and -", name))
 		}
 	}
 	if k.New == nil || (k.FromURL == nil) != (len(k.Schemes) == 0) {

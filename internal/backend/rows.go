@@ -418,7 +418,7 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 }
 
 // ReadInfos reads rows whose columns are followed by state, last_error, receipt, claimed_by and finished_at. It stops after
-// the row with which the payloads reach maxBytes, but still returns the next rows with the same id, because a message of
+// the row that brings the payloads to maxBytes or more, but still returns the next rows with the same id, because a message of
 // several sinks may have several rows.
 func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos []storage.Info, err error) {
 	var info storage.Info

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// Counted is the maximum number of rows that StatusQueries.Counts counts in each place, so that the time
-	// for a count doesn't grow with the table.
+	// Counted is the maximum number of rows that StatusQueries.Counts counts in each place, such as "hot" or "done",
+	// so that the time for a count doesn't grow with the table.
 	Counted = 50_000
 
 	// FirstRows is the number of first rows among which a status searches for the oldest waiting row.

@@ -151,7 +151,7 @@ func livingSinks(status storage.Status) (names []string) {
 
 // Bounds of lists. LookThrough is the number of messages in each table that a search with a filter examines. FindPatience
 // is the approximate time limit of a search for a message's id. PageBytes bounds the payloads that a page reads into
-// memory, although lists don't show payloads. Smaller pages would cost the database more, because it sorts the remaining
+// memory: lists don't show payloads, but some databases read them nevertheless. Smaller pages would cost the database more, because it sorts the remaining
 // messages for each page.
 const (
 	LookThrough  = 20_000

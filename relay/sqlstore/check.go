@@ -338,8 +338,8 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 			_, _ = b.Read(ctx, backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62, Key: "k"}}, Limit: 5}, nil)
 		}},
 		ask{"the search for late messages", run(b.Candidates(positions, nil, 500))},
-		ask{"the read of single messages", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, false))},
-		ask{"the read of single held messages", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, true))},
+		ask{"the read of given pending messages", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, false))},
+		ask{"the read of given rows of the held table", run(b.Pick([]storage.RowID{{Lane: 1, ID: 65}}, true))},
 		ask{"the read of due messages", run(b.Due(lanes, storage.DueCursor{}, 500, 1<<20))},
 		ask{"the read of blocked keys", run(b.BlockedKeys(lanes, 1000))},
 		ask{"the query for blocked keys among given keys", run(b.BlockedAmong([]storage.LaneKey{{Lane: 1, Key: "k"}}))},

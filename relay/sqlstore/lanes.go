@@ -156,8 +156,8 @@ func (s *Store) Release(ctx context.Context, name string, renewals []storage.Ren
 }
 
 // renew applies a change to the leases, with one call of the backend for each epoch of
-// their marks, and returns the leases that are still valid. The epochs of the marks differ
-// only after another server has answered. The leases of each call are in the order of
+// their marks, and returns the leases that are still valid. Marks have
+// different epochs only if the server's epoch changed between the reads from which they were computed. The leases of each call are in the order of
 // lanes, so that concurrent changes lock lanes in the same order.
 func (s *Store) renew(ctx context.Context, change backend.LeaseChange, renewals []storage.Renewal) (held []storage.Lease, err error) {
 	byEpoch := map[string][]backend.Lease{}

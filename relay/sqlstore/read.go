@@ -19,7 +19,7 @@ import (
 // the caller selects. Due returns deferred rows that are due. BlockedKeys returns the blocked keys of some lanes, and BlockedAmong
 // returns the blocked keys among given ones.
 
-// Read implements [storage.LaneStore]. It still returns the row with which the payloads reach MaxBytes.
+// Read implements [storage.LaneStore]. It stops after the row that brings the payloads to MaxBytes or more.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	if err := s.notMade(); err != nil {
 		return page, err
@@ -316,8 +316,8 @@ func (s *Store) Remaining(ctx context.Context, limit int, each func(*storage.Row
 	return err
 }
 
-// Due implements [storage.LaneStore]. It still returns the row with which the payloads reach
-// maxBytes.
+// Due implements [storage.LaneStore]. It stops after the row that brings the payloads to
+// maxBytes or more.
 func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
 	rows, err = try(ctx, s, "read the due rows of table", func() (due []storage.Row, err error) {
 		bytes := 0

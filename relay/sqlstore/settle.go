@@ -116,7 +116,7 @@ type alike struct {
 const (
 	forSome   = iota // settlements for some of the rows' sinks
 	forAll           // settlements for all remaining sinks, so the rows are moved
-	discarded        // settlements that delete rows; for the backend, the rows are done and not kept
+	discarded        // settlements that delete rows: the backend is called with StateDone and keep=false
 )
 
 // settleApart settles rows of different kinds in one transaction, with one call of the backend for each group.

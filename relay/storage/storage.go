@@ -464,7 +464,7 @@ type Renewal struct {
 	Lease
 	Marks Marks
 
-	// Epoch is the epoch in which the marks were computed. If the server has another epoch, the lane keeps
+	// Epoch is the server's epoch ([Page]) when the marks were computed. If the server has another epoch, the lane keeps
 	// the marks that it has. If Epoch is empty, the marks are always stored.
 	Epoch string
 

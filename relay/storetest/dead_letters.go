@@ -132,8 +132,8 @@ func deadLettersAreWrittenOnce(t testing.TB, table Table) {
 	}
 }
 
-// The dead letters of one batch have ids in the order of the parked messages, even if the batch
-// lists them in another order and has other settlements.
+// If one batch parks several messages, their dead letters get ids in the order of the messages' ids,
+// even if the batch lists the messages in reverse and settles others, too.
 func deadLettersInOrder(t testing.TB, table Table) {
 	const count = 60
 	a := holder(t, table, "a")

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Each row is settled once, and no read returns a settled row. A relay relies on this when it reads
-// from an earlier position of a lane again, because it dropped a page or starts from an old mark.
+// Each row is settled once, and no read returns a settled row. A relay relies on this: it may read a
+// part of a lane twice, after it dropped a page or when it starts from a low-water mark that is behind.
 
 // byID returns rows in the order of their ids.
 func byID(rows []storage.Row) []storage.Row {

@@ -34,8 +34,8 @@ var reserved = []string{
 var overwritable = []string{"Content-Type", "User-Agent"}
 
 // header makes the header of a request. The first argument is the message as its
-// producer wrote it, which fills the templates. The second is the message to send,
-// which may be a CloudEvent. If a header can't be sent, the error names it.
+// producer wrote it; the templates of Options.MessageHeaders are filled from it. The
+// second is the message to send, which may be a CloudEvent. If a header can't be sent, the error names it.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	held := s.secrets.Load()
 	theirs := make(http.Header, len(m.Headers))

@@ -69,7 +69,8 @@ func (o Options) check() error {
 	return nil
 }
 
-// checkURL checks the URL. It refuses a template with which messages could send the credentials to any host.
+// checkURL checks the URL. If the sink has credentials, it refuses a template in which a message can choose any host, because
+// the credentials would be sent there.
 func (o Options) checkURL() error {
 	target, err := parseTarget(o.URL)
 	if err == nil && !target.anchored && o.logins() > 0 {

@@ -158,7 +158,7 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 }
 
 // page returns the query of a read. The first line has the highest assigned id, the transaction's number if the read
-// requests it, the snapshot and the server's epoch. The rows follow, up to the one with which the payloads reach MaxBytes.
+// requests it, the snapshot and the server's epoch. The rows follow, up to the one that brings the payloads to MaxBytes or more.
 func (p *Postgres) page(page backend.Read) backend.Query {
 	var a args
 	xid := "0"
