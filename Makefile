@@ -223,9 +223,12 @@ conformance: ## all suites on a server of yours, and a report: make conformance 
 # The last commit with the schema version before the present one.
 PREVIOUS = $(shell git log -1 --format=%H -S'$(shell grep '^const schemaVersion' relay/sqlstore/store.go)' -- relay/sqlstore/store.go)^
 
+# The number of messages of each scene of proof-releases.
+RELEASED = 128000
+
 proof-releases: # relays of this release beside relays of the last commit with the previous schema version, through an upgrade and back
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git archive $(PREVIOUS) | tar -x -C "$$folder" && (cd "$$folder" && go build -o previous ./cmd/rowrelay) && \
-		deploy/servers/servers run postgres15 mysql mariadb1011 -- $(call recorded,-run "ReleasesSideBySide" -long -previous "'$$folder'/previous")
+		deploy/servers/servers run postgres15 mysql mariadb1011 -- $(call recorded,-run "ReleasesSideBySide" -long -messages $(RELEASED) -previous "'$$folder'/previous")
 
 proof-power: # databases whose power fails, on a disk that loses what was not synced; needs Linux, FUSE and root's rights
 	folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cd internal/powerloss && go test . && go build -o "$$folder/powerloss" . && cd ../.. && \

@@ -83,19 +83,20 @@ func shareTable(s *scene, claim string) {
 	const before, during, after = 0, 1, 2
 	var phase atomic.Int32
 	var started [2]atomic.Int32 // how many relays of each release were started
-	length, transactions := lasting(12*time.Second, 3*time.Minute), 2_000
-	if *long {
-		transactions = 50_000
+	l := load{transactions: lasting(2_000, 50_000), orders: 1, over: lasting(12*time.Second, 3*time.Minute)}
+	if *messages > 0 {
+		l.transactions, l.orders = theLoad().transactions, theLoad().orders
 	}
+	all := l.transactions / 2 * l.orders
 	done := make(chan struct{})
-	go func() { placeOrders(s, transactions, 1, length); close(done) }()
+	go func() { placeOrders(s, l.transactions, l.orders, l.over); close(done) }()
 	upgraded := make(chan struct{})
 	go func() {
 		defer close(upgraded)
-		eventually(t, "a quarter of the orders is written", func() bool { return s.committed() >= transactions/2/4 })
+		eventually(t, "a quarter of the orders is written", func() bool { return s.committed() >= all/4 })
 		runCommand(t, binary, "migrate", "up", "--database", s.URL)
 		phase.Store(during)
-		eventually(t, "three quarters of the orders are written", func() bool { return s.committed() >= transactions/2*3/4 })
+		eventually(t, "three quarters of the orders are written", func() bool { return s.committed() >= all/4*3 })
 		phase.Store(after)
 	}()
 	kills := killInTurns(s, lease, done, func(path string) *process {
