@@ -212,7 +212,7 @@ proof-version-sqlite335: # stores, writers and migrations, on the oldest support
 		go test -timeout 1h -run '^TestStore$$/^sqlite335$$' ./relay/sqlstore -update && go test -timeout 1h -run '/^sqlite335$$' ./migrations ./internal/outboxdb/...
 	go test ./internal/readme -run Fresh -update
 
-proof-sql: # all SQL for SQL Server, by Microsoft's own parser, and for Oracle, by Druid's
+proof-sql: # all SQL for SQL Server, by Microsoft's own parser, and for Oracle, by two parsers
 	deploy/servers/servers run scriptdom oracleparser -- go test -v -timeout 1h ./internal/grammar
 
 # The driver of Oracle is behind a build tag. With SUITES_OF=writer,store only these suites run.

@@ -1,12 +1,14 @@
-# Druid's parser of Oracle's SQL and PL/SQL, as jars that Maven downloads.
+# Two parsers of Oracle's SQL and PL/SQL, as jars that Maven downloads: Druid's, and one that OceanBase has generated from a
+# grammar for ANTLR.
 source "$here/lib/kafka.sh"
 source "$here/lib/program.sh"
 
 variable=ROWRELAY_TEST_ORACLEPARSER
 by_name=only
 druid=1.2.28
-jars=$(cache)/druid-$druid
-sha256=56dcffcd2c4e914d965a16ec6879bef01da4dd94c0e9301aaf026c176b283144 # of the list of the jars' checksums
+oceanbase=1.4.0
+jars=$(cache)/oracleparsers-$druid-$oceanbase
+sha256=1ba48a74c098035e959158927d14fbbe5af8f37604090ae03dc4b7a21f19f05f # of the list of the jars' checksums
 
 program() { echo "$jars"; }
 
@@ -25,6 +27,8 @@ kafka_pom() {
 			<dependencies>
 				$(alone com.alibaba druid "$druid")
 				$(alone org.apache.commons commons-lang3 3.12.0)
+				$(alone com.oceanbase ob-sql-parser "$oceanbase")
+				$(alone org.antlr antlr4-runtime 4.9.1)
 			</dependencies>
 		</project>
 	POM
