@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -294,7 +293,7 @@ func (a *adoption) printMapping(opened *adopt.Adoption, survey adopt.Survey) err
 		{"table", opened.Table.String()},
 		{"recognised as", origin},
 		{"topic", cmp.Or(m.Topic, "? give --topic")},
-		{"key", cmp.Or(m.Key, none)},
+		{"key", cmp.Or(m.Key, none+" (messages without a key have no order: give --key)")},
 		{"payload", cmp.Or(m.Payload, none)},
 		{"id", cmp.Or(m.ID, "generated")},
 		{"headers", cmp.Or(strings.TrimPrefix(headers, ", "), none)},
@@ -324,9 +323,10 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 		}
 	}
 	facts := opened.Facts()
+	section("MISSING RIGHTS", survey.Missing)
 	section("COSTS", facts.Costs)
 	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. Programs wait about as long once, when the last of them are forwarded.", survey.Took.Round(time.Millisecond))))
-	section("RIGHTS", slices.Concat(facts.Rights, survey.Warnings, survey.Missing))
+	section("RIGHTS", append(facts.Rights, survey.Warnings...))
 	section("LIMITS", facts.Limits)
 	if err := opened.Check(); err != nil {
 		section("MISSING", []string{err.Error()})

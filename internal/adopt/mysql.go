@@ -150,7 +150,7 @@ func (m mysql) describeUse(ctx context.Context, db *sql.DB, d *described) error 
 }
 
 func (mysql) prepare(ctx context.Context, conn *sql.Conn, a *Adoption) error {
-	return a.execute(ctx, conn, "isolate", "unprepare", "prepare")
+	return a.execute(ctx, conn, "path", "isolate", "unprepare", "prepare")
 }
 
 func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error) {

@@ -8,7 +8,7 @@
             WHEN octet_length({{.P}}message_key) > 255 THEN concat('the key has ', octet_length({{.P}}message_key), ' bytes, and at most 255 are allowed')
 {{- end}}
 {{- if .Sets "message_id"}}
-            WHEN {{.P}}message_id NOT REGEXP {{template "uuid"}} THEN 'the id is not a UUID'
+            WHEN {{.P}}message_id NOT REGEXP {{template "uuid"}} THEN concat('the id "', left({{.P}}message_id, 100), '" is not a UUID')
 {{- end}}
 {{- if .Sets "headers"}}
             WHEN NOT json_valid({{.P}}headers) THEN 'the headers are not JSON'
@@ -85,6 +85,9 @@ END;
 
 {{define "isolate"}}SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
 {{end}}
+
+{{/* Programs have the server's time zone, unless they set another one. The driver's connections have UTC. */}}
+{{define "path"}}SET SESSION time_zone = @@global.time_zone{{end}}
 
 {{define "unprepare"}}DROP TEMPORARY TABLE IF EXISTS rowrelay_batch;
 {{end}}
@@ -163,7 +166,7 @@ DROP TRIGGER IF EXISTS {{.Trigger}};
 UNLOCK TABLES;
 {{end}}
 
-{{define "missing rights"}}SELECT 'the server has binary logging and log_bin_trust_function_creators=0, so that only users with SUPER can create triggers: SET GLOBAL log_bin_trust_function_creators = 1'
+{{define "missing rights"}}SELECT 'the server has binary logging and log_bin_trust_function_creators=0, so that only users with SUPER can create triggers: SET GLOBAL log_bin_trust_function_creators = 1, or give this user SUPER while the command runs'
 FROM (SELECT @@global.log_bin AS logs, @@global.log_bin_trust_function_creators AS trusts) AS s
 WHERE logs <> 0 AND trusts = 0 AND NOT EXISTS (SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SUPER' AND replace(grantee, '''', '') = current_user()){{end}}
 

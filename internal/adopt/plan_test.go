@@ -1,11 +1,14 @@
 package adopt_test
 
 import (
+	"database/sql"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/adopt"
 	"github.com/rowrelay/rowrelay/internal/testdb"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 // Verify refuses a mapping that fails only in the statements that Run executes.
@@ -73,6 +76,28 @@ func TestStatementsOfOneTransactionKeepTheirOrder(t *testing.T) {
 		check(t, err)
 		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c")
 	}, everyPostgres...)
+}
+
+// On MySQL and MariaDB, marks have the server's time zone and the column's fractional digits, as those of programs do.
+func TestMarksHaveTheTimeOfPrograms(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, "CREATE TABLE events (id bigint AUTO_INCREMENT PRIMARY KEY, kind varchar(20), sent_at datetime(6))")
+		execute(t, db, "INSERT INTO events (kind) VALUES ('a'), ('b')")
+		elsewhere, err := sql.Open(db.Driver, db.DSN+"&time_zone=%27%2B05%3A45%27")
+		check(t, err)
+		defer func() { check(t, elsewhere.Close()) }()
+		d, err := dialect.ByName(db.Kind)
+		check(t, err)
+		a, err := adopt.Open(t.Context(), elsewhere, d, "outbox", "events")
+		check(t, err)
+		if want := []string{"sent_at = current_timestamp(6)"}; !slices.Equal(a.Mapping.Published, want) {
+			t.Errorf("the proposed mark is %q, want %q", a.Mapping.Published, want)
+		}
+		_, err = a.Run(t.Context(), nil)
+		check(t, err)
+		wantLines(t, db, "SELECT count(*) FROM events WHERE abs(timestampdiff(minute, sent_at, convert_tz(utc_timestamp(6), '+00:00', @@global.time_zone))) < 60", "2")
+	}, "mysql/gosql", "mariadb1011/gosql")
 }
 
 // The printed way back leaves nothing: neither triggers nor the record, so that the table can be adopted again.

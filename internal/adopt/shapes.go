@@ -199,8 +199,16 @@ func (p proposal) orderAfter(at string) string {
 	return strings.Join(append([]string{at}, columns...), ", ")
 }
 
-// now returns the assignment of the current time to a column.
-func (p proposal) now(name string) string { return p.col(name) + " = current_timestamp" }
+// now returns the assignment of the current time to a column, on MySQL and MariaDB with the column's fractional digits.
+func (p proposal) now(name string) string {
+	digits := ""
+	if c, _ := p.table.column(p.col(name)); p.kind == "mysql" || p.kind == "mariadb" {
+		digits = fractional.FindString(c.Type)
+	}
+	return p.col(name) + " = current_timestamp" + digits
+}
+
+var fractional = regexp.MustCompile(`\([1-6]\)$`)
 
 var defaultText = regexp.MustCompile(`^'?([A-Za-z_]+)'?(::.*)?$`)
 

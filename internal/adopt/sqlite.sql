@@ -8,7 +8,7 @@
             WHEN length(CAST(m.message_key AS BLOB)) > 255 THEN 'the key has ' || length(CAST(m.message_key AS BLOB)) || ' bytes, and at most 255 are allowed'
 {{- end}}
 {{- if .Sets "message_id"}}
-            WHEN NOT m.message_id {{template "uuid"}} THEN 'the id is not a UUID'
+            WHEN NOT m.message_id {{template "uuid"}} THEN 'the id "' || substr(m.message_id, 1, 100) || '" is not a UUID'
 {{- end}}
 {{- if .Sets "headers"}}
             WHEN NOT json_valid(m.headers) THEN 'the headers are not JSON'
