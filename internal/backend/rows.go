@@ -496,9 +496,9 @@ func ReadAttemptLogs(ctx context.Context, q Querier, query Query) (logs map[LogO
 
 // ReadParked calls the function each for every parked row t that meets an SQL condition, in the order that the filter
 // requests. The parameters `where` and `args` contain the condition and its arguments; `shortError` is the SQL expression for a
-// row's error. To find parked rows that were overtaken, ReadParked reads done rows whose ids exceed the lowest parked id
-// by at most `within`. If `within` is 0, it reads no done rows.
-func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
+// row's error, and `headers` that for the text of a done row's headers. To find parked rows that were overtaken, ReadParked
+// reads done rows whose ids exceed the lowest parked id by at most `within`. If `within` is 0, it reads no done rows.
+func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, headers, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
 	var id, lane, holds number
@@ -515,6 +515,7 @@ func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError,
 		last := Query{SQL: "SELECT d.message_key, max(d.id)\nFROM " + table.Done + " d" +
 			"\nWHERE d.id > " + strconv.FormatInt(int64(lowest), 10) + " AND d.id <= " + strconv.FormatInt(int64(lowest)+within, 10) +
 			"\n    AND d.message_key IN (SELECT t.message_key " + parked + ")" +
+			"\n    AND (d.headers IS NULL OR " + headers + " NOT LIKE '%\"rowrelay-dead-letter-%' AND " + headers + " NOT LIKE '%\"rowrelay-replayed\"%')" +
 			"\nGROUP BY d.message_key", Args: args}
 		if err := All(ctx, q, last, func() { delivered[row.Key] = int64(id) }, (*text)(&row.Key), &id); err != nil {
 			return err

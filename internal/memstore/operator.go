@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rowrelay/rowrelay/outbox"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
@@ -125,6 +126,16 @@ func (s *Store) Discard(ctx context.Context, filter storage.Filter) (int, error)
 	})
 }
 
+// isCopy reports whether a message is a dead letter or was written by a replay.
+func isCopy(m outbox.Message) bool {
+	for name := range m.Headers {
+		if strings.HasPrefix(name, "rowrelay-dead-letter-") || name == storage.ReplayedHeader {
+			return true
+		}
+	}
+	return false
+}
+
 // Parked implements [storage.Operator].
 func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64, each func(storage.Parked)) error {
 	var found []storage.Parked
@@ -139,7 +150,7 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 			found = append(found, storage.Parked{ID: r.row.ID, Lane: r.row.Lane, Topic: m.Topic, Key: m.Key, Sinks: r.row.Sinks, HoldsKey: r.holds(), Error: shortError(r.lastError)})
 		}
 		for _, r := range s.db.done {
-			if len(found) > 0 && r.row.ID-found[0].ID <= within {
+			if len(found) > 0 && r.row.ID-found[0].ID <= within && !isCopy(r.row.Message) {
 				last[r.row.Message.Key] = max(last[r.row.Message.Key], r.row.ID)
 			}
 		}

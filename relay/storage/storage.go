@@ -892,8 +892,8 @@ type Parked struct {
 	Error      string // the first MostParkedError characters of last_error
 
 	// Overtaken reports that a message with the same key and a higher id, of any topic, was delivered and
-	// is still in the table. Messages that the retention has deleted, and messages that are being sent,
-	// are not considered.
+	// is still in the table. Dead letters and copies by replays, messages that the retention has deleted,
+	// and messages that are being sent are not considered.
 	Overtaken bool
 }
 

@@ -67,8 +67,8 @@ func parkedMessagesAreListed(t testing.TB, table Table) {
 }
 
 // A parked message was overtaken if a later message of its key was delivered. Earlier messages,
-// messages of other keys and waiting messages don't count. Only ids within the requested distance
-// are searched.
+// messages of other keys, waiting messages, dead letters and copies by a replay don't count. Only ids
+// within the requested distance are searched.
 func overtakenMessagesAreMarked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -99,6 +99,18 @@ func overtakenMessagesAreMarked(t testing.TB, table Table) {
 	want("overtaken without a search", storage.Filter{}, 0)
 	a.mustSettle(a.as(storage.StateDone, rows[6]))
 	want("overtaken after another delivery", storage.Filter{}, plenty, rows[1].ID, rows[2].ID)
+
+
+	written := write(t, table, outbox.Message{Topic: "again", Key: "d"}, outbox.Message{Topic: "t", Key: "d"})
+	a.mustSettle(a.as(storage.StateDone, a.row(written[0])), dying(a.as(storage.StateError, a.row(written[1])), 1))
+	a.mustSettle(a.as(storage.StateDone, a.deadLetters()[0]))
+	want("overtaken by its dead letter", storage.Filter{Key: "d"}, plenty)
+	_, copies := a.replayed(storage.Replay{Name: "r-1", Topic: "again"})
+	if len(copies) != 1 {
+		t.Fatalf("the replay wrote the copies %v, want one", copies)
+	}
+	a.mustSettle(a.as(storage.StateDone, a.row(copies[0].ID)))
+	want("overtaken by a copy of an earlier message", storage.Filter{Key: "d"}, plenty)
 }
 
 // Redirect requeues messages to the given sink. It leaves out rows that hold their keys, and

@@ -1755,6 +1755,7 @@ FROM app."Events_done" d
 WHERE d.id > 15 AND d.id <= 1015
     AND d.message_key IN (SELECT t.message_key FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY'))
+    AND (d.headers IS NULL OR d.headers NOT LIKE '%"rowrelay-dead-letter-%' AND d.headers NOT LIKE '%"rowrelay-replayed"%')
 GROUP BY d.message_key;
 --   1: 0
 --   2: t
