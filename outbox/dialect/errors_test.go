@@ -35,6 +35,7 @@ func TestErrorsAreRecognised(t *testing.T) {
 		{"transaction_timeout", postgres.TimedOut, state("25P04"), true},
 		{"lock_timeout", postgres.TimedOut, state("55P03"), false},
 		{"statement_timeout is no refusal", postgres.Refused, state("57014"), false},
+		{"conflict with a transaction on another primary of the group", mysql.Busy, errors.New("Error 3101 (40000): Plugin instructed the server to rollback the current transaction."), true},
 		{"max_execution_time", mysql.TimedOut, errors.New("Error 3024 (HY000): Query execution was interrupted, maximum statement execution time exceeded"), true},
 		{"max_execution_time, in a sort", mysql.TimedOut, errors.New("Error 1317 (70100): Query execution was interrupted"), true},
 		{"max_statement_time", mysql.TimedOut, errors.New("ERROR 1969 (70100): Query execution was interrupted (max_statement_time exceeded)"), true},

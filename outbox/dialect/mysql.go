@@ -213,11 +213,12 @@ func (mysql) RowIndexes(table Table) Query {
 
 // Busy recognises a deadlock, a lock wait timeout, a record that has changed since the last
 // read (MariaDB), a table that was altered meanwhile, and an index that another process
-// created or dropped. It also recognises error 3854 of MySQL 9: the server can't show the
+// created or dropped. Error 3101 rolls back a transaction that conflicts with a transaction on
+// another server of a replication group. It also recognises error 3854 of MySQL 9: the server can't show the
 // list of transactions while one of them runs a statement with an emoji or invalid text. After
 // a lock wait timeout, which undoes only the statement, the caller has to roll back.
 func (mysql) Busy(err error) bool {
-	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "3854")
+	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "3101", "3854")
 }
 
 // TimedOut recognises MySQL's max_execution_time (3024), MariaDB's max_statement_time (1969), and a running statement that
