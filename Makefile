@@ -153,7 +153,7 @@ proof-pairs: # stores, on each server with each of its drivers
 
 proof-failovers: # failovers, and servers that lose their last second
 	ROWRELAY_TEST_FAKETIME=$$(deploy/servers/servers words faketime) REQUIRE_SERVERS=1 \
-		deploy/servers/servers run postgres15 mariadb1011 mysql -- $(call recorded,-run "Failover|CrashRecovery|Server.*Changes|Switchover" -long $(PROOF))
+		deploy/servers/servers run postgres15 mariadb1011 mysql -- $(call recorded,-run "Failover|CrashRecovery|Server.*Changes|Switchover" -long -clusters-last 2m $(PROOF))
 
 proof-backlog: # a sink that is down with a backlog, while servers are restarted
 	deploy/servers/servers run postgres15 mariadb1011 mysql -- go test -v -timeout 30m -run 'SinkThatIsDown|Backlog' ./internal/e2e -long $(PROOF)

@@ -38,11 +38,7 @@ func newPair(t *testing.T, name string, lag time.Duration, env ...string) *pair 
 		p.primary.write("data/pg_hba.conf", "host all,replication all 127.0.0.1/32 scram-sha-256\n")
 		p.line = newProxy(t, "127.0.0.1:0", p.primary.address())
 		p.primary.start()
-		p.standby = blank(t, kind, p.primary.words, p.primary.secret, []string{"-c", fmt.Sprintf("recovery_min_apply_delay=%d", lag.Milliseconds())})
-		host, port, err := net.SplitHostPort(p.line.address())
-		check(t, err)
-		p.standby.run(p.standby.beside("pg_basebackup"), "--pgdata="+p.standby.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
-			"--dbname", fmt.Sprintf("host=%s port=%s user=rowrelay password=%s sslmode=disable", host, port, p.primary.secret))
+		p.standby = p.primary.standby(p.line.address(), "-c", fmt.Sprintf("recovery_min_apply_delay=%d", lag.Milliseconds()))
 		p.standby.env = env
 		p.standby.start()
 	default:
@@ -52,7 +48,7 @@ func newPair(t *testing.T, name string, lag time.Duration, env ...string) *pair 
 		p.primary.start()
 		p.standby.env = env
 		p.standby.start()
-		p.standby.exec(p.follow(lag)...)
+		p.standby.exec(append(p.standby.follow(p.line.address(), lag), "SET GLOBAL read_only = 1")...)
 	}
 	p.front = newProxy(t, "127.0.0.1:0", p.primary.address())
 	return p
@@ -66,15 +62,28 @@ func binlog(kind string) []string {
 	return options
 }
 
-func (p *pair) follow(lag time.Duration) []string {
-	host, port, err := net.SplitHostPort(p.line.address())
-	check(p.t, err)
-	if p.primary.kind == testdb.MariaDB {
+// standby returns a standby of a PostgreSQL server, which must accept replication. The standby isn't started yet, and will reach the server at the address.
+func (s *own) standby(address string, options ...string) *own {
+	s.t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	check(s.t, err)
+	other := blank(s.t, s.kind, s.words, s.secret, options)
+	other.run(other.beside("pg_basebackup"), "--pgdata="+other.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
+		"--dbname", fmt.Sprintf("host=%s port=%s user=rowrelay password=%s sslmode=disable", host, port, s.secret))
+	return other
+}
+
+// follow returns the statements that make a MySQL or MariaDB server replicate the server at the address, and apply changes after the time lag.
+func (s *own) follow(address string, lag time.Duration) []string {
+	s.t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	check(s.t, err)
+	if s.kind == testdb.MariaDB {
 		return []string{fmt.Sprintf("CHANGE MASTER TO MASTER_HOST='%s', MASTER_PORT=%s, MASTER_USER='root', MASTER_PASSWORD='%s', MASTER_CONNECT_RETRY=1, MASTER_DELAY=%d, MASTER_USE_GTID=slave_pos",
-			host, port, p.primary.secret, int(lag.Seconds())), "START SLAVE", "SET GLOBAL read_only = 1"}
+			host, port, s.secret, int(lag.Seconds())), "START SLAVE"}
 	}
 	return []string{fmt.Sprintf("CHANGE REPLICATION SOURCE TO SOURCE_HOST='%s', SOURCE_PORT=%s, SOURCE_USER='root', SOURCE_PASSWORD='%s', SOURCE_CONNECT_RETRY=1, SOURCE_DELAY=%d, SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1",
-		host, port, p.primary.secret, int(lag.Seconds())), "START REPLICA", "SET GLOBAL read_only = 1"}
+		host, port, s.secret, int(lag.Seconds())), "START REPLICA"}
 }
 
 // caughtUp waits until the standby has everything that the primary has committed.
