@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -24,15 +25,20 @@ func TestFailoverToAnotherClock(t *testing.T) {
 			t.Run(fmt.Sprint(server, " ", skew), func(t *testing.T) {
 				t.Parallel()
 				shift := fmt.Sprintf("%+ds", int(skew.Seconds()))
-				p := newPair(t, server, 0, "LD_PRELOAD="+library, "FAKETIME="+shift, "FAKETIME_DONT_FAKE_MONOTONIC=1")
+				p := newPair(t, server, 0, "LD_PRELOAD="+library, "FAKETIME="+shift, "FAKETIME_DONT_FAKE_MONOTONIC=1",
+					"FAKETIME_FORCE_MONOTONIC_FIX=0") // otherwise the library makes MySQL's timed waits return immediately, so that an idle server uses a third of a CPU
 				s := p.scene("clocks")
-				s.topology = "a standby with another clock"
+				s.topology, s.clockJumps = "a standby with another clock", true
 				e := newEndpoint(t)
-				const relays, batch = 3, 20
+				e.answering(func(*http.Request) int { <-time.After(time.Millisecond); return http.StatusOK }) // so that messages wait during the failover
+				const relays = 3
 				for n := range relays {
 					path := fmt.Sprint("/relay-", n+1)
-					s.relay(path, e.URL+path, "--lease", "3s", "--batch", fmt.Sprint(batch), "--workers", "2")
+					s.relay(path, e.URL+path, "--lease", "3s", "--batch", "20", "--workers", "2")
 				}
+				eventually(t, "all relays have lanes", func() bool {
+					return s.number("SELECT count(DISTINCT owner) FROM outbox_lanes WHERE owner IS NOT NULL AND owner <> ''") == relays
+				})
 				s.writeOrders(4000, 1)
 				eventually(t, "the first messages have arrived", func() bool { return len(e.received()) > 200 })
 				p.caughtUp()
@@ -44,15 +50,15 @@ func TestFailoverToAnotherClock(t *testing.T) {
 				if off := at - skew; off < -time.Minute || off > time.Minute {
 					t.Fatalf("the new primary's clock is off by %v, want %v", at, skew)
 				}
-				s.writeOrders(2000, 4001)
+				for number := 4001; time.Since(began) < lasting(2*time.Second, 20*time.Second); number += 100 { // for several leases
+					s.writeOrders(100, number)
+					<-time.After(100 * time.Millisecond)
+				}
 				s.settled()
 				arrivals := e.received()
 				v := judge(t, arrivals)
 				if want := s.committed(); v.distinct != want {
 					t.Errorf("%d distinct messages arrived of %d committed orders", v.distinct, want)
-				}
-				if most := relays * mostUnsettled(batch); len(v.duplicates) > most {
-					t.Errorf("%d duplicates, more than the %d messages that may have been in flight", len(v.duplicates), most)
 				}
 				var pause time.Duration
 				for i, a := range arrivals {
@@ -60,7 +66,8 @@ func TestFailoverToAnotherClock(t *testing.T) {
 						pause = max(pause, a.at.Sub(arrivals[i-1].at))
 					}
 				}
-				t.Logf("%d messages, %d duplicates; no message arrived for %v at most", v.distinct, len(v.duplicates), pause.Round(time.Millisecond))
+				t.Logf("%d messages, %d duplicates; no message arrived for %v at most, and leases were lost %d times", v.distinct, len(v.duplicates),
+					pause.Round(time.Millisecond), len(s.lostLeases()))
 			})
 		}
 	}

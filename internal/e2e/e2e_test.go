@@ -94,6 +94,7 @@ type scene struct {
 	embeds    storage.Claim // of the relay in the test's process, if there is one
 	written   written
 
+	clockJumps bool   // the times of marks are not usable, because the scene changes the database's clock
 	unrecorded string // why -proof writes no history of the scene; empty if it writes one
 }
 

@@ -292,7 +292,9 @@ func (s *scene) rows(r *record) (all []proof.Event) {
 		if e.State == "done" {
 			e.Attempts-- // the delivery
 		}
-		e.At = r.since(timeOf(finished))
+		if !s.clockJumps {
+			e.At = r.since(timeOf(finished))
+		}
 		all = append(all, e)
 	}
 	check(s.t, rows.Err())
