@@ -29,9 +29,9 @@ func newGroup(t *testing.T, several bool) *cluster {
 	first.start() // alone and without a binary log, to create its user
 	first.signal(syscall.SIGTERM)
 	first.write("users.sql", "")
-	options := func(n int) []string {
+	options := func(n int) []string { // super_read_only, so that clients write nothing on a node that has not joined the group yet
 		switches := map[bool]string{true: "ON", false: "OFF"}
-		return append(binlog(testdb.MySQL), "--innodb-buffer-pool-size=128M", "--server-id="+strconv.Itoa(n+1), "--report-host=127.0.0.1",
+		return append(binlog(testdb.MySQL), "--innodb-buffer-pool-size=128M", "--server-id="+strconv.Itoa(n+1), "--report-host=127.0.0.1", "--super-read-only=ON",
 			"--plugin-dir="+first.plugins(), "--plugin-load-add=group_replication.so",
 			"--group-replication-group-name="+name, "--group-replication-start-on-boot=OFF", "--group-replication-local-address="+members[n],
 			"--group-replication-group-seeds="+strings.Join(members, ","), "--group-replication-ip-allowlist=127.0.0.1/8", "--group-replication-recovery-get-public-key=ON",
@@ -50,9 +50,9 @@ func newGroup(t *testing.T, several bool) *cluster {
 		joinGroup(node, i > 0)
 	}
 	c.behindProxy(func(dead int) (elected int) {
-		eventually(t, "another node is primary", func() bool {
+		eventually(t, "the group has expelled the dead node, and another node is primary", func() bool {
 			for i, node := range c.nodes {
-				if i != dead && groupRole(node) == "PRIMARY" {
+				if i != dead && groupRole(node) == "PRIMARY" && groupSize(node) == len(c.nodes)-1 {
 					elected = i
 					return true
 				}
@@ -77,7 +77,11 @@ func (s *own) plugins() string {
 func joinGroup(node *own, start bool) {
 	node.t.Helper()
 	if start {
-		node.exec("START GROUP_REPLICATION")
+		db := node.open(node.address(), "", "")
+		defer db.Close()
+		if _, err := db.ExecContext(node.t.Context(), "START GROUP_REPLICATION"); err != nil {
+			node.t.Fatalf("START GROUP_REPLICATION: %v\n%s", err, node.said())
+		}
 	}
 	eventually(node.t, "the node is a member of the group", func() bool {
 		if !isOpen(node.exited) {
@@ -98,6 +102,14 @@ func groupRole(node *own) (role string) {
 		return "" // the node may be down
 	}
 	return role
+}
+
+// groupSize returns the number of the group's members as a node sees it, or 0 if the node may be down.
+func groupSize(node *own) (n int) {
+	db := node.open(node.address(), "", "")
+	defer db.Close()
+	_ = db.QueryRow("SELECT count(*) FROM performance_schema.replication_group_members").Scan(&n)
+	return n
 }
 
 // The primary and relays are killed. No message may be lost or out of order. With several primaries, the scene only counts the messages
