@@ -159,7 +159,7 @@ proof-backlog: # a sink that is down with a backlog, while servers are restarted
 	deploy/servers/servers run postgres15 mariadb1011 mysql -- go test -v -timeout 30m -run 'SinkThatIsDown|Backlog' ./internal/e2e -long $(PROOF)
 
 proof-scenes: # suspended relays, standbys, reset sequences, large rows, killed relays
-	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- $(call recorded,-run "Suspended|Standby|Sequence|LargeRows|KilledRelays(ByRows)?Lose|SeveralSinks|CutConnections|StoppedRelay" -long $(PROOF))
+	deploy/servers/servers run postgres15 postgres18 mariadb1011 mariadb105 mysql -- $(call recorded,-run "Suspended|Standby|Sequence|LargeRows|KilledRelays(ByRows)?Lose|SeveralSinks|CutConnections|StoppedRelay|LogicalReplication" -long $(PROOF))
 
 # The number of messages of each scene of proof-messages.
 MESSAGES = 320000

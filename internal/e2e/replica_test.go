@@ -3,8 +3,11 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/rowrelay/rowrelay/internal/proof"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
@@ -29,14 +32,7 @@ func TestLogicalReplicationOfAnOutbox(t *testing.T) {
 			}
 		}
 	}
-	host, port, err := net.SplitHostPort(older.address())
-	check(t, err)
-	execute(was, "CREATE PUBLICATION everything FOR ALL TABLES")
-	execute(is, "TRUNCATE outbox, outbox_held, outbox_done, outbox_ids, outbox_lanes, outbox_relays, outbox_controls, outbox_actions, outbox_settings, outbox_schema_version",
-		fmt.Sprintf("CREATE SUBSCRIPTION upgrade CONNECTION 'host=%s port=%s user=rowrelay password=%s dbname=shop sslmode=disable' PUBLICATION everything", host, port, older.secret))
-	eventually(t, "the tables were copied", func() bool {
-		return is.number("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'") == 0
-	})
+	older.replicateTo(was, is)
 	caughtUp := func() {
 		t.Helper()
 		var end string
@@ -72,8 +68,7 @@ func TestLogicalReplicationOfAnOutbox(t *testing.T) {
 	written += 200
 	caughtUp()
 
-	execute(is, "ALTER SUBSCRIPTION upgrade DISABLE", "ALTER SUBSCRIPTION upgrade SET (slot_name = NONE)", "DROP SUBSCRIPTION upgrade",
-		"SELECT setval(pg_get_serial_sequence('outbox', 'id'), (SELECT max(id) FROM outbox_messages))")
+	execute(is, cutOver...)
 	is.writeOrders(100, 9001)
 	written += 100
 	check(t, is.drain(e, "--claim", string(storage.ByRows)))
@@ -84,4 +79,72 @@ func TestLogicalReplicationOfAnOutbox(t *testing.T) {
 	if left := is.left(); left != 0 {
 		t.Errorf("%d messages are left on the new server", left)
 	}
+}
+
+// replicateTo makes a scene on another server the subscriber of all tables of a scene on this server, and waits until it has copied them.
+func (s *own) replicateTo(was, is *scene) {
+	s.t.Helper()
+	host, port, err := net.SplitHostPort(s.address())
+	check(s.t, err)
+	_, err = was.DB.ExecContext(s.t.Context(), "CREATE PUBLICATION everything FOR ALL TABLES")
+	check(s.t, err)
+	_, err = is.DB.ExecContext(s.t.Context(), "TRUNCATE outbox, outbox_held, outbox_done, outbox_ids, outbox_lanes, outbox_relays, outbox_controls, outbox_actions, outbox_settings, outbox_schema_version")
+	check(s.t, err)
+	_, err = is.DB.ExecContext(s.t.Context(), fmt.Sprintf("CREATE SUBSCRIPTION upgrade CONNECTION 'host=%s port=%s user=rowrelay password=%s dbname=shop sslmode=disable' PUBLICATION everything",
+		host, port, s.secret))
+	check(s.t, err)
+	eventually(s.t, "the tables were copied", func() bool {
+		return is.number("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'") == 0
+	})
+}
+
+// cutOver are the statements that end a subscription, and advance the sequence.
+var cutOver = []string{
+	"ALTER SUBSCRIPTION upgrade DISABLE", "ALTER SUBSCRIPTION upgrade SET (slot_name = NONE)", "DROP SUBSCRIPTION upgrade",
+	"SELECT setval(pg_get_serial_sequence('outbox', 'id'), (SELECT max(id) FROM outbox_messages))",
+}
+
+// A database under load moves from PostgreSQL 15 to 18 by logical replication, while relays are killed. Writers and relays lose their connections when
+// the old server ends, and continue on the new one. Nothing is lost, and the order is kept.
+func TestLogicalReplicationUnderLoad(t *testing.T) {
+	if !*long {
+		t.Skip("only with -long")
+	}
+	older := newOwn(t, "postgres15", testdb.Postgres, "-c", "wal_level=logical")
+	newer := newOwn(t, "postgres18", testdb.Postgres, "-c", "wal_level=logical")
+	older.start()
+	newer.start()
+	front := newProxy(t, "127.0.0.1:0", older.address())
+	was, is := older.scene(front.address(), "shop", ""), newer.scene(newer.address(), "shop", "")
+	was.topology = "an upgrade from PostgreSQL 15 by logical replication"
+	c := &cluster{t: t, topology: was.topology, nodes: []*own{older, newer}, address: front.address()}
+	steps := []func(){
+		func() { older.replicateTo(was, is) },
+		func() {
+			fault(t, proof.Switchover, "")
+			front.redirect("127.0.0.1:1") // stops writers and relays
+			front.cut()
+			at := older.open(older.address(), "shop", "")
+			eventually(t, "the subscriber has applied all transactions of the old server", func() bool {
+				var open, behind int
+				err := at.QueryRow(`SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = 'shop' AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'),
+					(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'upgrade' AND confirmed_flush_lsn < pg_current_wal_lsn())`).Scan(&open, &behind)
+				return err == nil && open == 0 && behind == 0
+			})
+			for _, statement := range cutOver {
+				_, err := is.DB.ExecContext(t.Context(), statement)
+				check(t, err)
+			}
+			older.signal(syscall.SIGINT)
+			front.redirect(newer.address())
+		},
+	}
+	c.crash = func() {
+		if len(steps) > 0 {
+			steps[0]()
+			steps = steps[1:]
+		}
+	}
+	e := c.endure(was, use{}, 8*time.Second, *lastsFor)
+	judgeCluster(c, was, e.received(), true)
 }
