@@ -31,6 +31,7 @@ pub struct Scene {
     pub poison: &'static [usize], // the transactions whose messages the sink refuses
     pub faults: Faults,
     pub model: Model,
+    pub seeks: Option<Invariant>, // the search ends where this invariant is violated; none: it visits all states
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -225,10 +226,12 @@ impl stateright::Model for Scene {
     }
 
     fn next_state(&self, s: &SceneState, action: Action) -> Option<SceneState> {
-        let mut next = s.clone();
-        if !self.afford(s, &mut next.left, &action) || self.model.step(&mut next.state, &action).is_err() {
+        let mut left = s.left;
+        if !self.afford(s, &mut left, &action) {
             return None;
         }
+        let mut next = SceneState { left, ..s.clone() };
+        self.model.step(&mut next.state, &action).ok()?;
         match &action {
             Action::Insert { rows } => {
                 let tx = self.transactions.iter().enumerate().position(|(tx, keys)| !s.begun.contains(&(tx as u8)) && keys.iter().eq(rows.iter().map(|r| &r.key)));
@@ -246,6 +249,9 @@ impl stateright::Model for Scene {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
+        if self.seeks.is_some() {
+            return vec![Property::always("the promise", |scene: &Scene, s: &SceneState| !scene.seeks.is_some_and(|i| violates(&s.state, LANE, true, i)))];
+        }
         vec![
             Property::always("the promise", |_: &Scene, s: &SceneState| violated(&s.state, LANE, true).is_none()),
             Property::sometimes("all is delivered", |scene: &Scene, s: &SceneState| {
@@ -280,22 +286,32 @@ fn normalize(s: &mut State) {
     }
 }
 
-/// Returns the first invariant that a state violates. Without the positions of readers, one of them can't be checked.
+/// Returns the first invariant that a state violates.
 pub fn violated(s: &State, lane: u8, positions: bool) -> Option<Invariant> {
-    s.broken.first().or_else(|| mark_passes(s, lane)).or_else(|| if positions { loses(s, lane) } else { None })
+    Invariant::ALL.iter().copied().find(|i| violates(s, lane, positions, *i))
 }
 
-fn mark_passes(s: &State, lane: u8) -> Option<Invariant> {
+/// Reports whether a state violates an invariant. Without the positions of readers, NothingLost can't be checked.
+fn violates(s: &State, lane: u8, positions: bool, invariant: Invariant) -> bool {
+    s.broken.has(invariant)
+        || match invariant {
+            Invariant::MarkBelowUnfinished => mark_passes(s, lane),
+            Invariant::NothingLost => positions && loses(s, lane),
+            _ => false,
+        }
+}
+
+fn mark_passes(s: &State, lane: u8) -> bool {
     let marks = &s.lanes[lane as usize].marks;
-    let passed = s.in_lane(lane).any(|r| matches!(r.state, RowState::Open | RowState::Pending) && r.id <= marks.of(r.sink));
-    passed.then_some(Invariant::MarkBelowUnfinished)
+    s.in_lane(lane).any(|r| matches!(r.state, RowState::Open | RowState::Pending) && r.id <= marks.of(r.sink))
 }
 
 /// Reports a pending row that its lane's holder would never read.
-fn loses(s: &State, lane: u8) -> Option<Invariant> {
+fn loses(s: &State, lane: u8) -> bool {
     let l = &s.lanes[lane as usize];
-    let r = &s.relays[l.owner? as usize];
-    let view = r.views.iter().find(|v| v.lane == lane && !v.lost && v.term == l.term)?;
+    let Some(owner) = l.owner else { return false };
+    let r = &s.relays[owner as usize];
+    let Some(view) = r.views.iter().find(|v| v.lane == lane && !v.lost && v.term == l.term) else { return false };
     let found = |row: &Row| {
         row.id > view.cursor
             || view.items.iter().any(|it| it.id == row.id && it.stage != Stage::Written)
@@ -304,8 +320,7 @@ fn loses(s: &State, lane: u8) -> Option<Invariant> {
             || r.unreported.is_some_and(|late| row.id > late)
             || r.page.as_ref().is_some_and(|page| page.fence == view.fence && page.rows.contains(&row.id))
     };
-    let lost = s.in_lane(lane).any(|row| row.state == RowState::Pending && !found(row));
-    lost.then_some(Invariant::NothingLost)
+    s.in_lane(lane).any(|row| row.state == RowState::Pending && !found(row))
 }
 
 /// The result of a check.
@@ -316,8 +331,9 @@ pub struct Found {
     pub violation: Option<(Invariant, Vec<Action>)>,
 }
 
-/// Checks all states of a scene.
-pub fn check(scene: Scene, threads: usize) -> Found {
+/// Checks all states of a scene or, if it seeks a violation, finds a shortest way there, which is the same in each run.
+pub fn check(scene: Scene) -> Found {
+    let threads = if scene.seeks.is_some() { 1 } else { 2 };
     let checker = scene.checker().threads(threads).spawn_bfs().join();
     let violation = checker.discovery("the promise").map(|path| {
         let broken = violated(&path.last_state().state, LANE, true).expect("a violated invariant");
@@ -334,10 +350,9 @@ pub fn check(scene: Scene, threads: usize) -> Found {
 /// All scenes, with these guards.
 pub fn scenes(guards: Guards) -> Vec<Scene> {
     let scene = |name, about, transactions, relays, page, faults| Scene {
-        name, about, transactions, relays, page, holds: false, poison: &[], faults, model: Model { guards, positions: true },
+        name, about, transactions, relays, page, holds: false, poison: &[], faults, model: Model { guards, positions: true }, seeks: None,
     };
     vec![
-        // The smallest first: with one guard less, the first violation ends the search.
         scene("failures", "an outage, failures, lost answers", &[&[1], &[2]], 1, 2, Faults { failures: 1, lost_answers: 1, outages: 1, ..Faults::default() }),
         Scene { holds: true, poison: &[0], ..scene("holds", "parked messages that hold their keys, operators, lost results", &[&[1], &[1], &[2]], 1, 3, Faults { lost_results: 1, decisions: 1, ..Faults::default() }) },
         scene("leaving", "two relays, a lane that is given up, a lease that expires", &[&[1]], 2, 1, Faults { leaves: 1, expiries: 1, ..Faults::default() }),

@@ -69,10 +69,6 @@ named! {
     }
 }
 
-/// The guards that aren't taken away: no scene showed a violation without them. The scenes are too small for them, or, without
-/// KeysAsked, have too many states.
-pub const UNSHOWN: &[Guard] = &[Guard::PageBegins, Guard::ResumeInOrder, Guard::KeysAsked, Guard::SettleAgain];
-
 named! {
     /// An invariant is a line of the promise (docs/semantics.md), or a rule on which the promise rests.
     Invariant {
@@ -85,6 +81,43 @@ named! {
         OutageChargesNothing = "an outage charges no attempt and parks no message",
         DoneWasDelivered = "only delivered messages are done",
         DecisionKept = "an operator's decision is never undone",
+    }
+}
+
+/// Where a guard is shown to be needed.
+#[derive(Clone, Copy, Debug)]
+pub enum Shown {
+    /// Without the guard, the scene of this name violates the invariant.
+    In(&'static str, Invariant),
+
+    /// No scene shows it, for this reason.
+    Nowhere(&'static str),
+}
+
+impl Guard {
+    /// Returns the scene that shows what the guard is for. The other scenes aren't searched without the guard: some of them have no
+    /// violation then, but more states, or without SettleOnce no end of them.
+    pub fn shown(self) -> Shown {
+        use Invariant::*;
+        match self {
+            Guard::SafeBelowOpen | Guard::MarkSafe | Guard::MarkMemory | Guard::ScanFirst => Shown::In("failures", MarkBelowUnfinished),
+            Guard::LateReported => Shown::In("failures", NothingLost),
+            Guard::KnownIgnored | Guard::SettledKnown => Shown::In("failures", DuplicatesInWindows),
+            Guard::DoneDelivered => Shown::In("failures", DoneWasDelivered),
+            Guard::ChargeRepeated | Guard::BegunAfterFailure | Guard::EndedBeforeResend | Guard::RejectedTwice => Shown::In("failures", OutageChargesNothing),
+            Guard::KeysTakeTurns | Guard::KeyInOrder | Guard::OneInFlight | Guard::RetryBlocks | Guard::ParkBlocks | Guard::HoldBlocks => Shown::In("holds", OrderPerKey),
+            Guard::SettleOnce => Shown::In("holds", DecisionKept),
+            Guard::MarkDropped => Shown::In("holds", MarkBelowUnfinished),
+            Guard::DroppedKept => Shown::In("holds", NothingLost),
+            Guard::AcquireFree | Guard::RenewFenced | Guard::StopsBeforeExpiry | Guard::SendTrusted | Guard::KeptAfterRenewal => Shown::In("leaving", NoSendWithoutLease),
+            Guard::FenceGrows | Guard::SettleFenced => Shown::In("leaving", NoWriteWhileFenced),
+            Guard::LossDrops => Shown::In("leaving", NothingLost),
+            Guard::MoreReported => Shown::In("late", NothingLost),
+            Guard::MarkCursor => Shown::In("late", MarkBelowUnfinished),
+            Guard::ReleaseIdle => Shown::In("takeover", DuplicatesInWindows),
+            Guard::PageBegins | Guard::ResumeInOrder | Guard::SettleAgain => Shown::Nowhere("the scenes are too small"),
+            Guard::KeysAsked => Shown::Nowhere("the scenes that show it have too many states"),
+        }
     }
 }
 
