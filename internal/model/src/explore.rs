@@ -16,6 +16,7 @@ pub struct Faults {
     pub lost_answers: u8,
     pub lost_results: u8, // of settlements
     pub failures: u8,     // of a sink that is up
+    pub retries: u8,      // without a charge, because memory has no room for the message
     pub outages: u8,
     pub decisions: u8,
 }
@@ -92,8 +93,9 @@ impl Scene {
             Some(at) if r.views[at].leaving => {
                 let view = &r.views[at];
                 let marks = Marks { main: self.model.mark(&s.state, relay, at), sinks: vec![] };
-                actions.push(Action::Release { relay, lane, fence: view.fence, marks, leaves: false });
+                actions.push(Action::Release { relay, lane, fence: view.fence, marks: marks.clone(), leaves: false });
                 actions.push(Action::Keep { relay, lane });
+                actions.push(Action::Renew { relay, lane, fence: view.fence, marks });
             }
             Some(at) => {
                 let view = &r.views[at];
@@ -108,9 +110,7 @@ impl Scene {
                     actions.push(Action::Acquire { relay, lane, fence });
                 }
                 actions.push(Action::Release { relay, lane, fence, marks: marks.clone(), leaves: false });
-                if r.page.is_none() {
-                    actions.push(Action::Leave { relay, lane });
-                }
+                actions.push(Action::Leave { relay, lane });
                 if view.items.iter().any(|it| matches!(it.stage, Stage::Answered { .. } | Stage::InSettle { .. })) {
                     actions.push(Action::Release { relay, lane, fence, marks, leaves: true });
                 }
@@ -118,10 +118,12 @@ impl Scene {
                     actions.push(Action::Keys { relay, lane });
                 }
                 if r.page.is_none() {
-                    let (page, late) = (self.model.page(&s.state, lane, fence, view.cursor, self.page), self.model.late(&s.state, relay));
+                    let (page, late) = (self.model.page(&s.state, view, self.page), self.model.late(&s.state, relay));
                     if !page.rows.is_empty() || late.is_some() || page.through > view.cursor || page.safe != view.safe {
                         actions.push(Action::Read { relay, page, late });
                     }
+                    let unblocked = view.dropped.iter().filter(|(key, _)| !view.blocked.iter().any(|b| b.key == *key && self.model.guards.has(b.why)));
+                    actions.extend(unblocked.map(|from| Action::Read { relay, page: self.model.key_page(&s.state, view, *from, self.page), late }));
                 }
                 if r.late.is_some_and(|late| late < view.cursor) {
                     actions.push(Action::Scan { relay, lane });
@@ -143,11 +145,13 @@ impl Scene {
             match it.stage {
                 Stage::InFlight { answer: Some(_), .. } => actions.push(Action::Answer { relay, id }),
                 Stage::Answered { .. } => {
-                    let verdicts = [Verdict::Done, Verdict::Again, Verdict::Retry { charged: true }, Verdict::Park { holds: self.holds }];
+                    let verdicts = [Verdict::Done, Verdict::Again, Verdict::Retry { charged: false }, Verdict::Retry { charged: true }, Verdict::Park { holds: self.holds }];
                     actions.extend(verdicts.map(|verdict| Action::Decide { relay, fence, id, verdict }));
                 }
-                Stage::InSettle { executed: true, .. } => {
-                    actions.push(Action::Settled { relay, fence, id, lost: false });
+                Stage::InSettle { executed, .. } => {
+                    if executed {
+                        actions.push(Action::Settled { relay, fence, id, lost: false });
+                    }
                     actions.push(Action::Settled { relay, fence, id, lost: true });
                 }
                 _ => {}
@@ -189,6 +193,7 @@ impl Scene {
             Action::Arrive { answer: Answer::Lost, .. } => &mut left.lost_answers,
             Action::Arrive { answer: Answer::Failed { reject: false, outage: 0 }, .. } => &mut left.failures,
             Action::Settled { lost: true, .. } => &mut left.lost_results,
+            Action::Decide { verdict: Verdict::Retry { charged: false }, .. } => &mut left.retries,
             Action::Down => &mut left.outages,
             Action::Decided { .. } => &mut left.decisions,
             _ => return true,
@@ -355,8 +360,9 @@ pub fn scenes(guards: Guards) -> Vec<Scene> {
     vec![
         scene("failures", "an outage, failures, lost answers", &[&[1], &[2]], 1, 2, Faults { failures: 1, lost_answers: 1, outages: 1, ..Faults::default() }),
         Scene { holds: true, poison: &[0], ..scene("holds", "parked messages that hold their keys, operators, lost results", &[&[1], &[1], &[2]], 1, 3, Faults { lost_results: 1, decisions: 1, ..Faults::default() }) },
+        scene("resuming", "a retry without a charge, a key that is unblocked, a lane that is given up, kept, or released and leased again", &[&[1], &[1], &[1]], 1, 2, Faults { failures: 1, retries: 1, releases: 1, leaves: 1, ..Faults::default() }),
         scene("leaving", "two relays, a lane that is given up, a lease that expires", &[&[1]], 2, 1, Faults { leaves: 1, expiries: 1, ..Faults::default() }),
-        scene("late", "commits that are late, small pages, a retry", &[&[1], &[2], &[1]], 1, 1, Faults { rollbacks: 1, failures: 1, outages: 0, ..Faults::default() }),
+        scene("late", "commits that are late, small pages, a retry", &[&[1], &[2], &[1]], 1, 1, Faults { rollbacks: 1, failures: 1, ..Faults::default() }),
         scene("suspended", "two relays, suspended processes, leases that expire twice", &[&[1], &[1]], 2, 2, Faults { suspensions: 1, expiries: 2, ..Faults::default() }),
         scene("takeover", "two relays, a kill, leases that expire or are released", &[&[1], &[1]], 2, 2, Faults { kills: 1, expiries: 1, releases: 1, ..Faults::default() }),
     ]

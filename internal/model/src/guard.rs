@@ -84,39 +84,30 @@ named! {
     }
 }
 
-/// Where a guard is shown to be needed.
-#[derive(Clone, Copy, Debug)]
-pub enum Shown {
-    /// Without the guard, the scene of this name violates the invariant.
-    In(&'static str, Invariant),
-
-    /// No scene shows it, for this reason.
-    Nowhere(&'static str),
-}
-
 impl Guard {
-    /// Returns the scene that shows what the guard is for. The other scenes aren't searched without the guard: some of them have no
-    /// violation then, but more states, or without SettleOnce no end of them.
-    pub fn shown(self) -> Shown {
+    /// Returns the name of the scene that shows what the guard is for, and the invariant that the scene violates without the guard.
+    /// Other scenes may have no violation then: without SettleOnce, some have infinitely many states and none.
+    pub fn shown(self) -> (&'static str, Invariant) {
         use Invariant::*;
         match self {
-            Guard::SafeBelowOpen | Guard::MarkSafe | Guard::MarkMemory | Guard::ScanFirst => Shown::In("failures", MarkBelowUnfinished),
-            Guard::LateReported => Shown::In("failures", NothingLost),
-            Guard::KnownIgnored | Guard::SettledKnown => Shown::In("failures", DuplicatesInWindows),
-            Guard::DoneDelivered => Shown::In("failures", DoneWasDelivered),
-            Guard::ChargeRepeated | Guard::BegunAfterFailure | Guard::EndedBeforeResend | Guard::RejectedTwice => Shown::In("failures", OutageChargesNothing),
-            Guard::KeysTakeTurns | Guard::KeyInOrder | Guard::OneInFlight | Guard::RetryBlocks | Guard::ParkBlocks | Guard::HoldBlocks => Shown::In("holds", OrderPerKey),
-            Guard::SettleOnce => Shown::In("holds", DecisionKept),
-            Guard::MarkDropped => Shown::In("holds", MarkBelowUnfinished),
-            Guard::DroppedKept => Shown::In("holds", NothingLost),
-            Guard::AcquireFree | Guard::RenewFenced | Guard::StopsBeforeExpiry | Guard::SendTrusted | Guard::KeptAfterRenewal => Shown::In("leaving", NoSendWithoutLease),
-            Guard::FenceGrows | Guard::SettleFenced => Shown::In("leaving", NoWriteWhileFenced),
-            Guard::LossDrops => Shown::In("leaving", NothingLost),
-            Guard::MoreReported => Shown::In("late", NothingLost),
-            Guard::MarkCursor => Shown::In("late", MarkBelowUnfinished),
-            Guard::ReleaseIdle => Shown::In("takeover", DuplicatesInWindows),
-            Guard::PageBegins | Guard::ResumeInOrder | Guard::SettleAgain => Shown::Nowhere("the scenes are too small"),
-            Guard::KeysAsked => Shown::Nowhere("the scenes that show it have too many states"),
+            Guard::SafeBelowOpen | Guard::MarkSafe | Guard::MarkMemory | Guard::ScanFirst => ("failures", MarkBelowUnfinished),
+            Guard::LateReported => ("failures", NothingLost),
+            Guard::KnownIgnored | Guard::SettledKnown => ("failures", DuplicatesInWindows),
+            Guard::DoneDelivered => ("failures", DoneWasDelivered),
+            Guard::ChargeRepeated | Guard::BegunAfterFailure | Guard::EndedBeforeResend | Guard::RejectedTwice => ("failures", OutageChargesNothing),
+            Guard::KeysTakeTurns | Guard::KeyInOrder | Guard::OneInFlight | Guard::RetryBlocks | Guard::ParkBlocks | Guard::HoldBlocks => ("holds", OrderPerKey),
+            Guard::SettleOnce => ("holds", DecisionKept),
+            Guard::MarkDropped => ("holds", MarkBelowUnfinished),
+            Guard::DroppedKept => ("holds", NothingLost),
+            Guard::AcquireFree | Guard::RenewFenced | Guard::StopsBeforeExpiry | Guard::SendTrusted | Guard::KeptAfterRenewal => ("leaving", NoSendWithoutLease),
+            Guard::FenceGrows | Guard::SettleFenced => ("leaving", NoWriteWhileFenced),
+            Guard::LossDrops => ("leaving", NothingLost),
+            Guard::MoreReported => ("late", NothingLost),
+            Guard::MarkCursor => ("late", MarkBelowUnfinished),
+            Guard::ReleaseIdle => ("takeover", DuplicatesInWindows),
+            Guard::SettleAgain => ("holds", NothingLost),
+            Guard::PageBegins => ("resuming", NothingLost),
+            Guard::ResumeInOrder | Guard::KeysAsked => ("resuming", OrderPerKey),
         }
     }
 }

@@ -169,6 +169,7 @@ pub struct Blocked {
 pub struct Page {
     pub lane: u8,
     pub fence: u64,
+    pub key: Key, // of the dropped rows that were read; NO_KEY: the page has new rows of all keys
     pub after: Id,
     pub through: Id, // every row up to this id was read
     pub rows: Vec<Id>,
@@ -197,7 +198,7 @@ pub enum Action {
     Renew { relay: u16, lane: u8, fence: u64, marks: Marks },
     Release { relay: u16, lane: u8, fence: u64, marks: Marks, leaves: bool }, // leaves: at a stop whose drain time-out has passed
     Leave { relay: u16, lane: u8 }, // begins to give the lane up
-    Keep { relay: u16, lane: u8 },  // keeps it after all
+    Keep { relay: u16, lane: u8 },  // keeps it after all, without a renewal
     Expire { lane: u8 },
     Doubt { relay: u16 },   // safeUntil has passed
     Suspend { relay: u16 }, // the process is suspended
@@ -283,10 +284,9 @@ impl Model {
             Action::Release { relay, lane, fence, marks, leaves } => self.release(s, *relay, *lane, *fence, marks, *leaves),
             Action::Leave { relay, lane } => {
                 let view = s.relays[*relay as usize].current(*lane).ok_or(Refusal::Absent("a lease"))?;
-                if view.leaving || !view.items.is_empty() {
-                    return Err(Refusal::Absent("a lane without messages in memory"));
-                }
                 view.leaving = true;
+                let waiting: Vec<Id> = view.items.iter().filter(|it| it.stage == Stage::InQueue).map(|it| it.id).collect();
+                waiting.into_iter().for_each(|id| view.give_up(id));
                 Ok(())
             }
             Action::Keep { relay, lane } => {
@@ -360,14 +360,28 @@ impl Model {
         s.relays[relay as usize].unreported.filter(|_| !self.guards.pass(Guard::LateReported, false))
     }
 
-    /// Reads the pending rows of a lane above an id.
-    pub fn page(&self, s: &State, lane: u8, fence: u64, after: Id, limit: usize) -> Page {
-        let mut rows: Vec<Id> = s.in_lane(lane).filter(|r| r.state == RowState::Pending && r.id > after).map(|r| r.id).collect();
+    /// Reads the pending rows of a view's lane above its cursor.
+    pub fn page(&self, s: &State, view: &View, limit: usize) -> Page {
+        let mut page = self.rows(s, view, view.cursor, limit, |_| true);
+        if page.through == Id::MAX {
+            page.through = page.safe.max(page.rows.last().copied().unwrap_or(0));
+        }
+        page
+    }
+
+    /// Reads the dropped rows of a key, which are above an id.
+    pub fn key_page(&self, s: &State, view: &View, (key, after): (Key, Id), limit: usize) -> Page {
+        let page = self.rows(s, view, after, limit, |r| r.key == key && r.id <= view.cursor);
+        Page { key, through: page.through.min(view.cursor), ..page }
+    }
+
+    /// Reads the pending rows of a view's lane above an id. If these are all, the page goes through Id::MAX.
+    fn rows(&self, s: &State, view: &View, after: Id, limit: usize, wanted: impl Fn(&Row) -> bool) -> Page {
+        let mut rows: Vec<Id> = s.in_lane(view.lane).filter(|r| r.state == RowState::Pending && r.id > after && wanted(r)).map(|r| r.id).collect();
         let more = rows.len() > limit;
         rows.truncate(limit);
-        let (safe, last) = (self.safe_id(s), rows.last().copied().unwrap_or(0));
-        let through = if more && !self.guards.pass(Guard::MoreReported, false) { last } else { safe.max(last) };
-        Page { lane, fence, after, through, rows, safe }
+        let through = if more && !self.guards.pass(Guard::MoreReported, false) { rows[limit - 1] } else { Id::MAX };
+        Page { lane: view.lane, fence: view.fence, key: NO_KEY, after, through, rows, safe: self.safe_id(s) }
     }
 
     fn acquire(&self, s: &mut State, relay: u16, lane: u8, fence: u64) -> Step {
@@ -415,7 +429,9 @@ impl Model {
             r.views.retain(|v| !v.lost || !v.items.is_empty());
             return Ok(());
         }
-        s.relays[relay as usize].trusts = true;
+        let r = &mut s.relays[relay as usize];
+        r.trusts = true;
+        r.views[at].leaving = false; // the relay keeps the lane, if it was to be given up
         let l = &mut s.lanes[lane as usize];
         (l.owner, l.expired, l.marks) = (Some(relay), false, marks.clone());
         Ok(())
@@ -570,6 +586,14 @@ impl Relay {
 impl View {
     pub fn item(&mut self, id: Id) -> Option<&mut Item> {
         self.items.iter_mut().find(|it| it.id == id)
+    }
+
+    /// Drops a waiting message, so that it is read again. A deferred row is found again by its time.
+    pub fn give_up(&mut self, id: Id) {
+        if self.items.iter().any(|it| it.id == id && !it.deferred) {
+            self.cursor = self.cursor.min(id - 1);
+        }
+        self.items.retain(|it| it.id != id);
     }
 
     /// Drops what waits in memory. Messages in flight and outcomes remain; the outcomes are written with the old fence.

@@ -51,12 +51,9 @@ impl Model {
         }
     }
 
-    /// Unblocks a key, and schedules a read of its dropped rows.
+    /// Unblocks a key. Its dropped rows can be read now.
     fn unblock(&self, view: &mut View, key: Key, sink: u8, by: Id) {
         view.blocked.retain(|b| b.key != key || b.sink != sink || b.by != by);
-        if let Some((_, from)) = view.dropped.iter().find(|(k, _)| *k == key) {
-            view.cursor = view.cursor.min(*from);
-        }
     }
 
     /// Finds the rows that have appeared late, at or below the cursor.
@@ -67,10 +64,10 @@ impl Model {
         let r = &mut s.relays[relay as usize];
         r.late = None;
         match &mut r.page {
-            Some(page) => {
+            Some(page) if page.key == NO_KEY => {
                 page.rows.splice(0..0, found);
             }
-            None => self.admit_all(s, relay, lane, &found)?,
+            _ => self.admit_all(s, relay, lane, &found)?,
         }
         Ok(())
     }
@@ -82,6 +79,9 @@ impl Model {
         let Some(view) = r.views.iter_mut().find(|v| v.lane == page.lane && v.fence == page.fence && !v.lost) else {
             return Ok(()); // the lane was lost meanwhile
         };
+        if page.key != NO_KEY {
+            return self.merge_key(s, relay, &page);
+        }
         let late = r.late.is_some_and(|late| late < view.cursor);
         if self.positions {
             self.require(Guard::ScanFirst, !late)?;
@@ -90,14 +90,29 @@ impl Model {
             r.late = None;
         }
         view.safe = page.safe;
-        if self.guards.pass(Guard::PageBegins, view.cursor >= page.after) {
+        if !view.leaving && self.guards.pass(Guard::PageBegins, view.cursor >= page.after) {
             view.cursor = view.cursor.max(page.through);
-            view.dropped.retain(|(_, from)| *from < page.after);
         }
         self.admit_all(s, relay, page.lane, &page.rows)?;
         let view = self.view(s, relay, page.lane)?;
         view.items.retain(|it| it.stage != Stage::Written);
         Ok(())
+    }
+
+    /// Merges dropped rows of a key, unless the key was blocked meanwhile or the lane is being given up.
+    fn merge_key(&self, s: &mut State, relay: u16, page: &Page) -> Step {
+        let view = self.view(s, relay, page.lane)?;
+        view.items.retain(|it| it.stage != Stage::Written);
+        let from = (page.key, page.after);
+        let blocked = view.blocked.iter().any(|b| b.key == page.key && self.guards.has(b.why));
+        if blocked || view.leaving || !view.dropped.contains(&from) {
+            return Ok(());
+        }
+        view.dropped.retain(|dropped| *dropped != from);
+        if page.through < view.cursor {
+            view.dropped.push((page.key, page.through));
+        }
+        self.admit_all(s, relay, page.lane, &page.rows)
     }
 
     pub(crate) fn admit_all(&self, s: &mut State, relay: u16, lane: u8, ids: &[Id]) -> Step {
@@ -118,6 +133,10 @@ impl Model {
             return;
         }
         if !deferred {
+            if view.leaving && self.positions {
+                view.cursor = view.cursor.min(row.id - 1);
+                return;
+            }
             if view.blocker(row.key, row.sink).is_some_and(|b| self.guards.has(b.why)) {
                 self.drop_at(view, row.key, row.id);
                 return;
@@ -274,8 +293,8 @@ impl Model {
             (_, Stage::Answered { answer: Answer::Delivered, .. } | Stage::InQueue) => return Err(Refusal::Absent("an answer that allows this verdict")),
             (Verdict::Again, _) => {
                 it.stage = Stage::InQueue;
-                if lost {
-                    view.items.retain(|it| it.id != id);
+                if lost || view.leaving && self.positions {
+                    view.give_up(id);
                 }
                 return Ok(());
             }
