@@ -266,7 +266,8 @@ impl stateright::Model for Scene {
     }
 }
 
-/// Replaces the numbers of sends by their ranks, so that equal states are found to be equal.
+/// Replaces the numbers of sends by their ranks, and sorts the relays, which have no names that matter. So states that differ in
+/// nothing else are found to be equal, and a relay may have another number after each action of a path.
 fn normalize(s: &mut State) {
     for r in &mut s.relays {
         let mut used: Vec<u32> = r.failures.values().map(|f| f.turn).collect();
@@ -288,6 +289,12 @@ fn normalize(s: &mut State) {
             }
         }
         r.turn = if used.is_empty() { 0 } else { last };
+    }
+    if !s.relays.is_sorted() {
+        s.relays.reverse(); // a scene has at most two
+        for l in &mut s.lanes {
+            l.owner = l.owner.map(|owner| 1 - owner);
+        }
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Row {
     pub excuses: u8,             // ghost: how many further copies the named windows explain
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RowState {
     Open, // its transaction is open
     Pending,
@@ -79,7 +79,7 @@ impl Marks {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Relay {
     pub suspended: bool,                  // its process is suspended
     pub trusts: bool,                     // safeUntil has not passed
@@ -92,7 +92,7 @@ pub struct Relay {
 }
 
 /// What a relay has in memory about a lane that it leased.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct View {
     pub lane: u8,
     pub fence: u64,
@@ -109,7 +109,7 @@ pub struct View {
     pub term: u32,               // ghost
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Item {
     pub id: Id,
     pub key: Key,
@@ -121,7 +121,7 @@ pub struct Item {
     pub stage: Stage,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     InQueue,
     InFlight { turn: u32, repeats: bool, answer: Option<Answer> },
@@ -131,7 +131,7 @@ pub enum Stage {
 }
 
 /// What the breaker finds about a failure when its answer arrives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Judged {
     pub repeated: bool, // after another delivery
     pub twice: bool,    // a rejection after a rejection
@@ -140,7 +140,7 @@ pub struct Judged {
 }
 
 /// A sink's answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
     Delivered,
     Lost,                                  // accepted, but the answer was lost
@@ -148,7 +148,7 @@ pub enum Answer {
     Unsent,                                // also postponed, or cancelled
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Failure {
     pub sink: u8,
     pub turn: u32, // the number of the last send that had begun
@@ -157,7 +157,7 @@ pub struct Failure {
     pub outage: u8,   // ghost
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Blocked {
     pub key: Key,
     pub sink: u8,
@@ -165,7 +165,7 @@ pub struct Blocked {
     pub why: Guard,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Page {
     pub lane: u8,
     pub fence: u64,
