@@ -206,7 +206,11 @@ pub fn replay_all(folder: &Path) -> bool {
     let mut failed = results.accepted == 0 || !results.rejected.is_empty();
     println!("{} traces of the engine with {} events were accepted, {} rejected", results.accepted, results.events, results.rejected.len());
     for (path, why) in results.rejected.iter().take(20) {
-        println!("{}: {why}", path.display());
+        let kept = std::env::temp_dir().join(path.file_name().unwrap_or_default()); // the folder may be deleted after the replay
+        match std::fs::copy(path, &kept) {
+            Ok(_) => println!("{}: {why}", kept.display()),
+            Err(err) => println!("{}: {why}; it was not copied to {}: {err}", path.display(), kept.display()),
+        }
     }
     println!("\n| event | how often |\n| --- | --: |");
     for (kind, n) in &results.kinds {
