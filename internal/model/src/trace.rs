@@ -151,6 +151,7 @@ struct Replay {
     stopped: Vec<Option<i64>>,   // when each relay was stopped
     safe_until: Vec<i64>,        // until when each relay may send
     pages: Vec<[HashSet<Id>; 2]>, // the rows of the last two pages that each relay has received
+    dues: Vec<Vec<(Id, u16)>>,   // the deferred rows that each relay has received last, with their changes
     calls: HashMap<u32, Event>,  // calls that took effect, and whose results are on their way
 }
 
@@ -288,7 +289,7 @@ fn replay(text: &str, kinds: &mut Kinds) -> Result<usize, Rejection> {
         model: Model { guards: Guards::all(), positions: false },
         s: State { lanes: vec![Lane::default(); LANES], ..State::default() },
         relays: HashMap::new(), dead: vec![], keys: HashMap::from([(String::new(), NO_KEY)]), about: HashMap::new(), read: HashSet::new(), appeared: None,
-        until: vec![0; LANES], stopped: vec![], beat: vec![], safe_until: vec![], pages: vec![], calls: HashMap::new(),
+        until: vec![0; LANES], stopped: vec![], beat: vec![], safe_until: vec![], pages: vec![], dues: vec![], calls: HashMap::new(),
     };
     let mut n = 0;
     for line in text.lines() {
@@ -336,6 +337,7 @@ impl Replay {
                     self.beat.push(0);
                     self.safe_until.push(0);
                     self.pages.push(Default::default());
+                    self.dues.push(vec![]);
                 }
                 Ok(())
             }
@@ -755,8 +757,10 @@ impl Replay {
             }
             "scan" if got => self.admit(relay, &call.rows),
             "due" if got => {
+                self.dues[at].clear();
                 for seen in &call.rows {
-                    let lane = self.s.row(seen.id).lane;
+                    let (lane, changes) = (self.s.row(seen.id).lane, self.s.row(seen.id).changes);
+                    self.dues[at].push((seen.id, changes));
                     if let Some(view) = self.s.relays[at].current(lane) {
                         self.read.insert((view.fence, seen.id));
                     }
@@ -777,7 +781,8 @@ impl Replay {
         Ok(())
     }
 
-    /// The loop merges a page later than the relay receives it. Meanwhile a key of its rows may have been unblocked.
+    /// The loop merges a page, and deferred rows, later than the relay receives them. Meanwhile a key of the rows may have been
+    /// unblocked.
     fn merge_pages(&mut self, relay: u16) {
         let ids: Vec<Id> = self.pages[relay as usize].iter().flatten().copied().collect();
         for id in ids {
@@ -786,6 +791,11 @@ impl Replay {
                 if view.item(id).is_none() {
                     self.model.admit(view, &row, false);
                 }
+            }
+        }
+        for (id, changes) in self.dues[relay as usize].clone() {
+            if self.s.row(id).changes == changes {
+                let _ = self.step(Action::Due { relay, id });
             }
         }
     }
