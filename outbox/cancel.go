@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// CancelAhead is the least time that must remain until a message's AvailableAt for the message
-// to be cancelled. The transaction of a [Writer.Cancel] has to commit within this time.
+// CancelAhead is how long before its AvailableAt a message can no longer be cancelled. The
+// transaction of a [Writer.Cancel] has to commit within this time.
 const CancelAhead = 5 * time.Second
 
 // Cancel deletes scheduled messages in the transaction tx and returns the ids of the messages

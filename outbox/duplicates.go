@@ -68,10 +68,10 @@ func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 // withoutDuplicates inserts the caller's ids into the table of ids. It returns the
 // rows that are not duplicates, or a DuplicateError if the Writer refuses duplicates.
 //
-// One statement inserts all ids that don't exist yet. The number of inserted rows shows
-// whether some ids existed; then insertIDs tries each id separately. insertIDs runs no SELECT,
-// because tx may lack QueryContext, and no statement that fails on PostgreSQL, because an
-// error would end the transaction there.
+// One statement inserts all ids that don't exist yet. If it inserts fewer rows than there are
+// ids, some ids existed, and insertIDs then inserts each id separately to find out which ones.
+// insertIDs runs no SELECT, because tx may lack QueryContext, and no statement that fails on
+// PostgreSQL, because an error would end the transaction there.
 func (w *Writer) withoutDuplicates(ctx context.Context, tx Execer, messages []Message, rows []dialect.Row) ([]dialect.Row, error) {
 	var ids, twice []string
 	first := make(map[string]int, len(rows)) // the index of each id's first row; -1: the id was already written

@@ -34,9 +34,9 @@ func newID(now time.Time, last *atomic.Uint64) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// nextTick returns the parameter now in ticks, which are 4096ths of a millisecond, or the
-// successor of the tick that last holds, whichever is later. It stores the result in the
-// parameter last.
+// nextTick converts the parameter now to ticks, which are 4096ths of a millisecond. If the
+// result isn't later than the tick in the parameter last, nextTick returns the tick after the
+// one in last. It stores the returned tick in last.
 func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	fraction := uint64(now.Nanosecond()%int(time.Millisecond)) << 12 / uint64(time.Millisecond)
 	tick := uint64(now.UnixMilli())<<12 | fraction

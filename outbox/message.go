@@ -11,7 +11,7 @@ type Message struct {
 	// ID is empty, the [Writer] generates a UUID with [NewID].
 	ID string
 
-	// Topic selects the route of the message, and so its sink.
+	// Topic selects the route of the message, and the route names the sink.
 	// Required; 1 to 255 bytes of UTF-8 without U+0000.
 	Topic string
 
@@ -32,12 +32,12 @@ type Message struct {
 
 	// AvailableAt is the earliest time of delivery, on the database's clock.
 	// The zero time means immediately; other times are in the years 1970 to
-	// 2999. A message that is written with a future time loses its place in the
-	// order of its key.
+	// 2999. A message that is written with a future time doesn't keep the order
+	// of its key: later messages of the key don't wait for it.
 	AvailableAt time.Time
 
 	// ExpiresAt is the time from which the message is no longer sent, on the database's
-	// clock. The relay then parks or discards it, depending on its route's configuration.
+	// clock. The relay parks or discards an expired message, depending on its route's configuration.
 	// A send that is already running is not stopped. The zero time means never; other
 	// times are in the years 1970 to 2999.
 	ExpiresAt time.Time

@@ -28,8 +28,8 @@ type Options struct {
 
 	// KeyLocks makes writers of the same key wait for each other until their
 	// transactions end, so that the messages of a key are delivered in commit
-	// order. Without KeyLocks the application has to serialise these writers
-	// itself, for instance by locking the row that the messages are about.
+	// order. Without KeyLocks the application has to make these writers wait for
+	// each other, for instance by locking the row that the messages are about.
 	//
 	// On PostgreSQL, Write takes one transaction-level advisory lock for each of
 	// its keys, in a fixed order, so that two Writes can't deadlock. Two transactions

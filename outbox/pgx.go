@@ -21,9 +21,9 @@ import (
 //		return writer.Write(ctx, outbox.Pgx(tx), outbox.Message{Topic: "orders.paid", Key: "order-42"})
 //	})
 //
-// Pgx also converts a *pgx.Conn or a *pgxpool.Pool; pass its result through
-// [WithoutTransaction] in this case. Go infers Tag, which is pgconn.CommandTag; it is a
-// type parameter because this package imports only the standard library.
+// Pgx also converts a *pgx.Conn or a *pgxpool.Pool. A Writer accepts the result only if it is
+// wrapped by [WithoutTransaction]. Go infers Tag, which is pgconn.CommandTag. Tag is a type
+// parameter because this package imports only the standard library.
 func Pgx[Tag interface{ RowsAffected() int64 }](tx interface {
 	Exec(ctx context.Context, query string, args ...any) (Tag, error)
 }) Execer {
@@ -51,9 +51,9 @@ type pgxPool struct {
 func (pgxPool) BeginTx() {}
 
 // PgxBatch converts a *pgx.Batch to an [Execer] for [Writer.Write]. Write queues its
-// statements in the batch; pgx sends them with the batch's other statements. If a
-// message is invalid, Write returns the error and queues nothing. The batch's results
-// report errors of the database. [Writer.Cancel] and Options.Duplicates need the
+// statements in the batch, and pgx sends them with the batch's other statements. If a
+// message is invalid, Write returns the error and queues nothing. Errors of the database
+// are in the batch's results. [Writer.Cancel] and Options.Duplicates need the
 // result of each statement immediately, so they refuse a batch. A batch that is sent
 // outside a transaction runs as a transaction. Go infers Queued, which is *pgx.QueuedQuery.
 func PgxBatch[Queued any](batch interface {

@@ -14,9 +14,10 @@ import (
 )
 
 // Execer runs statements in a transaction. It is a *sql.Tx; or a type that wraps a *sql.Tx and
-// has its ExecContext, such as the transactions of sqlx and ent or gorm's tx.Statement.ConnPool;
-// or the result of [Pgx] for a pgx.Tx. ExecContext must pass the statement and its values on
-// unchanged. A bun.Tx changes them, so pass its field Tx, the *sql.Tx, instead.
+// has its method ExecContext, such as the transactions of sqlx and ent or gorm's
+// tx.Statement.ConnPool; or the result of [Pgx] for a pgx.Tx. ExecContext must pass the
+// statement and its values to the driver unchanged. A bun.Tx changes them, so pass its field Tx,
+// which is a *sql.Tx, instead.
 //
 // [Writer.Write] refuses a handle that begins transactions, such as a *sql.DB, because the
 // messages would be delivered even if the change is rolled back: see [WithoutTransaction].
@@ -194,7 +195,7 @@ func (w *Writer) explained(err error) error {
 	case w.dialect.Missing(err):
 		return fmt.Errorf("the table is missing: create it with rowrelay migrate up (in Go: App.Migrate or package migrations). If it has another name, set Options.Table to that name, with the schema if the schema isn't in search_path: %w", err)
 	case formatted(err):
-		return fmt.Errorf("the statement arrived without its values: a handle such as bun.Tx formats them itself: pass the *sql.Tx inside it (tx.Tx of a bun.Tx): %w", err)
+		return fmt.Errorf("the statement reached the server without its values, because the handle, such as a bun.Tx, writes values into the statement itself: pass the *sql.Tx inside it (tx.Tx of a bun.Tx): %w", err)
 	case w.dialect.Name() == "sqlite" && w.dialect.Busy(err):
 		return fmt.Errorf("another transaction is writing: open the file with _txlock=immediate and a busy timeout (see outbox/README.md): %w", err)
 	case dialect.Misunderstood(err):

@@ -50,8 +50,8 @@ type Dialect interface {
 	// On some databases the caller first runs the query find, which takes no locks. It
 	// selects three values: which statement to run first, as its index in deletes, and the
 	// row's lane and id. The caller puts lane and id before the arguments of each
-	// statement. If this query returns no row, no such message exists. On the other
-	// databases find.SQL is empty.
+	// statement. If this query returns no row, no message with this id can be cancelled.
+	// On the other databases find.SQL is empty.
 	Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query)
 
 	// LockKeys returns statements that make other writers of these keys wait until the
@@ -185,9 +185,10 @@ func inboxVersion(table Table) Query {
 // code that opens a table queries the server and uses the variant for that server.
 type Fitting interface {
 	// Server returns a query that selects facts about the server. Each row has a name, in
-	// lower case, and a value. The query needs no table and no privilege. The trial uses
-	// the table and shows whether a SELECT can skip rows that another transaction has
-	// locked, without waiting. The trial is nil if none is needed.
+	// lower case, and a value. The query needs no table and no privilege. Server also
+	// returns a trial, which locks rows of the table and shows whether a SELECT can skip
+	// rows that another transaction has locked, without waiting. The trial is nil if all
+	// supported versions of the server can do this.
 	Server(table Table) (facts Query, trial *Trial)
 
 	// Fit returns the variant for a server with these facts. If no variant fits, the
@@ -199,7 +200,7 @@ type Fitting interface {
 // one is open, Pass runs in the second one. Both queries change nothing and select one column.
 type Trial struct {
 	// Begin runs first in both transactions. It limits waits for locks to about a second, so
-	// that a server which can't skip locked rows returns an error instead of a late result.
+	// that a server that can't skip locked rows returns an error and doesn't wait for Hold's lock.
 	// End runs last. It resets the limit if the limit is a setting of the session.
 	Begin, End []Query
 
@@ -229,7 +230,7 @@ type Fit struct {
 
 // Note is one fact about a server.
 type Note struct {
-	Name   string // one or two words
+	Name   string // what the fact is about, in one or two words
 	OK     bool
 	Detail string // the fact
 	Hint   string // if OK is false: what the operator can do
@@ -419,12 +420,12 @@ var reserved = strings.Fields(`
 type WrongKind struct {
 	Server string // the kind of the database, such as "SQL Server"
 	Given  string // the Name of the dialect that was passed
-	Right  string // the dialect to pass: its function in this package and its constant in package rowrelay
+	Right  string // the dialect to pass, such as "SQLServer", the name of its function in this package and of its constant in package rowrelay
 	Err    error  // the database's error, if there is one
 }
 
-// Error returns a text for callers that passed a dialect. A function whose callers name the
-// kind of the database in another form builds its own text from the fields.
+// Error returns a text for callers that passed a dialect. Where callers name the kind of the
+// database in another form, such as a URL, use the fields to build another text.
 func (w *WrongKind) Error() string {
 	text := fmt.Sprintf("the database is %s, but the dialect is %s: pass dialect.%s()", w.Server, w.Given, w.Right)
 	if w.Err != nil {
@@ -436,8 +437,8 @@ func (w *WrongKind) Error() string {
 func (w *WrongKind) Unwrap() error { return w.Err }
 
 // Explain returns a [WrongKind] that wraps err if the database is of another kind than the
-// dialect: err itself is then a misleading error about our SQL. Otherwise Explain returns err.
-// It queries the database, so use it only for errors during the start.
+// dialect, because err itself is then a misleading error about our SQL. Otherwise Explain
+// returns err. It queries the database, so use it only for errors during the start.
 func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	if err == nil {
 		return nil

@@ -151,8 +151,8 @@ func (mysql) Receive(table Table, consumer, messageID string) Query {
 // Received reports "duplicate entry for key". The error rolls back only the statement.
 func (mysql) Received(err error) bool { return hasMySQLNumber(err, "1062") }
 
-// PurgeReceived orders by all columns of the index. If a replica repeats the statement, it
-// therefore deletes the same rows.
+// PurgeReceived orders by all columns of the index, so that a replica that repeats the
+// statement deletes the same rows.
 func (mysql) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
 	return Query{
 		SQL: "DELETE FROM " + table.Backquoted().Inbox + " WHERE consumer = ? AND received_at < utc_timestamp(6) + INTERVAL " +
@@ -254,7 +254,8 @@ func (mysql) ReadOnly(err error) bool {
 	return hasMySQLNumber(err, "1792", "1836") || hasMySQLNumber(err, "1290") && says(err, "read-only", "read_only")
 }
 
-// Made recognises that a table, column or index exists already; Gone, that it doesn't exist.
+// Made recognises that a table, column or index exists already. Gone recognises that it doesn't
+// exist.
 func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050", "1060", "1061") }
 func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1054", "1091", "1146", "4092") }
 

@@ -267,13 +267,13 @@ func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
 
 // Made recognises a name that is used already, columns that have an index already, and a row or
 // a column that exists already. A step that updates the tables may also drop an index or a
-// primary key, to create it again. If the step is repeated, the object may be missing already;
-// Made recognises this, too.
+// primary key, to create it again. If the step is repeated, the DROP may fail because its first
+// run has already dropped the object; Made also recognises this error.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }
 
 // Gone recognises a table, view, column, index or other object that doesn't exist. A step
-// that reverts a migration may also create a primary key again; so Gone also recognises that
-// a primary key exists already.
+// that reverts a migration may also create a primary key again. So Gone also recognises the
+// error for a primary key that exists already.
 func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043, 2260) }
 
 var oraCode = regexp.MustCompile(`\bORA-(\d+)`)

@@ -20,8 +20,8 @@ const tries = 4
 //
 // If the function fails, Do rolls the transaction back and returns the error. If the
 // database is busy or read-only, Do may call the function up to four times, each time
-// in a new transaction. At most one of them commits. So the function should only write
-// with tx, and must not commit it or roll it back.
+// in a new transaction. At most one of these transactions commits. So the function should
+// make all its changes with tx, and must not commit tx or roll it back.
 func (i *Inbox) Do(ctx context.Context, db *sql.DB, messageID string, effect func(tx *sql.Tx) error) (first bool, err error) {
 	if err := i.notMade(); err != nil {
 		return false, err

@@ -47,8 +47,8 @@
 //   - If relay and consumer share a database: sinks/inproc can run a handler
 //     inside the transaction that marks its message as delivered.
 //   - If the effect is outside the database, such as a mail or a payment. No table
-//     can make it happen only once. If the other side recognises duplicates by an
-//     id, pass the message's id on.
+//     can make it happen only once. If the system that receives it recognises
+//     duplicates by an id, send it the message's id.
 //
 // # The window
 //
@@ -62,7 +62,7 @@
 //   - the longest outage of the sink, of the relays or of their database: if the
 //     answer to a message was lost, the message is sent again after the outage;
 //   - the time within which an operator requeues a parked message, if it was parked
-//     after attempts whose outcome is unknown; after this time, discard it;
+//     after attempts whose outcome is unknown. Later, the operator must discard it;
 //   - the time within which a system between relay and consumer can send a message
 //     again: the retention of a Kafka topic, if a group can be reset to the topic's
 //     beginning; the age of the oldest message in a queue; a gateway's retries.

@@ -26,9 +26,9 @@ type Inbox struct {
 }
 
 // Once records, in the transaction tx, that the consumer has received the message,
-// and reports whether this is the first time. tx must also apply the message's
-// effect. If it isn't the first time, the effect is already committed: don't apply
-// it again, and acknowledge the message.
+// and returns true if this is the first time. Then apply the message's effect in the
+// same transaction. If Once returns false, the effect is already committed: don't
+// apply it again, and acknowledge the message.
 //
 // If another transaction is handling the same message, Once waits for it to end. If
 // that transaction commits, Once returns false; if it rolls back, true. At an

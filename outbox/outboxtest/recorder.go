@@ -21,8 +21,8 @@ import (
 //
 // The zero value is ready for use. Its methods may be called concurrently.
 type Recorder struct {
-	// Err makes Write and Cancel fail: if it isn't nil, they return it and change nothing.
-	// Set it before the Recorder is used. A test may set it to [outbox.ErrDuplicate].
+	// Err, if it isn't nil, is the error that Write and Cancel return without changing
+	// anything. Set it before the Recorder is used. A test may set it to [outbox.ErrDuplicate].
 	Err error
 
 	mu       sync.Mutex
