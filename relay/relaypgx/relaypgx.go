@@ -45,8 +45,8 @@ type ListenerOptions struct {
 	Connection func(ctx context.Context) (string, error)
 }
 
-// ErrDeaf means that notifications do not arrive. The relay then polls.
-var ErrDeaf = errors.New("the connection receives no notifications because it goes through a pooler in transaction mode: give the listener the server's own address, or turn it off")
+// ErrDeaf is the error of Listen if notifications do not arrive. The relay then only polls.
+var ErrDeaf = errors.New("the connection receives no notifications because it goes through a pooler in transaction mode: give the listener the server's own address, or turn the listener off")
 
 // Listener wakes a relay by PostgreSQL's NOTIFY, over a separate connection. It listens on one
 // channel. It implements relay.Listener; only one goroutine at a time may call Listen.
@@ -86,7 +86,7 @@ func (l *Listener) Table() string {
 }
 
 // Listen implements relay.Listener. It connects, verifies that notifications arrive, and calls wake for each notification. If
-// none arrives for a while, it tests the connection. Tables in other schemas may share the channel, so the payload of a
+// none arrives within ListenerOptions.Ping, it tests the connection. Tables in other schemas may share the channel, so the payload of a
 // notification is the number (OID) of the table that was written to. Listen ignores the numbers of other tables. A
 // notification without a number is meant for all listeners.
 func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
@@ -125,7 +125,7 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 		}
 		heard = note.Payload
 	}
-	wake() // for messages that were written before
+	wake() // for messages that were written before the connection listened
 	for {
 		quiet, cancel := context.WithTimeout(ctx, l.options.Ping)
 		note, err := conn.WaitForNotification(quiet)
