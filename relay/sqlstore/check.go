@@ -51,7 +51,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 			}
 			return append(findings, schema)
 		}
-		// If the user may not read the version, nothing else can be checked. The finding "rights" lists all missing ones.
+		// If the user may not read the version, nothing else can be checked. The finding "rights" lists all missing rights.
 		for _, finding := range s.backend.Check(ctx, claim) {
 			if finding.Name == "rights" {
 				return append(findings, finding)
@@ -103,7 +103,7 @@ func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 		finding.Detail = err.Error()
 	case stored != "" && claim != "" && stored != claim:
 		finding.Detail = fmt.Sprintf("the table's claim mode is %s, and this relay's is %s", stored, claim)
-		finding.Hint = "stop all relays that claim by " + string(stored) + " first; then the next one to start decides"
+		finding.Hint = "stop all relays that claim by " + string(stored) + "; the next relay to start then sets its own claim mode"
 	default:
 		finding.OK, finding.Detail = true, string(stored)
 	}
@@ -200,7 +200,7 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 	}
 	if len(missing) > 0 {
 		finding.OK, finding.Detail = false, "missing: "+strings.Join(missing, ", ")
-		finding.Hint = "the tables were changed by hand, or made by a version of this program that was never released: rowrelay migrate print prints the statements that make each of them; run those again"
+		finding.Hint = "the tables were changed by hand, or created by a version of this program that was never released: compare them with the output of rowrelay migrate print, and create what is missing"
 	}
 	return finding
 }
@@ -276,7 +276,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 			_, _ = b.Heartbeat(ctx, storage.Identity{Name: "r", Claim: claim}, time.Second)
 		}},
 		{"the list of living relays", run(queries.Members)},
-		{"the end of a relay", run(statements.Query("deregister", "r"))},
+		{"the deregistration of a relay", run(statements.Query("deregister", "r"))},
 		{"the deletion of relays", run(queries.PurgeRelays)},
 		{"the last id", run(queries.LastID)},
 		{"the clock and the oldest delivered message", run(statements.Query("clock"))},
@@ -287,7 +287,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		{"the status: relays", run(queries.Status.Relays)},
 		{"the status: lanes", run(queries.Status.Leased)},
 		{"the status: estimates", run(queries.Status.Estimates)},
-		{"the search by the time of an id", run(queries.WrittenFrom)},
+		{"the search for rows written at a given time", run(queries.WrittenFrom)},
 		{"the list of parked messages", func() {
 			_, _ = b.List(ctx, backend.Filter{Filter: storage.Filter{State: storage.StateError, Limit: 100}})
 		}},
@@ -326,7 +326,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 	return append(all,
 		ask{"the lease of lanes", func() { _, _, _ = b.Acquire(ctx, "r", 64, time.Second, 1) }},
 		ask{"the renewal of leases", change(backend.Renew)},
-		ask{"the end of leases", change(backend.Release)},
+		ask{"the release of leases", change(backend.Release)},
 		ask{"the journal of lanes", change(backend.WriteJournal)},
 		ask{"the end of a dead relay's leases", run(statements.Query("end leases", "r"))},
 		ask{"the journals", run(statements.Query("journals"))},

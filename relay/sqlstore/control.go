@@ -44,7 +44,7 @@ func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool,
 	})
 }
 
-// logControl writes an action to the log together with its count, which is 1.
+// logControl writes the setting or lifting of a control to the log of actions, with the count of changes, which is 1.
 func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Action) error {
 	statements, id := s.capabilities.Statements, outbox.NewID()
 	_, err := backend.Exec(ctx, tx, statements.Beginning(id, action.Fits()), statements.Ending(id, 1))
@@ -66,7 +66,7 @@ func (s *Store) EndAction(ctx context.Context, id string, changed int64) error {
 func (s *Store) changeLog(ctx context.Context, query func() backend.Query) error {
 	_, err := write(ctx, s, "write the log of actions of table", func() (any, uint64, error) {
 		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, nil, func(tx *sql.Tx) error {
-			_, err := backend.Exec(ctx, tx, query()) // ignore the number of rows: MySQL reports 0 if the count was the same before
+			_, err := backend.Exec(ctx, tx, query()) // ignore the number of affected rows: MySQL reports 0 if the row already has the same count
 			return err
 		})
 	})

@@ -56,7 +56,7 @@ func (s *Store) restoreRows(ctx context.Context) error {
 	}
 	for _, query := range fill {
 		if _, err := backend.Exec(ctx, s.db, query); err != nil {
-			return fmt.Errorf("%s, without which messages are never delivered; run rowrelay migrate up: %w", missing, err)
+			return fmt.Errorf("%s, and without the missing rows some messages are never delivered; rowrelay migrate up restores them: %w", missing, err)
 		}
 	}
 	return nil
@@ -94,7 +94,7 @@ func (s *Store) checkFixedRows(ctx context.Context) Finding {
 		return Finding{Name: "rows", Detail: err.Error()}
 	}
 	if missing != "" {
-		return Finding{Name: "rows", Detail: missing + ": messages are never delivered or lose their order", Hint: "run rowrelay migrate up, which restores them; use DELETE FROM outbox, not TRUNCATE, to empty the tables"}
+		return Finding{Name: "rows", Detail: missing + ": some messages are never delivered or lose their order", Hint: "run rowrelay migrate up, which restores them; use DELETE FROM outbox, not TRUNCATE, to empty the tables"}
 	}
 	return Finding{Name: "rows", OK: true, Detail: "all lane and lock rows exist"}
 }
@@ -142,7 +142,7 @@ func (s *Store) sameFile() error {
 		return nil
 	}
 	if now, err := os.Stat(s.path); err != nil || !os.SameFile(now, s.file) {
-		return fmt.Errorf("the file %s was replaced or removed after it was opened: restart", s.path)
+		return fmt.Errorf("the file %s was replaced or removed after it was opened: restart this program", s.path)
 	}
 	return nil
 }

@@ -18,11 +18,11 @@ import (
 // below rows that were read long ago. Therefore each page promises two things:
 //
 //   - SafeID: no row can appear at or below this id any more.
-//   - LateAfter: every row that has appeared since the previous page has an id above this one. Negative: no row has appeared.
+//   - LateAfter: every row that has appeared since the previous page has an id above LateAfter. If it is negative, no row has appeared.
 //
 // A frontier derives these promises from the first line of each read, from the ids of the read's rows, and from the numbers of this
-// store's own transactions. A promise may be weaker than the truth, which only makes relays read more rows again. It is never
-// stronger. A read that fails changes nothing, so the next page makes the same promises.
+// store's own transactions. A promise may be weaker than the truth; then relays only read more rows again. It is never stronger than
+// the truth. A read that fails changes nothing, so the next page makes the same promises.
 //
 // The implementation depends on what the database shows:
 //
@@ -57,7 +57,7 @@ type frontier interface {
 	// learn records an assigned id that the store has read outside a page, such as the last id.
 	learn(id int64)
 
-	// failed records that a read has failed. Another server may answer the next one.
+	// failed records that a read has failed. Another server may answer the next read.
 	failed()
 
 	// reset discards everything that the promises were derived from, so that later promises rest only on later observations. See
@@ -86,7 +86,7 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 
 // token has what the frontier knew when a statement began.
 type token struct {
-	given   int64 // the highest id that was assigned
+	given   int64 // the highest id that was known to be assigned
 	run     int   // the frontier's count of resets; the token is invalid after another reset
 	current bool  // true if a first line alone shows whether a row has appeared; see [snapshots.before]
 }
@@ -207,7 +207,7 @@ func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began 
 	return nil
 }
 
-// serverChanged reports whether another server answers than before, or the server was restored.
+// serverChanged reports whether the answer comes from another server than the previous answer, or from a server that was restored.
 func (h *snapshots) serverChanged(server string, s snapshot, given int64) bool {
 	return h.server != "" && (server != h.server || given < h.given) || h.previous != nil && s.xmax < h.previous.xmax
 }
@@ -237,8 +237,8 @@ func (h *snapshots) reset() {
 	h.run++
 }
 
-// These methods do nothing: each read returns PostgreSQL's snapshot, so no query must precede it, and ids from elsewhere and failed
-// reads are of no use.
+// These methods do nothing. No query is needed before a read, because each read returns PostgreSQL's snapshot. Ids that were read
+// outside pages, and failed reads, don't change what the frontier knows.
 func (h *snapshots) prepare(context.Context) error { return nil }
 func (h *snapshots) learn(int64)                   {}
 func (h *snapshots) failed()                       {}

@@ -53,7 +53,7 @@ type openTx struct {
 	next        time.Time // the earliest time of the next list
 	vain        int       // the number of consecutive lists that were unusable
 	silent      time.Time // when lists became unusable, or when the last warning was given
-	doubted     bool      // whether another server may answer now; the next list shows whether it does
+	doubted     bool      // set by a failed read, because another server may answer now; the next list shows whether it does
 	warning     string    // a warning for operators, which the next page returns
 	listed      time.Time // when the last list began
 
@@ -94,8 +94,8 @@ const (
 	// listAgain is the pause between two lists of one read.
 	listAgain = 120 * time.Millisecond
 
-	// muchToSee is the minimum number of ids to scan for which another list is worthwhile. Scanning so many ids takes about 20 ms if
-	// their rows were deleted and the server has not purged them yet.
+	// muchToSee is the minimum number of ids to scan for which another list is worthwhile. Scanning this many ids takes about 20 ms
+	// if their rows were deleted and the server has not purged the rows yet.
 	muchToSee = 100_000
 
 	// vainlyEvery limits the pause after an unusable list: the pause is at most half of vainlyEvery, plus a random part of
@@ -116,7 +116,8 @@ func newOpenTx(lastID int64, now time.Time) *openTx {
 }
 
 // open makes the first list, which shows whether lists are possible. If the user may not see transactions, open reports this as a
-// finding. In this case, or if unordered is true, ids become final after a set time instead.
+// finding. In this case, or if unordered is true, ids become final after a set time instead. An id is final if no row can appear at or
+// below it any more.
 func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) error {
 	if unordered {
 		o.bound = &timeBound{longest: o.db.longest}
@@ -285,15 +286,15 @@ func (o *openTx) end(id int64, saw backend.OpenList, now time.Time) {
 
 var silenced = Finding{
 	Name: "transaction list",
-	Detail: "the server's list of open transactions has been unusable for a while: other clients read it constantly, it is too long," +
+	Detail: "the server's list of open transactions is unusable: other clients read it constantly, it is too long," +
 		" or some statements in it contain an emoji or bytes that are not text;" +
-		" until it is usable again, the store does not know which ids are final, and each read examines more rows",
+		" until it is usable again, the relay does not know below which id no row can appear any more, and each read examines more rows",
 	Hint: "look for a monitor that reads the list more than a few times a second, for thousands of open transactions," +
-		" or for producers that write values into the text of their statements, rather than prepare these (interpolateParams of go-sql-driver)",
+		" or for producers that write values into the text of their statements and don't prepare the statements (interpolateParams of go-sql-driver)",
 }
 
-// serverChanged reports whether another server answers than before. It stores the first server name that it gets. An empty name
-// counts as unchanged.
+// serverChanged reports whether the server's name differs from that of the previous answers. It stores the first name that it gets.
+// An empty name counts as unchanged.
 func (o *openTx) serverChanged(server string) bool {
 	if o.server == "" {
 		o.server = server

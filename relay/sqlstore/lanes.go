@@ -50,8 +50,8 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		s.frontier.start(first.Server, given)
 	}
 
-	// To change the mode, the backend needs an exclusive lock. It may have to wait long for it,
-	// because claims share this lock. So first read the mode, and change it only if it differs.
+	// To change the mode, the backend needs an exclusive lock, and may have to wait long for it,
+	// because each claim holds a shared lock. So first read the mode, and change it only if it differs.
 	// If another relay changes the mode in between, the first heartbeat fails.
 	same, err := try(ctx, s, "read the claim mode of table", func() (bool, error) {
 		var stored storage.Claim
@@ -156,9 +156,10 @@ func (s *Store) Release(ctx context.Context, name string, renewals []storage.Ren
 }
 
 // renew applies a change to the leases, with one call of the backend for each epoch of
-// their marks, and returns the leases that are still valid. Marks have
-// different epochs only if the server's epoch changed between the reads from which they were computed. The leases of each call are in the order of
-// lanes, so that concurrent changes lock lanes in the same order.
+// their marks, and returns the leases that are still valid. Marks have different epochs only
+// if the server's epoch changed between the reads from which the marks were computed. The
+// leases of each call are in the order of lanes, so that concurrent changes lock lanes in the
+// same order.
 func (s *Store) renew(ctx context.Context, change backend.LeaseChange, renewals []storage.Renewal) (held []storage.Lease, err error) {
 	byEpoch := map[string][]backend.Lease{}
 	for _, renewal := range renewals {

@@ -123,7 +123,7 @@ func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string
 		return s.changeParked(ctx, what, filter, backend.Redirect, sink)
 	}
 	if filter.Sink == "" || filter.Sink == sink {
-		return 0, fmt.Errorf("%s %s: to redirect waiting messages, name their present sink, which no relay may have, and a different new one", what, s.table)
+		return 0, fmt.Errorf("%s %s: to redirect waiting messages, name the sink that they wait for, which must not be configured in any relay, and a different new sink", what, s.table)
 	}
 	changed, limit := 0, filter.Limit
 	for _, change := range []backend.ParkedChange{backend.RedirectRetry, backend.RedirectScheduled, backend.RedirectPending} {

@@ -27,8 +27,8 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		page, err := s.page(ctx, request)
 		// Query the last id if a position is above the page's last id: another relay has read up to this position, or the id sequence
-		// was reset. A frontier of open transactions knows only the ids of rows that it has read. With such a frontier, also query the
-		// last id if the positions were read to their ends and the Until of a position is above the page's last id.
+		// was reset. The frontier openTx knows only the ids of rows that it has read. With this frontier, also query the last id if the
+		// positions were read to their ends and the Until of a position is above the page's last id.
 		unknown := s.capabilities.Frontier == backend.OpenTransactions && !page.More
 		if err == nil && slices.ContainsFunc(request.Positions, func(p storage.Position) bool {
 			return p.After > page.LastID || unknown && p.Until > page.LastID
@@ -46,7 +46,7 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 		s.frontier.failed()
 		return page, err
 	}
-	if s.readFrom != "" && s.readFrom != page.Epoch { // the pool may still have connections to the other server
+	if s.readFrom != "" && s.readFrom != page.Epoch { // another server has answered, and the pool may still have connections to the previous one
 		dialect.Redial(ctx, s.db)
 	}
 	s.readFrom = page.Epoch
@@ -77,8 +77,9 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	began := s.frontier.before()
 
-	// The first line is enough if the previous read found no row up to the end of the table and no row has appeared since. This is the
-	// case in most reads of an idle relay. The first line takes 0.15 ms on PostgreSQL 15; an empty read of 64 lanes takes 0.5 ms.
+	// A read without positions returns only its [backend.FirstLine]. It is enough if the previous read found no row up to the end of
+	// the table and no row has appeared since, as in most reads of an idle relay. The first line takes 0.15 ms on PostgreSQL 15; an
+	// empty read of 64 lanes takes 0.5 ms.
 	firstLineSuffices := began.current && len(s.endOfLane) > 0
 	for _, p := range request.Positions {
 		end, known := s.endOfLane[p.Lane]
@@ -91,7 +92,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 		}
 		if nothingNew := began.current && s.frontier.idle(first); nothingNew || len(request.Positions) == 0 {
 			if !nothingNew {
-				s.endOfLane = nil // rows may have appeared, and no later page reports them
+				s.endOfLane = nil // rows may have appeared, and only this page's LateAfter reports them
 			}
 			err = s.frontier.guarantee(ctx, first, began, &page)
 			return page, err
@@ -194,7 +195,7 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 const (
 	candidateLimit = storage.ScanTogether // maximum rows of one statement
 	pickLimit      = 500
-	scanRounded    = 50 * time.Millisecond // time limits of scans are multiples of this, since each new limit makes a new statement
+	scanRounded    = 50 * time.Millisecond // time limits of scans are rounded to multiples of this, because each different limit changes the statement's text
 )
 
 // Scan implements [storage.LaneStore]. One statement reads the candidates, and other statements

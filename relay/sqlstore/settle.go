@@ -41,13 +41,13 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 }
 
 // withLogs adds the attempts that the rows' logs already have to the field Failed of the settlements, so that the settle can write
-// whole logs. It changes no log itself: until the settle commits, nobody else may settle these rows. If no attempt failed, it returns
-// the settlements unchanged and reads nothing.
+// whole logs. Until the settle commits, no other relay may settle these rows, so their logs can't change after withLogs has read
+// them. If no attempt failed, it returns the settlements unchanged and reads nothing.
 func (s *Store) withLogs(ctx context.Context, ordered []storage.Settlement) ([]storage.Settlement, error) {
 	failed := func(t *storage.Settlement) bool {
 		return len(t.Failed) > 0 && t.State != storage.StateDone && t.State != storage.StateDiscarded
 	}
-	var rows []storage.RowID // rows that may have a log: held rows, and rows that were claimed, because these return from the held rows
+	var rows []storage.RowID // rows that may have a log: held rows, and claimed rows, which may have been in the held table before
 	some := false
 	for i := range ordered {
 		some = some || len(ordered[i].Failed) > 0

@@ -1,5 +1,5 @@
 // Package sqlstore implements storage.Store on a SQL database. It uses database/sql
-// with any driver, and a dialect.
+// with any driver, and a [dialect.Dialect] for the kind of the database.
 //
 // The package has the code that all databases share; a [backend.Backend] has the
 // statements of one database. store.go opens a table, detects what the server supports,
@@ -49,8 +49,8 @@ type Options struct {
 	// test whether the server supports SKIP LOCKED.
 	Operator bool
 
-	// Reader reads pages with a driver's own API instead of database/sql, which costs less for each message. The only implementation
-	// is relaypgx.Reader{}, for PostgreSQL with pgx. Defaults to none.
+	// Reader reads pages with a driver's own API, which costs less for each message than database/sql. The only implementation is
+	// relaypgx.Reader{}, for PostgreSQL with pgx. If Reader is nil, the store reads with database/sql.
 	Reader backend.Reader
 }
 
@@ -75,7 +75,7 @@ type Store struct {
 	sizer     pageSizer
 	endOfLane map[int]int64 // by lane, the id above which there was no row at the last read; nil if unknown
 	pool      poolWatch
-	readFrom  string // the server's epoch when it returned the last page
+	readFrom  string // the epoch of the server that returned the last page: see [storage.Page]
 
 	// Fields for writing.
 	writing  chan struct{} // full while a call writes, if only one call may write at a time
@@ -105,8 +105,8 @@ var (
 // On PostgreSQL the store uses short transactions and works with a pooler. The client_encoding must be UTF8. A pgx pool in the mode
 // exec or simple_protocol needs the settings datestyle=ISO and bytea_output=hex, which are the server's defaults; otherwise Open
 // fails. On SQLite db must be in WAL mode, with a busy timeout and with transactions that begin with BEGIN IMMEDIATE; otherwise Open
-// fails with an error that shows how to open the file. On MySQL and MariaDB the store sets its isolation level itself, and needs the
-// privilege PROCESS to list the open transactions; see LongestTransaction.
+// fails with an error that shows how to open the file. On MySQL and MariaDB the store sets the isolation level of its transactions
+// itself, and needs the privilege PROCESS to list the open transactions; see LongestTransaction.
 //
 // Open queries the server's version and tests whether it supports SKIP LOCKED. It fails if the server is too old, or too slow to
 // answer.
@@ -455,8 +455,8 @@ func write[T any](ctx context.Context, s *Store, what string, work func() (value
 }
 
 // turn waits until no other call of this store writes. It is used if the database allows only one writer at a
-// time. The caller ends its turn by receiving from s.writing. Writers queue here because SQLite waits for its
-// own lock by polling, with pauses in which the lock may be free.
+// time. The caller ends its turn by receiving from s.writing. Without this queue writers would lose time,
+// because SQLite waits for its lock by polling, and pauses between polls even if the lock is free.
 func (s *Store) turn(ctx context.Context) error {
 	select {
 	case s.writing <- struct{}{}:
