@@ -15,7 +15,7 @@ import (
 
 // Backend is one table in one database. Its methods run the database's statements and return the
 // engine's types. A method that returns a [Query] doesn't run it; the store does. No method retries. A
-// method that fails returns the driver's error, which the dialect classifies. It has changed nothing,
+// method that fails returns the driver's error, which the dialect classifies, and has changed nothing,
 // unless the connection broke. All methods except Read may be called concurrently. All times are by the
 // database's clock.
 //
@@ -101,12 +101,12 @@ type Backend interface {
 	// given ones. The settlements have no duplicates, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// Purge deletes at most limit done rows that finished longer ago than the retention, but not before the
-	// time in its last argument. It also deletes at most limit message ids that were written longer ago than
-	// [IDsKept] returns, except ids of held rows and ids that are not older than the lowest pending row. A
-	// message's id is written before its row, so a margin of ten minutes allows for long transactions and
+	// Purge deletes at most limit done rows that finished longer ago than the retention. It skips rows that
+	// finished before the time since. It also deletes at most limit message ids that were written longer ago
+	// than [IDsKept] returns, and more than ten minutes before the lowest pending row was created, except ids of
+	// held rows. A message's id is written before its row, and the ten minutes allow for long transactions and
 	// differing clocks. Purge returns the number of deleted rows or of deleted ids, whichever is higher. It also
-	// returns the time to pass as the last argument of the next purge, or zero if no such time would save work.
+	// returns the time to pass as since to the next purge, or zero if no such time would save work.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
 	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode
@@ -234,8 +234,9 @@ func (c ParkedChange) Set(now, never string) string {
 }
 
 // IDsKept returns how long message ids are kept if done rows are kept for the retention. The result is at least a
-// minute, because two purges may find the same old id. If one of them deletes it, a producer may write it again before
-// the other purge deletes what it found. That purge ends within a minute, so the new id is too young to be deleted.
+// minute, because two purges may find the same old id. After one of them has deleted the id, a producer may write the
+// same id again before the other purge deletes it. The other purge ends within a minute, and doesn't delete an id that
+// was written within this minute.
 func IDsKept(retention time.Duration) time.Duration { return max(retention, time.Minute) }
 
 // Queries are the statements that a backend provides together with their arguments.
@@ -297,7 +298,7 @@ type Heartbeat struct {
 type LeaseChange struct {
 	Kind  LeaseChangeKind
 	Relay string        // the holder of the leases
-	Epoch string        // the server's epoch when the marks were made; empty: the marks are always stored
+	Epoch string        // the server's epoch when the marks were computed; empty: the marks are always stored
 	TTL   time.Duration // how long a renewal extends the leases
 
 	// Keeps has all leases that the relay renews, including those that other calls renew. Any other lease

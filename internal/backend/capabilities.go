@@ -88,7 +88,8 @@ const (
 
 // TransactionLister is implemented by a backend whose database lets several transactions write
 // concurrently, and shows no snapshots, so that the first line of a read contains no transactions. The
-// store periodically lists the open transactions, and derives from the lists which ids are final.
+// store periodically lists the open transactions, and derives from the lists up to which id no new row can
+// appear.
 //
 // This requires that each transaction that writes has a number, and that numbers are issued in
 // ascending order. A transaction gets its number at the latest a second after it took an id for a row.

@@ -58,11 +58,11 @@ func ReadPlaces(ctx context.Context, q Querier, query Query) (rows []storage.Row
 	return rows, err
 }
 
-// WriteReplay implements a backend's ChangeReplay. If the change has copies, WriteReplay calls its last argument, a
-// function that writes them, and returns their lanes and ids and the number of written copies. If this function finds
-// the copies by their message ids, it may also return copies that another replay is writing concurrently. The
-// arguments of the statement "begin replay" are the replay's name and text; the arguments of "change replay" are its
-// new text, its name and its stored text.
+// WriteReplay implements a backend's ChangeReplay. If the change has copies, WriteReplay calls the function write,
+// which writes the copies, and returns their lanes and ids and how many it has written. A function write that finds the
+// copies by their message ids may also return copies that another replay is writing concurrently. The arguments of the
+// statement "begin replay" are the replay's name and text; the arguments of "change replay" are its new text, its name
+// and its stored text.
 func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) error) error, statements Statements, change ReplayChange,
 	write func(tx *sql.Tx) (copies []storage.RowID, written int, err error)) (copies []storage.RowID, err error) {
 	err = inTx(ctx, func(tx *sql.Tx) error {

@@ -49,8 +49,8 @@ const (
 )
 
 // Observe is called at the moment when a call, an insertion or the end of a transaction takes effect, under the table's lock.
-// So the order of its calls is the order of the effects. Its changes are those that the history got; for OpAssign and OpRollback,
-// they are the transaction's rows. It must not use the table.
+// So the order of its calls is the order of the effects. The argument changes has the entries that were added to the history; for
+// OpAssign and OpRollback, it has an entry for each row of the transaction. Observe must not use the table.
 type Observe func(ctx context.Context, op Op, changes []Change)
 
 // Hooks are called around each call, outside all locks. Hooks may sleep, block, and use the table,

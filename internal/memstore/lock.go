@@ -8,8 +8,8 @@ import (
 )
 
 // LockRow locks a pending row, as another session's transaction would. Reads still return the row,
-// and claims skip it. A settlement that has to change the row waits while it holds the locks on its
-// lanes. unlock may be called repeatedly.
+// and claims skip it. A settlement that has to change the row waits until unlock is called, and
+// keeps its lanes locked while it waits. unlock may be called repeatedly.
 func (db *DB) LockRow(id int64) (unlock func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -15,7 +15,8 @@ const longDead = 24 * time.Hour
 // Store is a relay's handle on a table. It remembers which commits its own reads have seen. Hooks
 // must be set before the Store is used.
 type Store struct {
-	// Hooks apply to the calls of this handle, inside the hooks of the table.
+	// Hooks apply to the calls of this handle. Its Fail is called after the table's Fail, and its
+	// Lose before the table's Lose.
 	Hooks Hooks
 
 	db   *DB
@@ -72,7 +73,7 @@ func (db *DB) forgetClaims() {
 func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (members storage.Members, err error) {
 	err = s.do(ctx, OpHeartbeat, func() error {
 		if s.db.claim != "" && s.db.claim != self.Claim {
-			return fmt.Errorf("beat as %q: %w", self.Name, storage.ErrOtherClaim)
+			return fmt.Errorf("send a heartbeat as %q: %w", self.Name, storage.ErrOtherClaim)
 		}
 		now := s.db.now()
 		since := now
