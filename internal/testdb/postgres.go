@@ -54,8 +54,8 @@ func postgres(server, driverName, driver string) Target {
 	}
 }
 
-// withoutJIT turns the JIT compiler off, as the rowrelay command does. Otherwise the command check
-// would report that it is on.
+// withoutJIT turns the JIT compiler off, as the rowrelay command does. Otherwise rowrelay check would
+// report that the compiler is on.
 func withoutJIT(dsn string) string {
 	if strings.Contains(dsn, "?") {
 		return dsn + "&jit=off"

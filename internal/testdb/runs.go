@@ -88,7 +88,7 @@ func (db Database) NewRun(t testing.TB) Run {
 	}
 }
 
-// withVersion adds the version with which the tests are built to a module's name.
+// withVersion returns a module's name, followed by the version that the tests are built with.
 func withVersion(t testing.TB, module string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}", module).Output()

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/testdb"
 )
 
-// Tests that end at the same time may call Record concurrently. A recorded run keeps its place, and new
-// ones are added at the end.
+// Tests that end at the same time may call Record concurrently. A recorded run keeps its position in the
+// file, and the runs of new targets are added at the end.
 func TestRecord(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
