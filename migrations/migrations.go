@@ -27,8 +27,8 @@ import (
 // Version is the number of the newest migration, which this release needs.
 const Version = 2
 
-// compatible is the lowest version whose releases can use the tables of this one. The newest migration stores it as the setting
-// schema_compatible.
+// compatible is a version of the tables: a release that was made for this version or a later one can also use tables of the version
+// Version. The newest migration stores it as the setting schema_compatible.
 const compatible = 1
 
 // Options name the table and select optional objects.
@@ -73,7 +73,8 @@ type Migrations struct {
 }
 
 // New checks the options and returns the Migrations of an outbox. It doesn't use the
-// database, and Migrations never closes db. db may be nil if only Print is called.
+// database, and Migrations never closes db. Print, PrintAfter and Files don't use db, so db may
+// be nil if no other method is called.
 func New(db *sql.DB, d dialect.Dialect, options Options) (*Migrations, error) {
 	if claim := options.Claim; claim != "" && claim != "lanes" && claim != "rows" {
 		return nil, fmt.Errorf("claim %q is not known: it must be lanes or rows", claim)
@@ -285,8 +286,8 @@ func (m *Migrations) Pending(ctx context.Context) ([]Migration, error) {
 func isApplied(each Migration) bool { return each.Applied }
 
 // applied reads goose's table of applied steps. It doesn't use goose's status, which
-// would create the table. If the table doesn't exist, perhaps the printed SQL was
-// run. In this case applied reads the version from the outbox's own tables.
+// would create the table. If the table doesn't exist, the printed SQL may have been
+// run, so applied reads the version from the outbox's own tables.
 func (m *Migrations) applied(ctx context.Context) (applied map[int64]time.Time, printed bool, err error) {
 	rows, err := m.db.QueryContext(ctx, "SELECT version_id, tstamp FROM "+m.table.SchemaVersion)
 	if m.dialect.Missing(err) {
@@ -467,10 +468,11 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 	return facts, rows.Err()
 }
 
-// repairVersions inserts rows into goose's table of versions if this table is empty: goose would return an
-// error for an empty table. The table is empty if the first migration failed on a database that commits each
-// CREATE, and in a copy of the tables without rows. If the outbox's tables exist, all steps are recorded as
-// applied, except on a database on which steps can be run again: there goose runs them again.
+// repairVersions inserts rows into goose's table of versions if this table is empty, because goose would return
+// an error for an empty table. The table is empty if the first migration failed on a database that commits each
+// CREATE, and in a copy of the tables without rows. If the outbox's tables exist, repairVersions records the
+// steps that they have as applied. It doesn't do so on a database whose steps can be run again: there goose runs
+// all steps again.
 func (m *Migrations) repairVersions(ctx context.Context) error {
 	applied := m.versions()
 	if applied.Exists == "" {

@@ -20,7 +20,7 @@ import (
 type File struct {
 	Name string // the path in the tool's folder of migrations
 	Text string
-	Down bool // the file has only the way down
+	Down bool // the file has only the way down, that is, the statements that revert the steps
 }
 
 // FileOptions select what [Migrations.Files] returns.
@@ -56,10 +56,11 @@ var tools = map[string]tool{
 // Tools returns the names of the migration tools that [Migrations.Files] knows.
 func Tools() []string { return slices.Sorted(maps.Keys(tools)) }
 
-// Files returns the steps after a version as one migration for another tool, with the way up and the way down, which some
-// tools have in a second file. It returns no files if there is nothing to do. The migration also contains the statements for
-// Options.Claim and Options.Notify. It begins no transaction, because the tools do so where the database can roll back DDL.
-// On PostgreSQL it creates the table's schema.
+// Files returns the steps after a version as one migration for another tool. The migration has the statements that apply the
+// steps (the way up) and those that revert them (the way down). Some tools need the way down in a second file. Files returns
+// no files if there is nothing to do. The migration also contains the statements for Options.Claim and Options.Notify. It
+// begins no transaction, because the tools do so where the database can roll back DDL. On PostgreSQL it creates the table's
+// schema.
 func (m *Migrations) Files(name string, options FileOptions) ([]File, error) {
 	if err := m.notMade(); err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (m *Migrations) change(options FileOptions) (change, error) {
 	}
 	if options.Inbox != "" {
 		if options.After != 0 {
-			return change{}, errors.New("an inbox is created with the first version of an outbox only: print it separately")
+			return change{}, errors.New("an inbox can be printed together with the first version of an outbox only: print the inbox separately")
 		}
 		inbox, err := NewInbox(nil, m.dialect, options.Inbox)
 		if err != nil {
@@ -280,8 +281,8 @@ var (
 	quotedWord   = regexp.MustCompile(`["']([^"']+)["']`)
 )
 
-// revisionsIn returns the revision in an Alembic folder that no other revision follows, and all revisions. The first is "" if
-// there is none. It is an error if there are several.
+// revisionsIn returns the head of an Alembic folder, which is the revision that no other revision follows, and all revisions.
+// The head is "" if the folder has no revisions. If the folder has several heads, revisionsIn returns an error.
 func revisionsIn(folder fs.FS) (head string, all []string, err error) {
 	files, err := fs.Glob(folder, "*.py")
 	if err != nil {
@@ -311,7 +312,7 @@ func revisionsIn(folder fs.FS) (head string, all []string, err error) {
 	return strings.Join(heads, ""), all, nil
 }
 
-// revision returns an Alembic revision id, which is the same for each project.
+// revision returns an Alembic revision id. It depends only on the title, so it is the same in every project.
 func (c change) revision() string {
 	sum := sha256.Sum256([]byte(c.title))
 	return hex.EncodeToString(sum[:6])
@@ -386,7 +387,7 @@ func forLiquibase(c change, n number) []File {
 	return []File{{Name: n.String() + "_" + c.name + ".sql", Text: text.String()}}
 }
 
-// boundName matches what SQLAlchemy takes for a parameter in a text.
+// boundName matches a part of a text that SQLAlchemy would replace as a parameter.
 var boundName = regexp.MustCompile(`(^|[^:\w\\]):(\w+)`)
 
 func forAlembic(c change, n number) []File {
