@@ -35,7 +35,7 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// answer returns rows with which each method runs all its statements.
+// answer returns rows that make each method run all its statements.
 func answer(query string) [][]driver.Value {
 	one, two := int64(1), int64(2)
 	row := func(id int64) []driver.Value {

@@ -18,7 +18,7 @@ import (
 // have matching messages. Each SELECT follows the order of an index and has the limit. The query doesn't
 // use the view, because a server would first materialize the whole view. If the filter limits the rows to
 // examine, List first selects the id of the last of these rows, and writes it into the condition as a
-// number. Then every server stops there.
+// number, so that every server stops after this row.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var list []any
 	var err error
@@ -205,8 +205,8 @@ func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	case err != nil:
 		return storage.Finding{Name: "transactions", Detail: err.Error()}
 	}
-	wrong, hint := backend.List("a transaction that has written has been open since ",
-		"end it, because no mark can pass it, and each read scans all rows that were written since: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started; KILL ID")(oldest)
+	wrong, hint := backend.List("a transaction that has written rows has been open since ",
+		"end this transaction, because until then relays can't advance the lanes' marks, and each read scans all rows that were written since. Find it: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started; then KILL ID")(oldest)
 	return storage.Finding{Name: "transactions", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
@@ -226,8 +226,8 @@ func judgeHistory(length int) (wrong, hint string) {
 	if length <= 500_000 {
 		return "", ""
 	}
-	return fmt.Sprintf("InnoDB's history has %d transactions that aren't purged, of all tables: reads pass over what they deleted", length),
-		"find the transaction that holds it, and end it: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 5; KILL ID. If there is nothing, purging is behind: SET GLOBAL innodb_max_purge_lag_delay, or more innodb_purge_threads"
+	return fmt.Sprintf("InnoDB has not purged %d transactions, on all tables: reads pass over the rows that these transactions deleted", length),
+		"end an old transaction, which prevents the purge. Find it: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 5; then KILL ID. If no transaction is old, the purge is too slow: raise innodb_purge_threads"
 }
 
 // checkRights runs a statement for each privilege. Most statements are an EXPLAIN, which the server
@@ -326,7 +326,7 @@ func (m *MySQL) Sample(query string) [][]driver.Value {
 func judgePlan(answer []string) (wrong, hint string) {
 	for _, line := range answer {
 		if slices.Contains(strings.Fields(line), "ALL") || strings.Contains(line, "Using filesort") || strings.Contains(line, "Using temporary") {
-			return "the claim reads the whole table: " + strings.Join(strings.Fields(line), " "), "see that its indexes are there: run rowrelay migrate up"
+			return "the relay's reads or claims scan or sort the whole table: " + strings.Join(strings.Fields(line), " "), "check that the table's indexes exist: rowrelay migrate print shows them"
 		}
 	}
 	return "", ""

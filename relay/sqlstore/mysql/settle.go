@@ -196,8 +196,8 @@ func (m *MySQL) copies(from string, settlements []storage.Settlement, where text
 }
 
 // finish returns the statements for done rows. They replace a done row of the same message
-// and id, which exists if somebody copied the row back to the hot table. Otherwise the
-// statements would fail, and the relay would send the row again and again.
+// and id, which exists if somebody copied the row back to the hot table. A plain INSERT
+// would fail because of the existing row, and the relay would send the message again and again.
 func (m moving) finish(from string, where text, settlements []storage.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {
 		return nil

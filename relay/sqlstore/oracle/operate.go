@@ -135,11 +135,11 @@ func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64
 // Check implements [backend.Backend]. It doesn't check the server's version, which the store has checked.
 func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
-		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner run GRANT, as "+d.table.Pending+"'s documentation says, or migrate as the relay's user")},
+		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner grant these privileges: outbox/dialect/ORACLE.md lists the statements; or migrate as the relay's user")},
 		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
-		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "GRANT SELECT ON sys.gv_$transaction and ON sys.v_$database TO it, "+
-			"so that ids count as final as soon as they are; without it, they count as final when longest_transaction has passed")},
-		{Name: "trigger", Query: d.sql.Query("disabled trigger"), Judge: backend.List("the trigger is not enabled: ", "have the tables' owner run ALTER TRIGGER … ENABLE: without it the order of messages isn't kept where a producer's statement waits for a second")},
+		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "have SYS run GRANT SELECT ON sys.gv_$transaction and GRANT SELECT ON sys.v_$database for this user: "+
+			"without both, relays can't see open transactions, and assume that each one ends within longest_transaction")},
+		{Name: "trigger", Query: d.sql.Query("disabled trigger"), Judge: backend.List("the trigger is not enabled: ", "have the tables' owner run ALTER TRIGGER … ENABLE: without the trigger, messages may be delivered out of order if a producer's INSERT takes longer than a second")},
 	}
 	if claim == storage.ByRows {
 		probes = append(probes, backend.RowIndexes(d.dialect.RowIndexes(d.table)))

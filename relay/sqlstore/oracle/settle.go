@@ -154,8 +154,8 @@ type moving struct {
 // row is the condition that t is the row of the settlement g.
 const row = "t.id = g.id AND t.lane = g.lane AND t.message_id = g.message_id"
 
-// sameSinks is the condition that t and g have the same sinks. It is needed for rows that are
-// identified by their sinks in addition to [row]. Oracle stores an empty text as NULL.
+// sameSinks is the condition that t and g have the same sinks. It is added to [row] for rows that
+// are identified by their sinks, too. NVL is needed because Oracle stores an empty text as NULL.
 const sameSinks = "NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY') = NLSSORT(NVL(g.sinks, ','), 'NLS_SORT=BINARY')"
 
 const (

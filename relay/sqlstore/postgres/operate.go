@@ -163,7 +163,7 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 		{Name: "rights", Query: p.sql.Query("missing rights", dialect.PostgresArray(tables), dialect.PostgresArray(needs), p.table.Schema), Judge: backend.Lacks(user)},
 		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("with claiming by lanes a message might never be delivered: the id sequence has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
 		{Name: "read", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
-		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction has been open since ", "end it, because it stops vacuum and the marks: SELECT pid, xact_start, state, query FROM pg_stat_activity ORDER BY xact_start; SELECT pg_terminate_backend(PID)")},
+		{Name: "transactions", Query: p.sql.Query("oldest transaction"), Judge: backend.List("a transaction has been open since ", "end this transaction, because until then vacuum can't remove deleted rows, and relays can't advance the lanes' marks. Find it: SELECT pid, xact_start, state, query FROM pg_stat_activity ORDER BY xact_start; then SELECT pg_terminate_backend(PID)")},
 		{Name: "autovacuum", Query: p.sql.Query("autovacuum off", names), Judge: func(answer []string) (wrong, hint string) {
 			if len(answer) == 0 {
 				return "", ""
@@ -179,7 +179,7 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 				name, _, _ := strings.Cut(line, " ")
 				vacuum = append(vacuum, "VACUUM ANALYZE "+name)
 			}
-			return strings.Join(answer, "; "), "run " + strings.Join(vacuum, "; ") + ". Rows that are still dead after that are held by a transaction (see transactions), a replication slot (SELECT slot_name, xmin, catalog_xmin FROM pg_replication_slots) or a prepared transaction (pg_prepared_xacts)"
+			return strings.Join(answer, "; "), "run " + strings.Join(vacuum, "; ") + ". Dead rows that remain after VACUUM are still visible to an open transaction (see transactions), a replication slot (SELECT slot_name, xmin, catalog_xmin FROM pg_replication_slots) or a prepared transaction (pg_prepared_xacts)"
 		}},
 	}
 	plan := p.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
@@ -243,7 +243,7 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 }
 
 // Sample implements [backend.Explainer]. It returns a free lane for "lock free lanes", so that a check explains "acquire",
-// too. A check leaves out only "begin epoch", which a server runs once.
+// too. A check leaves out only "begin epoch", which is run once for each epoch of the server.
 func (p *Postgres) Sample(query string) [][]driver.Value {
 	if query == p.sql.Text("lock free lanes") {
 		return [][]driver.Value{{int64(1)}}

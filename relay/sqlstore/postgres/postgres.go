@@ -28,7 +28,7 @@ type Postgres struct {
 	reader   backend.Reader // nil if pages are read with database/sql
 	sql      backend.Statements
 	bounded  []backend.Query // limits the time that a transaction waits for a lock
-	distrust atomic.Int64    // the time until which the server plans each page, in Unix nanoseconds
+	distrust atomic.Int64    // until this time, in Unix nanoseconds, the server plans the query of each page anew; see distrustFor
 }
 
 var _ backend.Backend = (*Postgres)(nil)

@@ -23,7 +23,7 @@ COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass)
 -- statement at each execution (a custom plan): a custom plan knows the parameter and leaves out this part, which is an
 -- expensive count. A generic plan would include it, and so looks more expensive. Otherwise the server might keep a
 -- generic plan that it made while the table was empty, and read the whole table when it is full. The condition needs
--- no setting, so it works behind a pooler. Reads of pages have it only for a while after a slow read; see tookLong in
+-- no setting, so it works behind a pooler. Reads of pages have it only for a minute after a slow read; see tookLong in
 -- postgres.go.
 -- name: never
 (SELECT count(*) FROM generate_series(1, 1000000000)) > 0

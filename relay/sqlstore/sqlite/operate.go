@@ -132,7 +132,7 @@ func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 		{Name: "server", Query: query("SELECT sqlite_version()"), Judge: judgeVersion},
 		{Name: "journal", Query: query("PRAGMA journal_mode"), Judge: pragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't block writers")},
 		{Name: "busy timeout", Query: query("PRAGMA busy_timeout"), Judge: atLeast(1000, "busy_timeout is ", "open the file with a busy_timeout of a few seconds")},
-		{Name: "synchronous", Query: query("PRAGMA synchronous"), Judge: atLeast(1, "synchronous is ", "open the file with synchronous=NORMAL or FULL: what was committed may get lost")},
+		{Name: "synchronous", Query: query("PRAGMA synchronous"), Judge: atLeast(1, "synchronous is ", "open the file with synchronous=NORMAL or FULL: with OFF, a power failure can lose commits or corrupt the file")},
 		{Name: "read", Query: s.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
 	plan := s.page(backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62}}, Limit: 500})
@@ -230,7 +230,7 @@ func (s *SQLite) Sample(query string) [][]driver.Value {
 func (s *SQLite) judgePlan(answer []string) (wrong, hint string) {
 	for _, line := range answer {
 		if strings.Contains(line, "TEMP B-TREE FOR ORDER BY") || strings.HasSuffix(line, "SCAN t") || strings.HasSuffix(line, "SCAN "+s.table.Name) {
-			return "the claim reads the whole table: " + line, "see that the table's indexes are there, and run rowrelay migrate up"
+			return "the relay's reads or claims scan or sort the whole table: " + line, "check that the table's indexes exist: rowrelay migrate print shows them"
 		}
 	}
 	return "", ""

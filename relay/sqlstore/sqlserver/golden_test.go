@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden file")
 
-// answer returns rows with which each method runs all its statements.
+// answer returns rows that make each method run all its statements.
 func answer(query string) [][]driver.Value {
 	switch {
 	case strings.HasPrefix(query, "SELECT value FROM") && strings.Contains(query, "XLOCK"):
