@@ -33,8 +33,8 @@ func attempts(sink string, numbers ...int) (log storage.AttemptLog) {
 	return log
 }
 
-// wantLog requires that the row of a message with these sinks has this log, and that only a search for
-// ids returns it.
+// wantLog requires that the row of a message with these sinks has this log, and that a list without ids
+// returns no logs.
 func (w *worker) wantLog(what string, id int64, sinks string, want storage.AttemptLog) {
 	w.Helper()
 	rows := w.parts(id)
@@ -52,8 +52,8 @@ func (w *worker) wantLog(what string, id int64, sinks string, want storage.Attem
 	}
 }
 
-// Each settlement of a failed message adds its attempts to the message's log. The log survives another
-// retry without attempts, the park and the requeue. It ends with the delivery.
+// Each settlement of a failed message adds its attempts to the message's log. The log is kept through a
+// retry without attempts, the park and the requeue. The delivery deletes it.
 func attemptsAreKept(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, outbox.Message{Topic: "attempts", Key: "k"})[0]
@@ -106,7 +106,8 @@ func attemptsOfABatch(t testing.TB, table Table) {
 	}
 }
 
-// A log has at most MostAttempts attempts and MostAttemptLog bytes, of which the last ones are kept.
+// A log has at most MostAttempts attempts and MostAttemptLog bytes. If there are more, only the last
+// attempts are kept.
 func attemptLogsAreLimited(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(1)...)[0]
@@ -149,7 +150,7 @@ func attemptsOfEachSink(t testing.TB, table Table) {
 	}
 }
 
-// When claiming by rows, a message's log survives its way back to the pending rows and a release of the claim.
+// When claiming by rows, a message's log is kept when its row moves back to the pending table, and when its claim is released.
 func attemptsByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	id := write(t, table, plain(1)...)[0]

@@ -64,8 +64,9 @@ func discardByToken(t testing.TB, table Table) {
 	}
 }
 
-// expiring returns three messages and the errors with which they are parked: one message passed its
-// time of expiry, one was parked for another reason, and one expired because of its route.
+// expiring returns three messages, and the error to park each of them with: the first message has
+// passed its time of expiry, the second fails for another reason, and the third expires because of
+// its route.
 func expiring() (messages []outbox.Message, errors []string) {
 	at := time.Now().Add(time.Hour)
 	return []outbox.Message{{Topic: "t", ExpiresAt: at}, {Topic: "t", ExpiresAt: at}, {Topic: "t"}},

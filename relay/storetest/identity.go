@@ -42,7 +42,7 @@ func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row 
 	return rows[at]
 }
 
-// ofAnother returns copies of the settlements, of which every third has another message id, as if the
+// ofAnother returns copies of the settlements, and gives every third copy another message id, as if the
 // row's id had been assigned again.
 func ofAnother(settlements []storage.Settlement) (changed []storage.Settlement, others int) {
 	changed = slices.Clone(settlements)
@@ -80,8 +80,8 @@ func settleChangesOnlyItsMessage(t testing.TB, table Table) {
 	}
 }
 
-// keepsToTheMessage settles the rows, giving a third of them a wrong message id. Those rows must
-// not change.
+// keepsToTheMessage settles the rows, and gives a third of the settlements a wrong message id. The
+// rows of these settlements must not change.
 func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 	w.Helper()
 	before := map[int64]storage.State{}

@@ -222,7 +222,7 @@ func gapsByRollbacks(t testing.TB, table Table) {
 	r.wantSafeID(want[len(want)-1])
 }
 
-// A read that fails must not use up the report of late rows: the next read reports rows that have
+// A failed read must not lose the report of late rows: the next read reports all rows that have
 // appeared since the last successful read.
 func failedReadKeepsTheReport(t testing.TB, table Table) {
 	r := newReader(t, table, "reader")

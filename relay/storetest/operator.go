@@ -281,7 +281,7 @@ func repeatedSettlementKeepsAChange(t testing.TB, table Table) {
 		}
 		again := a.as(storage.StateRetry, due[0])
 		again.AvailableAt = due[0].Message.AvailableAt
-		a.mustSettle(again) // the settlement has the state that was read before
+		a.mustSettle(again) // this settlement is for the row as it was last read, so it changes the row
 		a.mustSettle(a.allAs(storage.StateDone, a.due())...)
 	}
 }
