@@ -28,7 +28,7 @@
 // for settlements it is "rowrelay", and the destination is the topic. The error.type of a send is the
 // reason of the outcome, one of the constants of package sinks that begin with Reason. The error.type of a
 // settlement is the Go type of its error. Other attributes are rowrelay.sink (the sink's name),
-// rowrelay.attempt, rowrelay.result (of a message) and rowrelay.delivered (how many messages of a batch).
+// rowrelay.attempt, rowrelay.result (of a message) and rowrelay.delivered (the number of a batch's delivered messages).
 // Spans contain topics and ids of messages, and no keys, headers, payloads or answers: if the destination
 // depends on a key or header, the span has the messaging.destination.template instead of its name.
 //
