@@ -23,7 +23,7 @@ import (
 func main() {}
 `
 
-// A program that only writes requires a single module, and needs no lines in go.sum.
+// A program that imports only outbox's packages requires a single module, and needs no lines in go.sum.
 func TestAProgramThatOnlyWritesRequiresOneModule(t *testing.T) {
 	t.Parallel()
 	here, err := filepath.Abs(".")
@@ -53,9 +53,9 @@ func TestAProgramThatOnlyWritesRequiresOneModule(t *testing.T) {
 	run("mod", "tidy")
 	run("build", "-o", os.DevNull, ".")
 	if modules := strings.Fields(run("list", "-m", "-f", "{{.Path}}", "all")); len(modules) != 2 {
-		t.Errorf("its modules are %q, want the program's own and outbox", modules)
+		t.Errorf("the program's modules are %q, want its own and outbox", modules)
 	}
 	if sums, err := os.ReadFile(filepath.Join(dir, "go.sum")); !errors.Is(err, fs.ErrNotExist) && len(sums) > 0 {
-		t.Errorf("its go.sum has %s", sums)
+		t.Errorf("the program's go.sum has %s, want no lines", sums)
 	}
 }

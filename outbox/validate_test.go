@@ -62,7 +62,7 @@ func TestWriteRefuses(t *testing.T) {
 		"header value with NUL":     {outbox.Message{Topic: "t", Headers: headers("a", "\x00")}, "Headers", `value of "a" must not contain U+0000`},
 		"large headers":             {outbox.Message{Topic: "t", Headers: headers("a", strings.Repeat("v", 16<<10))}, "Headers", "must have at most 16384 bytes"},
 		"too early":                 {outbox.Message{Topic: "t", AvailableAt: time.Date(1969, 1, 1, 0, 0, 0, 0, time.UTC)}, "AvailableAt", "years 1970 to 2999"},
-		"never, as a time":          {outbox.Message{Topic: "t", ExpiresAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, "ExpiresAt", "years 1970 to 2999"},
+		"the year 9999":             {outbox.Message{Topic: "t", ExpiresAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, "ExpiresAt", "years 1970 to 2999"},
 		"milliseconds for seconds":  {outbox.Message{Topic: "t", AvailableAt: time.Unix(1_767_322_800_000, 0)}, "AvailableAt", "years 1970 to 2999"},
 	} {
 		t.Run(name, func(t *testing.T) {

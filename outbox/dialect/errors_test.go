@@ -41,7 +41,7 @@ func TestErrorsAreRecognised(t *testing.T) {
 		{"max_statement_time", mysql.TimedOut, errors.New("ERROR 1969 (70100): Query execution was interrupted (max_statement_time exceeded)"), true},
 		{"innodb_lock_wait_timeout", mysql.TimedOut, errors.New("Error 1205 (HY000): Lock wait timeout exceeded"), false},
 		{"impossible date", mysql.Invalid, errors.New("Error 1292 (22007): Incorrect datetime value"), true},
-		{"out of range, by the other driver", mysql.Invalid, errors.New("ERROR 1264 (22003): Out of range value for column 'attempts' at row 1"), true},
+		{"out of range, as go-mysql-org's driver writes it", mysql.Invalid, errors.New("ERROR 1264 (22003): Out of range value for column 'attempts' at row 1"), true},
 		{"MariaDB's check", mysql.Invalid, errors.New("Error 4025 (23000): CONSTRAINT `c` failed"), true},
 		{"deadlock is no refusal", mysql.Refused, errors.New("Error 1213 (40001): Deadlock found"), false},
 		{"safe updates", mysql.Refused, errors.New("Error 1175 (HY000): You are using safe update mode"), true},
@@ -69,8 +69,8 @@ func (s state) Error() string { return "an error with the state " + string(s) }
 
 func (s state) SQLState() string { return string(s) }
 
-// Received recognises a database's error for an existing id, and no other error: the consumer would
-// skip a message that it has not received, and the message would be lost.
+// Received recognises a database's error for an existing id, and no other error. If it recognised another
+// error, the consumer would skip a message that it has not received.
 func TestReceivedRecognisesOnlyAnExistingID(t *testing.T) {
 	t.Parallel()
 	errs := map[string]error{

@@ -90,10 +90,10 @@ func TestFitOracle(t *testing.T) {
 	for version, fits := range map[string]bool{"12.2.0.1.0": true, "19.0.0.0.0": true, "23.0.0.0.0": true, "12.1.0.2.0": false, "11.2.0.4.0": false, "": false} {
 		fit, err := fitting.Fit(dialect.Server{Facts: map[string]string{"version": version, "nls_comp": "LINGUISTIC", "nls_characterset": "AL32UTF8"}})
 		if (err == nil) != fits {
-			t.Errorf("version %q: Fit fails with %v, want that it fits: %t", version, err, fits)
+			t.Errorf("version %q: Fit returned %v, want success: %t", version, err, fits)
 		}
 		if err == nil && (fit.Notes[1].OK != true || fit.Notes[2].OK != false) {
-			t.Errorf("the notes are %+v, want OK for characters and not for comparison", fit.Notes)
+			t.Errorf("the notes are %+v, want OK in the note on the character set but not in the note on comparison", fit.Notes)
 		}
 	}
 }
@@ -156,13 +156,13 @@ func TestFitSQLServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		facts   map[string]string
 		reading string // the isolation level of reads
-		wrong   string // or part of the error
+		wrong   string // part of the error; empty if it fits
 	}{
 		"snapshot isolation allowed":   {map[string]string{"snapshot": "1"}, "SNAPSHOT", ""},
 		"read committed snapshot on":   {map[string]string{"read committed snapshot": "1"}, "READ COMMITTED", ""},
 		"both":                         {map[string]string{"snapshot": "1", "read committed snapshot": "1"}, "READ COMMITTED", ""},
 		"neither":                      {nil, "", "ALTER DATABASE [shop] SET ALLOW_SNAPSHOT_ISOLATION ON"},
-		"still being turned on":        {map[string]string{"snapshot": "2"}, "", "ALLOW_SNAPSHOT_ISOLATION"},
+		"snapshot isolation pending":   {map[string]string{"snapshot": "2"}, "", "ALLOW_SNAPSHOT_ISOLATION"},
 		"SQL Server 2016":              {map[string]string{"version": "13.0.7024.30", "level": "130", "snapshot": "1"}, "SNAPSHOT", ""},
 		"SQL Server 2014":              {map[string]string{"version": "12.0.6024.0", "level": "120", "snapshot": "1"}, "", `"12.0.6024.0": SQL Server 2016`},
 		"Azure's version":              {map[string]string{"version": "12.0.2000.8", "edition": "5", "read committed snapshot": "1"}, "READ COMMITTED", ""},

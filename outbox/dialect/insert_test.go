@@ -94,13 +94,13 @@ func TestInsertIsSplitAtTheDatabasesLimits(t *testing.T) {
 		maxCount int
 	}{
 		"no rows":                {dialect.SQLite(), plainRow, 0, 0, 0},
-		"parameters of SQLite":   {dialect.SQLite(), plainRow, 16384, 2, 32766},
-		"all columns of SQLite":  {dialect.SQLite(), fullRow, 4096, 2, 32766},
+		"SQLite's parameters":    {dialect.SQLite(), plainRow, 16384, 2, 32766},
+		"SQLite, all columns":    {dialect.SQLite(), fullRow, 4096, 2, 32766},
 		"exactly the limit":      {dialect.SQLite(), fullRow, 4095, 1, 32766},
 		"arrays have no limit":   {dialect.Postgres(), fullRow, 50_000, 1, 10},
-		"bytes of PostgreSQL":    {dialect.Postgres(), large, 3, 3, 3},
-		"many bytes":             {dialect.Postgres(), large, 21, 21, 9},
-		"a payload over a limit": {dialect.Postgres(), dialect.Row{MessageID: "i", Topic: "t", Payload: make([]byte, 17<<20)}, 2, 2, 3},
+		"PostgreSQL's bytes":     {dialect.Postgres(), large, 3, 3, 3},
+		"many large payloads":    {dialect.Postgres(), large, 21, 21, 9},
+		"payload over the limit": {dialect.Postgres(), dialect.Row{MessageID: "i", Topic: "t", Payload: make([]byte, 17<<20)}, 2, 2, 3},
 	} {
 		rows := make([]dialect.Row, c.rows)
 		for i := range rows {
@@ -146,11 +146,11 @@ func TestOracleInsertBlocks(t *testing.T) {
 			got = append(got, strings.Count(query.SQL, "INSERT INTO outbox "))
 		}
 		if fmt.Sprint(got) != fmt.Sprint(c.want) {
-			t.Errorf("%s: statements of %v rows, want %v", name, got, c.want)
+			t.Errorf("%s: the statements insert %v rows, want %v", name, got, c.want)
 		}
 		checkPlaces(t, name, queries...)
 	}
-	// A parameter that may be a LONG is the last one.
+	// Oracle requires that a parameter that may be a LONG is the last one.
 	one := d.Insert(table, repeat(large, 1))[0]
 	if _, last := one.Args[len(one.Args)-1].([]byte); !last {
 		t.Errorf("the last argument isn't the payload: %s", one.SQL)
@@ -190,7 +190,7 @@ func TestSQLServerInserts(t *testing.T) {
 	}
 }
 
-// A table may have a name that Transact-SQL reserves and PostgreSQL doesn't: it is quoted.
+// A table's name is quoted if it is a reserved word in Transact-SQL, even if it isn't one in PostgreSQL.
 func TestReservedWordsOfSQLServerAreQuoted(t *testing.T) {
 	t.Parallel()
 	for _, word := range strings.Fields("backup browse file function index key open plan proc procedure rule schema top tran use view while") {

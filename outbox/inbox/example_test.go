@@ -44,7 +44,7 @@ func ExampleInbox_Once() {
 		defer tx.Rollback() // does nothing after the commit
 		first, err := in.Once(ctx, tx, id)
 		if err != nil || !first {
-			return err // nil for a duplicate: commit the record's offset, its effect is already committed
+			return err // nil for a duplicate: its effect is already committed, so the caller commits the record's offset
 		}
 		if _, err := tx.ExecContext(ctx, "INSERT INTO payments (body) VALUES ($1)", r.Value); err != nil {
 			return err
