@@ -93,7 +93,7 @@ func TestCancel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if left := db.left(t); len(left) != len(all)-1 {
-			t.Errorf("after a rollback there are %v", left)
+			t.Errorf("after a rollback the table has %v, want %d messages", left, len(all)-1)
 		}
 		tx = db.begin(t)
 		db.cancels(t, tx, []string{strings.ToUpper(held[1])}, held[1])
@@ -104,7 +104,7 @@ func TestCancel(t *testing.T) {
 		want := []string{held[0], held[2], hot[1], hot[2], hot[3], someID}
 		slices.Sort(want)
 		if left := db.left(t); !slices.Equal(left, want) {
-			t.Errorf("there are %v, want %v", left, want)
+			t.Errorf("the tables have the messages %v, want %v", left, want)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestCancelFindsAMovedMessage(t *testing.T) {
 		}()
 		select {
 		case <-done:
-			t.Error("it didn't wait for the move")
+			t.Error("Cancel didn't wait for the move")
 		case <-time.After(100 * time.Millisecond):
 		}
 		if err := moving.Commit(); err != nil {
@@ -290,7 +290,7 @@ func TestCancelRefuses(t *testing.T) {
 		writer := newWriter(t, db.dialect, outbox.Options{})
 		var invalid *outbox.ValidationError
 		if _, err := writer.Cancel(t.Context(), db.begin(t), someID, "42"); !errors.As(err, &invalid) || invalid.Index != 1 || invalid.Field != "ID" {
-			t.Errorf("Cancel of no UUID: %v", err)
+			t.Errorf("Cancel of an id that isn't a UUID: %v", err)
 		}
 		for want, handle := range map[string]outbox.Execer{"the transaction is nil": (*sql.Tx)(nil), "is not a transaction": db.DB, "returns no results": outbox.PgxBatch(&pgx.Batch{})} {
 			if _, err := writer.Cancel(t.Context(), handle, someID); err == nil || !strings.Contains(err.Error(), want) {
@@ -298,7 +298,7 @@ func TestCancelRefuses(t *testing.T) {
 			}
 		}
 		if got, err := writer.Cancel(t.Context(), nil); got != nil || err != nil {
-			t.Errorf("Cancel of nothing: %v, %v", got, err)
+			t.Errorf("Cancel without ids: %v, %v", got, err)
 		}
 		return
 	}
@@ -312,7 +312,7 @@ func TestPgxCancels(t *testing.T) {
 			return nil
 		})
 		if left := db.left(t); err != nil || len(left) > 0 {
-			t.Errorf("there are %v; %v", left, err)
+			t.Errorf("after Cancel the table has %v, want no message; the transaction returned %v", left, err)
 		}
 	})
 }

@@ -142,7 +142,7 @@ func TestDuplicateWaitsForTheFirst(t *testing.T) {
 				}()
 				select {
 				case err := <-answer:
-					t.Errorf("it didn't wait: %v", err)
+					t.Errorf("the second Write didn't wait for the first transaction: %v", err)
 					answer <- err
 				case <-time.After(100 * time.Millisecond):
 				}
@@ -185,9 +185,9 @@ func (tx *between) ExecContext(ctx context.Context, query string, args ...any) (
 	return result, err
 }
 
-// A Write's first statement finds that an id is known. Before the Write's next statement, a Cancel
-// deletes the id and commits. The Write may then write its messages or refuse them, but the table
-// of ids must have exactly the ids of the existing messages.
+// A Write's first statement finds that an id is already in outbox_ids. Before the Write's next statement,
+// a Cancel deletes the id and commits. The Write may then write its messages or refuse them, but
+// outbox_ids must have exactly the ids of the existing messages.
 func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 	onEach(t, func(t *testing.T, db database) {
 		for _, duplicates := range []outbox.Duplicates{outbox.RefuseDuplicates, outbox.KeepFirst} {
@@ -238,7 +238,7 @@ func TestWriteBesideACancelRegistersItsIDs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rows != known || err == nil && rows == 0 {
-				t.Errorf("duplicates %d: Write = %v; the table has %d messages and knows %d ids", duplicates, err, rows, known)
+				t.Errorf("duplicates %d: Write = %v; outbox has %d messages and outbox_ids has %d ids", duplicates, err, rows, known)
 			}
 			db.exec(t, "DELETE FROM outbox")
 			db.exec(t, "DELETE FROM outbox_ids")
@@ -289,7 +289,7 @@ func TestDuplicatesNeedATransaction(t *testing.T) {
 		}
 	}
 	if _, err := outbox.NewWriter(dialect.Postgres(), outbox.Options{Duplicates: 3}); err == nil {
-		t.Error("another number is taken")
+		t.Error("NewWriter accepts an undefined value of Duplicates")
 	}
 }
 
@@ -305,7 +305,7 @@ func TestPgxKnowsDuplicates(t *testing.T) {
 			return writer.Write(t.Context(), outbox.Pgx(tx), withIDs("t", ids[1])...)
 		})
 		if got := db.topics(t); err != nil || len(got) != 2 {
-			t.Errorf("there are %v; %v", got, err)
+			t.Errorf("the table has the topics %v, want 2 messages; the transaction returned %v", got, err)
 		}
 	})
 }

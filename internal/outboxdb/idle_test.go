@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// reporting is a listener that reports each wake-up and the error with which each connection ended.
+// reporting is a listener that reports each wake-up and the error that ended each connection.
 type reporting struct {
 	relay.Listener
 	woken chan struct{}

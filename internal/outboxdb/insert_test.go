@@ -39,14 +39,14 @@ func TestPlainInsert(t *testing.T) {
 				t.Errorf("row %+v, want %+v", row, want)
 			}
 			if len(row.MessageID) != 36 || !row.Created.Valid || row.AvailableAt.Valid {
-				t.Errorf("the defaults of row %+v", row)
+				t.Errorf("row %+v lacks a default or has a time to wait for", row)
 			}
 		}
 		if last := rows[len(rows)-1]; last.MessageID != someID || last.Headers.String != `{"a": "b"}` || last.Priority != 7 {
 			t.Errorf("row %+v", last)
 		}
 		if !rows[0].NoPayload || rows[2].NoPayload {
-			t.Error("no payload and an empty one are the same")
+			t.Error("a missing payload and an empty one are stored alike")
 		}
 	})
 }
@@ -64,7 +64,7 @@ func TestPlainInsertRefuses(t *testing.T) {
 			}
 			query := db.placeholders("INSERT INTO outbox (topic, payload, payload_text, headers) VALUES (?, ?, ?, ?)")
 			if _, err := db.DB.ExecContext(t.Context(), query, args...); err == nil {
-				t.Errorf("%s: %q went in", name, args)
+				t.Errorf("%s: the table accepts %q", name, args)
 			}
 		}
 	})

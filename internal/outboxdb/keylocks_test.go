@@ -31,12 +31,12 @@ func TestKeyLocksHoldOthersBack(t *testing.T) {
 		}
 		err := locking.Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "b"}, outbox.Message{Topic: "t", Key: "a"})
 		if err == nil || !strings.Contains(err.Error(), "lock keys") {
-			t.Errorf("a writer of the same key: %v, want that it waits in vain", err)
+			t.Errorf("a writer of the same key: %v, want an error because it waited too long for the lock", err)
 		}
 	})
 }
 
-// impatient begins a transaction whose statements fail instead of waiting for a lock.
+// impatient begins a transaction whose statements fail if they wait for a lock for more than a second.
 func (db database) impatient(t *testing.T) *sql.Tx {
 	t.Helper()
 	tx := db.begin(t)
@@ -64,7 +64,7 @@ func TestDocumentedLockIsTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := newWriter(t, db.dialect, outbox.Options{KeyLocks: true}).Write(t.Context(), db.impatient(t), outbox.Message{Topic: "t", Key: "a"}); err == nil {
-			t.Error("the documented lock holds no Writer back")
+			t.Error("a Writer doesn't wait for the documented lock")
 		}
 	})
 }

@@ -111,7 +111,7 @@ func TestTimeLimitsOfTheServerCostNoMessage(t *testing.T) {
 		rows                 bool // settlements wait for locked rows, not for a locked table
 		failures             int  // the number of failures that the test waits for
 	}
-	const many = 12 // if these failures were refusals, they would be more than enough to set an outcome aside
+	const many = 12 // a relay sets an outcome aside after fewer refusals
 	limits := map[string][]limit{
 		testdb.Postgres: {{"statement_timeout", "1000", "statement timeout", true, many}, {"lock_timeout", "1000", "lock timeout", true, 2}, {"transaction_timeout", "1000", "transaction timeout", false, many}},
 		testdb.MariaDB:  {{"max_statement_time", "1", "max_statement_time exceeded", true, many}, {"lock_wait_timeout", "1", "Lock wait timeout", false, 2}, {"innodb_lock_wait_timeout", "1", "Lock wait timeout", true, 2}},
@@ -215,7 +215,7 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 			db := migrated(t, target, "outbox")
 			pool := db.limited(t, setting, value)
 			// unhurried repeats a failed call if the call took so long that the server may have
-			// ended its connection meanwhile.
+			// ended its connection meanwhile. With lib/pq it repeats any failed call.
 			unhurried := func(call func() error) (err error) {
 				for soon := time.Now().Add(5 * time.Minute); time.Now().Before(soon); {
 					began := time.Now()
@@ -264,7 +264,7 @@ func TestCallsAfterTheServerEndedIdleConnections(t *testing.T) {
 					}
 				}
 				if pool.Stats().OpenConnections == 0 {
-					t.Errorf("%s: the pool has closed its connections, so nothing is tried", name)
+					t.Errorf("%s: the pool itself has closed its connections, so the call tests nothing", name)
 				}
 				if err := unhurried(call); err != nil {
 					t.Errorf("%s: %v", name, err)

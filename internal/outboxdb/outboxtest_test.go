@@ -66,7 +66,7 @@ func TestMessagesOfAMissingTable(t *testing.T) {
 	}
 }
 
-// fatal runs a function that must end its test, and returns the message.
+// fatal runs a function that must call Fatalf, and returns the text that it passes.
 func fatal(t *testing.T, test func(testing.TB)) string {
 	t.Helper()
 	ended := &ended{TB: t}

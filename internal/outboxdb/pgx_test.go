@@ -130,7 +130,7 @@ func TestPgxMessagesReturnsTheWrittenMessages(t *testing.T) {
 		outboxtest.Expect(t, outboxtest.PgxMessages(t, conn, "outbox"))
 		for _, table := range []string{"other", "out;box"} {
 			if reported := fatal(t, func(t testing.TB) { outboxtest.PgxMessages(t, conn, table) }); !strings.Contains(reported, "read the messages in "+table) {
-				t.Errorf("of table %s it reports %q", table, reported)
+				t.Errorf("PgxMessages of table %s reports %q", table, reported)
 			}
 		}
 	})
@@ -189,7 +189,7 @@ func TestPgxMissingTableSaysWhatToDo(t *testing.T) {
 	})
 }
 
-// A consumer's inbox accepts the same transactions.
+// A consumer's inbox accepts a pgx transaction, as a Writer does.
 func TestPgxServesAnInbox(t *testing.T) {
 	onPgx(t, func(t *testing.T, db database) {
 		tables, err := migrations.NewInbox(db.DB, dialect.Postgres(), "")

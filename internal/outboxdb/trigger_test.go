@@ -57,16 +57,16 @@ func TestTheTriggerAnnounces(t *testing.T) {
 		channel string
 		want    int
 	}{
-		"an INSERT":                   {[]string{plainInsert}, "rowrelay_outbox", 1},
-		"of many rows":                {[]string{"INSERT INTO outbox (topic) SELECT 'a' FROM generate_series(1, 100)"}, "rowrelay_outbox", 1},
-		"one after the other":         {[]string{plainInsert, plainInsert, plainInsert}, "rowrelay_outbox", 3},
-		"several in a transaction":    {[]string{"BEGIN", plainInsert, "SELECT pg_sleep(0.011)", plainInsert, "COMMIT"}, "rowrelay_outbox", 1},
-		"rolled back":                 {[]string{"BEGIN", plainInsert, "ROLLBACK"}, "rowrelay_outbox", 0},
-		"the next after a rolled one": {[]string{"BEGIN", plainInsert, "ROLLBACK", plainInsert}, "rowrelay_outbox", 1},
-		"back to a savepoint":         {[]string{"BEGIN", "SAVEPOINT s", plainInsert, "ROLLBACK TO s", plainInsert, "COMMIT"}, "rowrelay_outbox", 1},
-		"no path to it":               {[]string{"SET search_path = ''", "INSERT INTO public.outbox (topic) VALUES ('a')", "RESET search_path"}, "rowrelay_outbox", 1},
-		"a renamed table":             {[]string{others[0], "INSERT INTO events (topic) VALUES ('a')", others[1]}, "rowrelay_events", 1},
-		"another schema":              {[]string{others[2], others[3], "INSERT INTO app.outbox (topic) VALUES ('a')", others[4], "DROP SCHEMA app"}, "rowrelay_outbox", 1},
+		"an INSERT":                  {[]string{plainInsert}, "rowrelay_outbox", 1},
+		"an INSERT of many rows":     {[]string{"INSERT INTO outbox (topic) SELECT 'a' FROM generate_series(1, 100)"}, "rowrelay_outbox", 1},
+		"three transactions":         {[]string{plainInsert, plainInsert, plainInsert}, "rowrelay_outbox", 3},
+		"several in a transaction":   {[]string{"BEGIN", plainInsert, "SELECT pg_sleep(0.011)", plainInsert, "COMMIT"}, "rowrelay_outbox", 1},
+		"rolled back":                {[]string{"BEGIN", plainInsert, "ROLLBACK"}, "rowrelay_outbox", 0},
+		"after a rolled back INSERT": {[]string{"BEGIN", plainInsert, "ROLLBACK", plainInsert}, "rowrelay_outbox", 1},
+		"after ROLLBACK TO":          {[]string{"BEGIN", "SAVEPOINT s", plainInsert, "ROLLBACK TO s", plainInsert, "COMMIT"}, "rowrelay_outbox", 1},
+		"an empty search_path":       {[]string{"SET search_path = ''", "INSERT INTO public.outbox (topic) VALUES ('a')", "RESET search_path"}, "rowrelay_outbox", 1},
+		"a renamed table":            {[]string{others[0], "INSERT INTO events (topic) VALUES ('a')", others[1]}, "rowrelay_events", 1},
+		"another schema":             {[]string{others[2], others[3], "INSERT INTO app.outbox (topic) VALUES ('a')", others[4], "DROP SCHEMA app"}, "rowrelay_outbox", 1},
 		"a name that is too long": {[]string{"ALTER TABLE outbox RENAME TO " + strings.Repeat("x", 63), "INSERT INTO " + strings.Repeat("x", 63) + " (topic) VALUES ('a')",
 			"ALTER TABLE " + strings.Repeat("x", 63) + " RENAME TO outbox"}, "rowrelay_" + strings.Repeat("x", 54), 1},
 		"the right to INSERT alone": {[]string{"CREATE ROLE {role}", "GRANT INSERT ON outbox TO {role}", "BEGIN", "SET LOCAL ROLE {role}", plainInsert, "COMMIT", "DROP OWNED BY {role}", "DROP ROLE {role}"}, "rowrelay_outbox", 1},
@@ -126,7 +126,7 @@ func TestATransactionHoldsOneLockForTheTrigger(t *testing.T) {
 		}
 		var locks int
 		if err := tx.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()").Scan(&locks); err != nil || locks != 2 {
-			t.Errorf("it holds %d locks (%v), want one a table", locks, err)
+			t.Errorf("the transaction holds %d locks (%v), want one per table", locks, err)
 		}
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
@@ -179,7 +179,7 @@ func TestTheTriggerWakesARelay(t *testing.T) {
 	})
 }
 
-// startRelay starts a relay that listens and doesn't poll.
+// startRelay starts a relay that listens and polls only every hour.
 func startRelay(t *testing.T, db database, take func(sinks.Message)) (ended <-chan error) {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), db.OpenAnother(t), db.dialect, sqlstore.Options{})
