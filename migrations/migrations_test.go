@@ -232,8 +232,8 @@ func TestUpAsksToCreateAMissingSchema(t *testing.T) {
 	})
 }
 
-// Tools that split at semicolons, such as Django's, take a comment at the end for a statement, and
-// MySQL and MariaDB refuse an empty statement.
+// Tools that split the SQL at semicolons, such as Django's, treat a comment after the last semicolon as a
+// statement. MySQL and MariaDB refuse a statement that has only a comment.
 func TestPrintedSQLEndsWithAStatement(t *testing.T) {
 	t.Parallel()
 	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.MySQL(), dialect.MariaDB(), dialect.SQLite(), dialect.SQLServer(), dialect.Oracle()} {

@@ -278,7 +278,7 @@ func TestOracleSeveralProcessesMigrateConcurrently(t *testing.T) {
 	}
 	group.Wait()
 	if len(c.versions) != migrations.Version+1 {
-		t.Errorf("versions are %v, want each once, and goose's 0", c.versions)
+		t.Errorf("the recorded versions are %v, want each step's and goose's version 0", c.versions)
 	}
 }
 

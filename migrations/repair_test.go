@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/migrations"
 )
 
-// After a restore from a dump without data, all tables exist and are empty.
+// After a restore from a dump without data, all tables exist and are empty. Up inserts their fixed rows.
 func TestUpRestoresTheRowsOfACopiedStructure(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		m := migrator(t, db, db.DB, migrations.Options{})
@@ -43,7 +43,7 @@ func TestUpRestoresTheRowsOfACopiedStructure(t *testing.T) {
 	})
 }
 
-// A dump without data of an older release's tables lacks what later steps add.
+// After a restore from a dump without data of an older release's tables, Up also adds what later steps add.
 func TestUpCompletesACopiedStructureOfAnOlderRelease(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
 		m := migrator(t, db, db.DB, migrations.Options{})

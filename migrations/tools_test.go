@@ -19,7 +19,7 @@ func names(files []migrations.File) (all []string) {
 	return all
 }
 
-// A new file follows the files of the tool's folder.
+// The name of a new file has the next number after the files in the tool's folder.
 func TestFilesContinueTheToolsNumbers(t *testing.T) {
 	t.Parallel()
 	m, err := migrations.New(nil, dialect.Postgres(), migrations.Options{})
@@ -85,7 +85,8 @@ func TestAlembicFilesFollowTheHead(t *testing.T) {
 	}
 }
 
-// All steps after the version are one migration, also the options that are turned on later.
+// All steps after FileOptions.After are one migration, which also turns on the options. If no step is left,
+// the migration only turns on the options.
 func TestFilesAfterAVersion(t *testing.T) {
 	t.Parallel()
 	const newest = migrations.Version + 1
@@ -101,8 +102,8 @@ func TestFilesAfterAVersion(t *testing.T) {
 		after   int64
 		options migrations.Options
 		name    string
-		up      string // the last statement of the way up
-		down    string // the first statement of the way down
+		up      string // the last statement of the upgrade
+		down    string // the first statement that rolls it back
 	}{
 		{0, migrations.Options{}, "1_rowrelay_outbox.sql", "CREATE TABLE outbox_later (id int);", "DROP TABLE outbox_later;"},
 		{migrations.Version, migrations.Options{Table: "app.jobs"}, fmt.Sprintf("1_rowrelay_jobs_%d.sql", newest), "CREATE TABLE outbox_later (id int);", "DROP TABLE outbox_later;"},
@@ -125,7 +126,8 @@ func TestFilesAfterAVersion(t *testing.T) {
 	}
 }
 
-// Lines of the SQL would otherwise be instructions for the tool, or end a text of its language.
+// A tool's file has no line of SQL that the tool would take for an instruction, and no SQL that its language
+// would interpret within the literal that contains the SQL.
 func TestFilesContainNoInstructionsByAccident(t *testing.T) {
 	t.Parallel()
 	for _, d := range []dialect.Dialect{dialect.Postgres(), dialect.MySQL(), dialect.MariaDB(), dialect.SQLite()} {

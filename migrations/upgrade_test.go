@@ -72,8 +72,8 @@ func TestUpgradeKeepsTheMessages(t *testing.T) {
 		if _, err := m.Down(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want("after the way back", version, "1")
-		want("after the way back", message, "an older relay wrote this")
+		want("after Down", version, "1")
+		want("after Down", message, "an older relay wrote this")
 	})
 }
 
