@@ -136,7 +136,7 @@ func TestDeafConnection(t *testing.T) {
 			t.Errorf("it ended with %v, want %v", err, relaypgx.ErrDeaf)
 		}
 		if len(l.woken) != 0 {
-			t.Error("it woke the relay, and hears nothing")
+			t.Error("it woke the relay although it receives no notifications")
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestSilentServer(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	t.Parallel()
 	if _, err := relaypgx.NewListener("postgres://localhost/db", relaypgx.ListenerOptions{Table: "no;table"}); err == nil {
-		t.Error("a table's name with a semicolon is taken")
+		t.Error("a table name with a semicolon is accepted")
 	}
 	if _, err := relaypgx.NewListener("postgres://user:secret@localhost:port/db", relaypgx.ListenerOptions{}); err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("a malformed address: %v, want an error without the password", err)

@@ -122,7 +122,7 @@ func TestReadsWhatDatabaseSQLReads(t *testing.T) {
 					}
 				}
 				if reader.known != mode.known || reader.foreign != 1-mode.known {
-					t.Errorf("%q: it knew %d answers and didn't know %d", mode.parameters, reader.known, reader.foreign)
+					t.Errorf("%q: the Reader supported %d reads and didn't support %d", mode.parameters, reader.known, reader.foreign)
 				}
 			}
 		}
@@ -135,7 +135,7 @@ func TestLeavesOtherDriversAlone(t *testing.T) {
 	onPostgres(t, "postgres", func(t *testing.T, db testdb.Database) {
 		reader := &counting{Reader: relaypgx.Reader{}}
 		if got := page(t, db.DB, reader, 100, 1<<20); len(got.Rows) != 6 || reader.foreign != 1 || reader.known != 0 {
-			t.Errorf("%d rows, %d answers known and %d not", len(got.Rows), reader.known, reader.foreign)
+			t.Errorf("%d rows; the Reader supported %d reads and didn't support %d", len(got.Rows), reader.known, reader.foreign)
 		}
 	})
 }
@@ -181,7 +181,7 @@ func TestReadEnds(t *testing.T) {
 	}{
 		{"no more", "now()", func(c *backend.Columns) (bool, error) { return c.ID < 3, nil }, ""},
 		{"an error", "now()", func(c *backend.Columns) (bool, error) { return true, wanted }, "enough"},
-		{"a time that is none", "'infinity'::timestamptz", func(c *backend.Columns) (bool, error) { return true, errors.New(c.Malformed) }, "created_at can't be read: it is infinite"},
+		{"an infinite time", "'infinity'::timestamptz", func(c *backend.Columns) (bool, error) { return true, errors.New(c.Malformed) }, "created_at can't be read: it is infinite"},
 		{"the server's error", "now() + make_interval(secs => 1 / (5 - n))", func(*backend.Columns) (bool, error) { return true, nil }, "division by zero"},
 	}
 	onPostgres(t, "pgx", func(t *testing.T, db testdb.Database) {
