@@ -116,7 +116,7 @@ func heldMutants() []mutant {
 			}
 			return s.BlockedAmong(ctx, keys)
 		}),
-		among("one row of a blocked key is returned", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+		among("only one row of a blocked key is returned", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			found, err := s.BlockedAmong(ctx, keys)
 			seen := map[storage.LaneKey]bool{}
 			return slices.DeleteFunc(found, func(held storage.BlockedKey) bool {
@@ -125,7 +125,7 @@ func heldMutants() []mutant {
 				return seen[ref]
 			}), err
 		}),
-		among("the last row of a blocked key is returned", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
+		among("only the last row of a blocked key is returned", func(ctx context.Context, s Store, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
 			found, err := s.BlockedAmong(ctx, keys)
 			for i := range found {
 				all, _ := heldWhere(ctx, s, func(held storage.BlockedKey) bool { return held.Key == found[i].Key && held.Topic == found[i].Topic }, nil)

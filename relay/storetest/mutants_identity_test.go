@@ -81,7 +81,7 @@ func identityMutants() []mutant {
 				return s.Reclaim(ctx, limit)
 			}}
 		}},
-		{"one row is picked for each id", []string{"pick returns all rows of an id"}, func(s Store, _ *facts) Store {
+		{"only one row is picked for each id", []string{"pick returns all rows of an id"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				return slices.CompactFunc(rows, func(a, b storage.Row) bool { return a.ID == b.ID })
 			}}
@@ -89,8 +89,8 @@ func identityMutants() []mutant {
 	}
 }
 
-// takeTheRows replaces a settlement's message id by the id of the message that has the row's id
-// now.
+// takeTheRows replaces a settlement's message id by the id of the message whose row now has the
+// settlement's row id.
 func takeTheRows(ctx context.Context, s Store, settlement *storage.Settlement) error {
 	rows, err := s.List(ctx, storage.Filter{IDs: []string{strconv.FormatInt(settlement.ID, 10)}})
 	if len(rows) > 0 {
