@@ -131,7 +131,7 @@ func asPoorUser(t *testing.T, table table) *sql.DB {
 	return pool
 }
 
-// useEverything makes the calls of a relay by lanes and of an operator.
+// useEverything calls all store methods that a relay by lanes and an operator call.
 func useEverything(t *testing.T, table table, pool *sql.DB) {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})
@@ -218,7 +218,7 @@ func TestCheckReportsWrongMarks(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
 		if store.SetClaimMode(t.Context(), storage.ByLanes) != nil {
-			return // by rows alone
+			return // this database supports only the claim by rows
 		}
 		detail := func() string {
 			for _, finding := range store.Check(t.Context(), storage.ByLanes) {

@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// split is a sink that rejects messages with the payload "bad", or that records the messages that it
-// receives.
+// split is one of two sinks: one rejects messages with the payload "bad", the other records the messages
+// that it receives.
 type split struct {
 	rejects bool
 
@@ -43,7 +43,7 @@ func (s *split) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 }
 
 // On each database, by lanes and by rows, each parked message has a dead letter that is delivered once
-// to another sink. A drain waits for that.
+// to another sink. A drain ends only when the dead letters are delivered.
 func TestDeadLettersAreDelivered(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {

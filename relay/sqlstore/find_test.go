@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A message is found by its id, wherever its row is: among the rows that were written at the time
-// of the id, if that has one, without looking at all others; else among all. How far it looked is said.
+// Find returns a message by its id, whichever table its row is in. If the id contains a time, Find reads
+// only rows that were written around that time, otherwise all rows. Found.Until is how far it searched.
 func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {
@@ -68,11 +68,11 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 				}
 				exec(t, table.DB, "INSERT INTO "+into+strings.Join(values, ", "))
 			}
-			if target.Kind == testdb.Postgres { // which isn't told of ids that are given to it
+			if target.Kind == testdb.Postgres { // an INSERT with an explicit id doesn't advance the sequence
 				exec(t, table.DB, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('outbox', 'id'), %d)", 3*each))
 			}
 			store := table.open(t)
-			table.DB.SetMaxOpenConns(1) // whose reads are counted
+			table.DB.SetMaxOpenConns(1) // the server counts the rows that one session reads
 			find := func(filter storage.Filter, patience time.Duration) (string, storage.Found) {
 				found, err := store.Find(t.Context(), filter, patience)
 				if err != nil {
@@ -83,34 +83,35 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 			for id, message := range ids {
 				timed := strings.Contains(message, "-7000-") && id%100 != 36 && id%1000 != 778 || strings.Contains(message, "-8000-") && message[14] == '1'
 				patience := time.Duration(0)
-				if timed { // at once, without the rows after it
+				if timed { // no time to search later rows
 					patience = 1
 				}
 				before := readsOf(t, table)
 				got, found := find(storage.Filter{IDs: []string{strings.ToUpper(message)}}, patience)
 				if got != fmt.Sprintf("[%d]", id) || !strings.EqualFold(found.Infos[0].Message.ID, message) {
-					t.Errorf("by %s: %s, want the row %d", message, got, id)
+					t.Errorf("find %s: got the rows %s, want the row %d", message, got, id)
 				}
 				if reads := readsOf(t, table) - before; timed && reads > each/4 {
-					t.Errorf("by %s %d rows were read", message, reads)
+					t.Errorf("find %s: %d rows were read", message, reads)
 				}
 				if timed == found.All() && id < 3*each-100 {
-					t.Errorf("by %s it looked up to %d of %d", message, found.Until, found.Last)
+					t.Errorf("find %s: it searched up to id %d; the last id is %d", message, found.Until, found.Last)
 				}
 			}
 			before := readsOf(t, table)
 			got, found := find(storage.Filter{IDs: []string{version7(written(3*each-10), 0)}}, 1)
 			if reads := readsOf(t, table) - before; got != "[]" || !found.All() || reads > each/4 {
-				t.Errorf("by an id that was never written: %s, up to %d of %d, and %d rows were read", got, found.Until, found.Last, reads)
+				t.Errorf("find a message id that was never written: got the rows %s, it searched up to id %d of %d, and %d rows were read", got, found.Until, found.Last, reads)
 			}
-			// A copy, as of a replay, is found by who has time, or goes on.
+			// A later copy of a message, as a replay writes it, is found by a search without a time limit, or
+			// by continuing a search that stopped at its time limit.
 			const again = 3*each + 1
 			exec(t, table.DB, fmt.Sprintf("INSERT INTO outbox (id, message_id, created_at, topic, payload_text) VALUES (%d, '%s', '%s', 't', '')", again, ids[1], written(again).Format("2006-01-02 15:04:05.000")))
 			if target.Kind == testdb.Postgres {
 				exec(t, table.DB, fmt.Sprintf("SELECT setval(pg_get_serial_sequence('outbox', 'id'), %d)", again))
 			}
 			if got, found := find(storage.Filter{IDs: []string{ids[1]}}, 0); got != fmt.Sprint([]int{1, again}) || !found.All() {
-				t.Errorf("the copy too: %s, up to %d of %d", got, found.Until, found.Last)
+				t.Errorf("find a message and its copy: got the rows %s, it searched up to id %d of %d", got, found.Until, found.Last)
 			}
 			got, found = find(storage.Filter{IDs: []string{ids[1]}}, 1)
 			for rounds := 0; !found.All() && rounds < 10; rounds++ {
@@ -119,11 +120,11 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 				got += more
 			}
 			if got = strings.ReplaceAll(got, "[]", ""); got != fmt.Sprintf("[1][%d]", again) || !found.All() {
-				t.Errorf("step by step: %s, up to %d of %d", got, found.Until, found.Last)
+				t.Errorf("find a message and its copy in several calls: got the rows %s, they searched up to id %d of %d", got, found.Until, found.Last)
 			}
 			exec(t, table.DB, fmt.Sprint("DELETE FROM outbox WHERE id = ", again))
 			if got, _ := find(storage.Filter{IDs: slices.Collect(maps.Values(ids))}, 0); got != fmt.Sprint(slices.Sorted(maps.Keys(ids))) {
-				t.Errorf("by all of them: %s", got)
+				t.Errorf("find all ids in one call: got the rows %s", got)
 			}
 			three := storage.Filter{IDs: []string{ids[2*each+1], ids[1237], ids[1], "5", "7fffffff-0000-4000-8000-ffffffffffff"}}
 			for _, test := range []struct {
@@ -154,7 +155,7 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 					more, filter.AfterID = !found.All(), found.Until
 				}
 				if pages = strings.ReplaceAll(pages, "[]", ""); pages != fmt.Sprintf("[1][5][1237][%d]", 2*each+1) {
-					t.Errorf("one by one: %s", pages)
+					t.Errorf("find with pages of one message: got the rows %s", pages)
 				}
 			}
 		})

@@ -24,8 +24,8 @@ func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
 	return page.SafeID
 }
 
-// If a list of open transactions ends with an error, the store doesn't use it, even if the error is one
-// after which it repeats a statement.
+// If reading the list of open transactions fails before its end, the store doesn't use the rows that it has
+// read, even if it would repeat other statements after this error.
 func TestOracleIncompleteListIsIgnored(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

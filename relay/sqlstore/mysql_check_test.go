@@ -69,7 +69,7 @@ func finding(findings []sqlstore.Finding, name string) sqlstore.Finding {
 	return sqlstore.Finding{}
 }
 
-// The check names all rights that a user without rights lacks. With exactly these rights the user can relay.
+// The check names all rights that a user without rights lacks. Exactly these rights suffice for a relay.
 func TestMySQLRightsNamedByCheckSuffice(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		user, poor := m.poorUser(t)
@@ -245,8 +245,8 @@ func TestMySQLTrialShowsWhetherLockedRowsAreSkipped(t *testing.T) {
 }
 
 // If many relays and commands open the table concurrently, as during a deployment, their trials wait
-// for each other's rows. No store takes such a wait for the result of its trial, and each leaves its
-// session's settings unchanged.
+// for each other's rows. No store concludes from such a wait that the server can't skip locked rows, and
+// each store leaves its session's settings unchanged.
 func TestMySQLConcurrentTrialsSucceed(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		var lockWait, after string

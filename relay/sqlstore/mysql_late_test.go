@@ -100,8 +100,8 @@ func insertOne(t testing.TB, m mysqlTable, key string) int64 {
 
 const settling = 1500 * time.Millisecond // more than the grace
 
-// A transaction stays open while many later ids are assigned. LateAfter rises above its row, so that no
-// scan covers all ids since, and its row is read after the commit.
+// A transaction stays open while many later ids are assigned. LateAfter rises above the transaction's row,
+// so that relays don't scan all later ids. After the commit the row is read.
 func TestMySQLRowsOfALongTransactionAreRead(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		o := newObserver(t, m.open(t))
@@ -255,8 +255,8 @@ func TestMySQLSafeIDRisesOnAnEmptiedTable(t *testing.T) {
 }
 
 // The list of transactions includes their statements, as texts whose characters have at most three bytes.
-// While a statement with other characters or with bytes that are no text runs, MySQL 9 can't return the
-// list. Reads don't fail then, and the safe id stays below the transaction's row.
+// MySQL 9 can't return the list while a statement runs that contains four-byte characters or bytes that are
+// no text. Reads succeed nevertheless, and the safe id stays below the transaction's row.
 func TestMySQLReadsWhileTheTransactionListFails(t *testing.T) {
 	payloads := map[string]string{"bytes": "payload = _binary'\x80\x81\xfe\xff'", "emoji": "payload_text = '😀'"}
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {

@@ -61,7 +61,7 @@ func schemaOf(t *testing.T, table table) (name string) {
 	return name
 }
 
-// user makes the calls of a relay and an operator.
+// user calls the store methods that a relay and an operator call.
 type user struct {
 	*testing.T
 	store  *sqlstore.Store

@@ -25,7 +25,7 @@ import (
 type scripted struct {
 	answers map[string][][]driver.Value // by a part of the statement's text
 	missing string                      // a view that the user may not see
-	breaks  map[string]error            // by the same part: the error with which the answer ends
+	breaks  map[string]error            // by the same part: the error after the answer's last row
 	began   int
 }
 

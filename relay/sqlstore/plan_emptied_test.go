@@ -10,9 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// A vacuum may find few or no rows in a table and an index that still have the pages of a large backlog.
-// The planner then assumes very few rows, with the order of the few that it found. With the next
-// backlog the statements must still use their indexes.
+// After a large backlog was delivered, a vacuum finds few or no rows in a table and indexes that still have
+// many pages. From the statistics of these rows the planner infers that the table is tiny. The statements
+// must use their indexes nevertheless, also when the next backlog has been written.
 func TestPlansOfAnEmptiedTable(t *testing.T) {
 	t.Parallel()
 	for _, target := range throughPgx() {

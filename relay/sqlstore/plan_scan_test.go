@@ -39,7 +39,7 @@ func TestScanReadsNoIndexEntriesAboveItsRange(t *testing.T) {
 			if hit := hits.FindStringSubmatch(plan); hit != nil {
 				pages, _ = strconv.Atoi(hit[1])
 			}
-			if pages == 0 || pages > 64*6 { // per lane two or three index pages and a row's page, of more than twelve
+			if pages == 0 || pages > 64*6 { // a lookup reads 2 or 3 index pages and the row's page; a lane has more than 12 pages
 				t.Errorf("%s reads %d pages for 64 rows\n%s", what, pages, plan)
 			}
 		}

@@ -243,7 +243,7 @@ func (p prepared) execute(what string) string {
 	return "EXECUTE " + p.names[what] + " (" + strings.Join(args, ", ") + ")"
 }
 
-// runAll runs each statement so often that the server keeps a generic plan, if it chooses to.
+// runAll runs each statement 8 times. After 5 executions PostgreSQL may choose a generic plan.
 func (p prepared) runAll(t *testing.T) {
 	t.Helper()
 	for what := range p.statements {

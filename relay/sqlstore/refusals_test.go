@@ -69,7 +69,7 @@ func refuseBad(t *testing.T, table table) {
 }
 
 // The database refuses to store some delivered messages in outbox_done. The relay deletes their rows instead, and marks the other
-// messages. No message is sent twice, also not by the next relay.
+// messages. No message is sent twice, not even by the next relay.
 func TestRefusedRowsDelayNoOthersAndAreNotSentAgain(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		refuseBad(t, table)

@@ -97,7 +97,7 @@ func TestProducerRightsSuffice(t *testing.T) {
 	})
 }
 
-// A producer that refuses duplicates and cancels messages needs exactly the rights on the page.
+// A producer that refuses duplicates and cancels messages needs exactly the rights that outbox/README.md lists.
 func TestRightsToCancelAndToRefuseDuplicates(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		rights := grants(t, producerPage, "shop_producer")
@@ -145,8 +145,8 @@ func messages(count int) []outbox.Message {
 	return slices.Repeat([]outbox.Message{{Topic: "a", Key: "k"}}, count)
 }
 
-// The rights on the page suffice for a relay by rows. TestRightsNamedByCheckSuffice shows the same by lanes for the rights that the
-// check names.
+// The rights that the documentation lists suffice for a relay by rows. For a relay by lanes,
+// TestRightsNamedByCheckSuffice shows that the rights that the check names suffice.
 func TestRelayRightsSuffice(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
@@ -172,7 +172,7 @@ func TestRelayRightsSuffice(t *testing.T) {
 	})
 }
 
-// relayByRows makes the calls of a relay by rows.
+// relayByRows calls the store methods that a relay by rows calls.
 func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	store, err := sqlstore.Open(ctx, pool, table.dialect, sqlstore.Options{})
 	if err != nil {
@@ -196,7 +196,7 @@ func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	return errors.Join(extend, settle, reclaim, purge, store.Deregister(ctx, "r"))
 }
 
-// An operator needs exactly the rights on the page.
+// An operator needs exactly the rights that the documentation lists.
 func TestOperatorRightsAreEachRequired(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		rights := grants(t, postgresPage, "shop_operator")

@@ -27,15 +27,15 @@ func TestSlowServerIsNotTakenForOneWithoutSkipLocked(t *testing.T) {
 		skips    bool
 		err      error
 	}{
-		"a quick server":                     {server: slowServer{}, skips: true},
-		"a second for each statement":        {server: slowServer{each: time.Second}, skips: false, err: errTooSlow},
-		"half a second for each statement":   {server: slowServer{each: time.Second / 2}, skips: true},
-		"slow at first":                      {server: slowServer{each: time.Minute, until: 7 * time.Second}, skips: true},
-		"always slow":                        {server: slowServer{each: time.Hour}, err: errTooSlow},
-		"always slow, for an operator":       {server: slowServer{each: time.Hour}, operator: true, skips: true},
-		"the server waits for the lock":      {server: slowServer{pass: waits}, skips: false},
-		"SKIP LOCKED is a syntax error":      {server: slowServer{pass: errors.New("Error 1064 (42000): You have an error in your SQL syntax")}, skips: false},
-		"another holds the row for too long": {server: slowServer{hold: waits}, skips: true},
+		"a quick server":                   {server: slowServer{}, skips: true},
+		"a second for each statement":      {server: slowServer{each: time.Second}, skips: false, err: errTooSlow},
+		"half a second for each statement": {server: slowServer{each: time.Second / 2}, skips: true},
+		"slow at first":                    {server: slowServer{each: time.Minute, until: 7 * time.Second}, skips: true},
+		"always slow":                      {server: slowServer{each: time.Hour}, err: errTooSlow},
+		"always slow, for an operator":     {server: slowServer{each: time.Hour}, operator: true, skips: true},
+		"the server waits for the lock":    {server: slowServer{pass: waits}, skips: false},
+		"SKIP LOCKED is a syntax error":    {server: slowServer{pass: errors.New("Error 1064 (42000): You have an error in your SQL syntax")}, skips: false},
+		"another trial has locked the row": {server: slowServer{hold: waits}, skips: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +61,7 @@ type slowServer struct {
 	each       time.Duration
 	began      time.Time
 	until      time.Duration // after this time the server is quick; 0: never
-	hold, pass error         // of the statement that locks a row, and of the one that skips it
+	hold, pass error         // the errors of the statement that locks a row and of the one that skips it
 }
 
 func (s *slowServer) Connect(context.Context) (driver.Conn, error) { return slowConn{s}, nil }

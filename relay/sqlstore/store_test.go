@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-var pairs = flag.Bool("pairs", false, "run the suite on each server with each of its drivers, and not with one")
+var pairs = flag.Bool("pairs", false, "run the suite with every driver of each server instead of with one")
 
 // patience limits the wait for asynchronous results. It is long enough for slow machines.
 const patience = 5 * time.Minute

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storetest"
 )
 
-var update = flag.Bool("update", false, "record what the suite passed, for README's table")
+var update = flag.Bool("update", false, "record how many checks passed, for the table in README.md")
 
 const root = "../.."
 

@@ -76,8 +76,8 @@ func (table table) drainTo(t *testing.T, claim storage.Claim, handler inproc.Han
 	return r.Run(ctx)
 }
 
-// Rows that violate the constraints are delivered or parked. They don't prevent that other messages are claimed again after a relay
-// has died, delivered, requeued and replayed.
+// Rows that violate the constraints are delivered or parked. The other messages are reclaimed after their relay has died, and are
+// delivered, requeued and replayed, as if the bad rows didn't exist.
 func TestRowsThatViolateConstraintsDelayNoOthers(t *testing.T) {
 	pastConstraints(t, func(t *testing.T, table table, session *sql.DB, claim storage.Claim) {
 		const good = 20
@@ -139,8 +139,8 @@ func TestRowsThatViolateConstraintsDelayNoOthers(t *testing.T) {
 	})
 }
 
-// A row is never sent if no settlement can have its message id or lane. Many such rows don't prevent the delivery of others, and a
-// drain fails because of them.
+// A row whose message id or lane no settlement can name is never sent. Many such rows don't delay the delivery of others. A drain
+// fails because they remain.
 func TestRowsThatCannotBeSettledDelayNoOthers(t *testing.T) {
 	pastConstraints(t, func(t *testing.T, table table, session *sql.DB, claim storage.Claim) {
 		const bad, good = 15, 20
