@@ -306,7 +306,7 @@ func (postgres) settings() []Setting {
 	return []Setting{
 		{Name: "client_encoding", Value: "UTF8", Why: "pgx treats all text as UTF-8", Refused: "all except UTF8, and except SQL_ASCII if the server converts nothing"},
 		{Name: "datestyle", Value: "ISO", Why: "in the modes exec and simple_protocol pgx reads times as text", Refused: "a format that the driver can't read as a time"},
-		{Name: "bytea_output", Value: "hex", Why: "in the same modes pgx reads bytes as text", Refused: "a format that the driver can't read as bytes"},
+		{Name: "bytea_output", Value: "hex", Why: "in the modes exec and simple_protocol pgx reads bytes as text", Refused: "a format that the driver can't read as bytes"},
 		{Name: "standard_conforming_strings", Value: "on", Why: "in the mode simple_protocol pgx writes values into the SQL text"},
 		{Name: "jit", Value: "off", Why: "compiling a statement takes a hundred times as long as running it"},
 	}
