@@ -27,8 +27,8 @@ import (
 // Version is the number of the newest migration, which this release needs.
 const Version = 2
 
-// compatible is a version of the tables: a release that was made for this version or a later one can also use tables of the version
-// Version. The newest migration stores it as the setting schema_compatible.
+// compatible is the lowest schema version whose releases can use tables of the version [Version]. The newest migration stores it as the
+// setting schema_compatible.
 const compatible = 1
 
 // Options name the table and select optional objects.

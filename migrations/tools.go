@@ -233,7 +233,7 @@ func hasSemicolon(sql string) bool {
 
 var lineComment = regexp.MustCompile(`--.*`)
 
-// number is where a new migration belongs in the tool's folder.
+// number is the number of a new migration. For Alembic, which has no numbers, it has the revision that the migration follows.
 type number struct {
 	value  uint64
 	digits int

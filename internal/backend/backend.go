@@ -73,7 +73,7 @@ type Backend interface {
 	AttemptLogs(rows []storage.RowID, held bool) Query
 
 	// Due returns the query for the lanes' held rows that are due, ordered by time and id; see
-	// [ScanRows]. The query may stop after the row with which the payloads reach maxBytes.
+	// [ScanRows]. The query may stop after the row that brings the payloads to maxBytes or more.
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
 	// BlockedKeys returns the query for the keys that are blocked by a retry or by a row with holds >

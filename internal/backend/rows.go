@@ -374,9 +374,9 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 }
 
 // ReadFree returns the rows that a query has locked to claim them. If maxBytes is positive, ReadFree stops after the row
-// with which the payloads reach maxBytes. It is used if a database's query can't count the bytes. The query may select NULL
-// in place of a large payload and add the payload's size to the flags (see [SizeOne]). ReadFree then reads such payloads of
-// the returned rows with the query that its last argument returns.
+// that brings the payloads to maxBytes or more. It is used if a database's query can't count the bytes. The query may select
+// NULL in place of a large payload and add the payload's size to the flags (see [SizeOne]). ReadFree then reads such payloads
+// of the returned rows with the query that the function pick returns.
 func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0
 	var left []storage.RowID
