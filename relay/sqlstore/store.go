@@ -227,9 +227,9 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		s.table, storage.ErrNoSchema, version, schemaVersion)
 }
 
-// isCompatible reports whether a release that knows this schema version may use tables of a newer version. A migration that only
-// adds to the tables, so that older releases can continue, stores the lowest such version in the setting schema_compatible. Without
-// the setting, no older release may use the tables.
+// isCompatible reports whether a release that knows this schema version may use tables of a newer version. If older releases can still
+// use the tables after a migration, because it only adds to them, the migration stores the lowest schema version of these releases in
+// the setting schema_compatible. Without the setting, no older release may use the tables.
 func (s *Store) isCompatible(ctx context.Context, knows int) bool {
 	var text string
 	err := s.db.QueryRowContext(ctx, "SELECT value FROM "+s.quotedTable().Settings+" WHERE name = 'schema_compatible'").Scan(&text)

@@ -228,7 +228,7 @@ func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int)
 	return "\n    SELECT place, rid FROM (\n    " + strings.Join(parts, "\n    UNION ALL\n    ") + "\n    ) WHERE ROWNUM <= " + a.Add(int64(limit))
 }
 
-// upTo returns a FROM clause with the rows up to the one with which the payloads reach maxBytes.
+// upTo returns a FROM clause with the rows up to the one that brings the payloads to maxBytes or more.
 func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
 	if maxBytes <= 0 {
 		return "FROM (" + rows + ") t"
@@ -330,8 +330,8 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 }
 
 // lockFirst returns a block that locks up to limit rows of a query, and skips rows that
-// are already locked. Then it runs the statement in its last argument for the locked rows, up to
-// the one with which the payloads reach the given number of bytes. The server locks rows as they
+// are already locked. Then it runs the statement change for the locked rows, up to the one that
+// brings the payloads to the given number of bytes or more. The server locks rows as they
 // are fetched. If the driver fetched the rows, it might fetch, and so lock, too many. The block
 // first takes its session's lock. A change of the claim mode needs the locks of all sessions, so
 // the claim mode that the query sees can't change before the commit.

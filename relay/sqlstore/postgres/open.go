@@ -10,7 +10,7 @@ import (
 )
 
 // errMisread means that the driver read a value that differs from the selected one.
-var errMisread = errors.New("it was read as another value")
+var errMisread = errors.New("a test value was read as a different one")
 
 // CheckPool implements [backend.PoolChecker]. It selects a time and a byte string, because pgx receives values as text in
 // its modes exec and simple_protocol, and then can read times only in the ISO style and bytes only as hex. It checks

@@ -348,7 +348,7 @@ WHERE state <> 'error' AND {due at} <= now() AND lane = ANY ($1::smallint[])
     AND ({due at}, id) > (COALESCE((SELECT $2::timestamptz), {dear time}), $3::bigint)
 ORDER BY {due at}, id LIMIT $4::bigint
 
--- Selects due rows up to the row with which the payloads reach $5 bytes. $6 is true.
+-- Selects due rows up to the row that brings the payloads to $5 bytes or more. $6 is true.
 -- name: due
 SELECT {held row}
 FROM (SELECT t.*, sum({size}) OVER (ROWS UNBOUNDED PRECEDING) - ({size}) AS bytes_before

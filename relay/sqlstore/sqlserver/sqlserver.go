@@ -151,8 +151,8 @@ func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(stora
 }
 
 // page returns the query of a read. It has an ORDER BY, because without one a join may return
-// rows in the order in which their pages arrive from the disk. Its last row is the one with which
-// the payloads reach MaxBytes.
+// rows in the order in which their pages arrive from the disk. Its last row is the one that brings
+// the payloads to MaxBytes or more.
 func (d *SQLServer) page(read backend.Read) backend.Query {
 	a := args{positionList(read.Positions)}
 	rows := "(" + d.ranges(&a, read.Positions, "*", cmp.Or(read.Share, read.Limit), read.Limit) + ") AS t"
