@@ -7,13 +7,14 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Admission. A pending row of a page (read.go) enters memory and its sink's queue. If it can't, the reader remembers a position
-// from which the row will be read again. A deferred row that doesn't enter memory is found again by its time. What must hold:
-// every pending row at or below a reader's cursor is in memory or above such a position. For each sink, a row is in memory at
-// most once. A row leaves memory only when no read in progress can return it.
+// Admission. A pending row of a page (read.go) enters memory and its sink's queue. If it can't, the sink's reader (reader.go)
+// remembers a position from which the row will be read again. A deferred row needs no position: reads find it by the time at
+// which it is due. What must hold: every pending row at or below a reader's cursor is in memory or above such a position. For
+// each sink, a row is in memory at most once. A row leaves memory only when no read in progress can return it.
 
-// admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
-// ignored. If a sink is full or the row's key is blocked, the sink's reader remembers from where to read the row later.
+// admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already
+// is ignored. If a sink's queue is full or the row's key is blocked, the sink's reader remembers from where to read the row
+// later.
 func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 	queues := e.engine.routes.queuesOf(row.Message.Topic, row.Sinks)
 	var f *joint
@@ -105,7 +106,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 			l.add(it)
 			return true
 		}
-		if e.roomFor(q, row) <= 0 { // the sink may have the message from an earlier attempt, so it doesn't expire and is sent once there is room
+		if e.roomFor(q, row) <= 0 { // the sink may have received the message in an earlier attempt, so the message doesn't expire, and is sent once there is room
 			l.readers[queue].stopBefore(row)
 			l.forget(k)
 			return false
@@ -170,7 +171,7 @@ func (r *lateRows) numberingOf(row *storage.Row) int {
 	return r.idGeneration
 }
 
-// settled removes an item whose settlement is written, and lets its key continue if the key waited for the settlement. A read in
+// settled removes an item whose settlement is written, and unblocks its key if the key waited for the settlement. A read in
 // progress may return the row from an older snapshot, so the item stays known until that read has ended.
 func (e *byLanes) settled(it *item) {
 	if e.engine.poll.under > 0 {
@@ -198,9 +199,9 @@ func (e *byLanes) settled(it *item) {
 	}
 }
 
-// dueSooner schedules the next read of deferred rows for the time when the next known one becomes due, unless a read is scheduled
-// earlier. If that time has passed, deferred rows are read once more now, because the database's clock may be slightly behind
-// this host's clock.
+// dueSooner schedules the next read of deferred rows for the time when the next known one becomes due, unless a read is
+// scheduled earlier. If that row is due already, deferred rows are read once more now, because the database's clock may be
+// slightly behind this host's clock.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {
 		e.engine.poll.dueAt = earliest(e.engine.poll.dueAt, e.due.next)

@@ -7,10 +7,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Sinks that are set apart. While a sink is behind, its readers read separately until it has caught up. Meanwhile the pages that
-// all sinks share still return this sink's rows, which have no effect; if the sink is down, these may be millions of rows. So the
-// sink is set apart: shared pages exclude the topics that only this sink takes, and don't move its readers. In the same way, the
-// pages that are read for this sink alone exclude the topics that only other sinks take.
+// Sinks that are set apart. A sink is behind while its cursor in some lane is below those of other sinks. Until it has caught
+// up, pages are read for it alone. Meanwhile the pages that all sinks share still return this sink's rows, which have no
+// effect; if the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude the topics that
+// only this sink takes, and don't move its cursors. In the same way, the pages that are read for one sink alone exclude the
+// topics that only other sinks take.
 //
 // The database still scans the rows that a page excludes. So a page that excludes topics covers only a limited range of ids. The
 // range is adjusted so that the page's statement takes at most about 100 ms.
@@ -73,13 +74,14 @@ func (e *byLanes) leaveOut(f *fetch) {
 	f.positions = lowestOf(f.positions, int64(e.pageStride))
 }
 
-// isStretch reports whether the page covered its whole range, and higher ids were issued, so more rows may exist above the range.
+// isStretch reports whether the page covered its whole range although higher ids have been assigned, so more rows may exist
+// above the range.
 func (f *fetch) isStretch() bool {
 	return !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Until > 0 && p.Until < f.page.LastID })
 }
 
-// learnStride adjusts the range of the next page that excludes topics. A page that ended early counts only if it was slow, since
-// a fast one may have been fast because it ended early.
+// learnStride adjusts the range of the next page that excludes topics. A page that a limit ended early counts only if it was
+// slow: if it was fast, the early end may be the reason.
 func (e *byLanes) learnStride(f *fetch) {
 	whole := !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool {
 		return p.Until-p.After >= int64(e.pageStride) && p.Until <= f.page.LastID

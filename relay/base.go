@@ -37,7 +37,7 @@ func (b *base) reached(call string, began time.Time, err error) {
 	}
 }
 
-// failed reports a failed database call, which the given stage will repeat. If failures continue, it logs them only once per
+// failed reports a failed database call, which the given stage will repeat. It logs at most one failure of a stage per
 // quietTime.
 func (b *base) failed(stage string, err error) {
 	if errors.Is(err, context.Canceled) {
@@ -49,7 +49,7 @@ func (b *base) failed(stage string, err error) {
 	}
 }
 
-// tried records the result of a call that [Relay.Healthy] watches.
+// tried records the result of a call whose lasting failure makes the relay unhealthy (see [Relay.Healthy]).
 func (b *base) tried(l *lasting, err error) {
 	if err == nil {
 		l.since.Store(0)
@@ -106,7 +106,7 @@ func (q *logLimiter) allow(line string) (ok bool, more int) {
 	return true, l.more
 }
 
-// sleep waits until the duration d has passed or the context ends, and reports whether the context is still alive.
+// sleep waits for the duration d. It returns false if the context ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -9,8 +9,8 @@ import (
 
 // Blocked keys. A message blocks its key while it waits for another attempt, is being parked, or is parked and holds its key.
 // Meanwhile no other message of the key is sent: the key's later rows are dropped from memory, and the position from which to
-// read them is kept. What must hold: a blocked key is in memory, unless keysUnknown is set for its lane. If keysUnknown is set,
-// the database is asked about each key that isn't in memory before a row of the key is admitted.
+// read them is kept. What must hold: a blocked key is in memory, unless keysUnknown is set for its lane. If keysUnknown is
+// set, the relay asks the database about each key that isn't in memory before it admits a row of the key.
 
 const (
 	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. Further keys are
@@ -76,9 +76,9 @@ func (h *heldLanes) drop(it *item) {
 	h.forget(it)
 }
 
-// unblock unblocks a key, and schedules a read of its dropped rows. If the database reported the key as blocked, a second message
-// may block it, too: after a failover, two relays may each have written a retry. So the database is asked again before the key
-// continues.
+// unblock unblocks a key, and schedules a read of its dropped rows. If the database reported the key as blocked, a second
+// message may block it, too: after a failover, two relays may each have written a retry. So the database is asked again before
+// other messages of the key are sent.
 func (b *blockedKeys) unblock(k *key) {
 	k.blocked = false
 	b.count--
@@ -102,8 +102,8 @@ func (b *blockedKeys) forgetSoon(k *key) {
 	}
 }
 
-// forgetKeys forgets those keys of the list toForget whose retry is written and which have no items in memory. From then on the
-// position reader.gap covers their dropped rows.
+// forgetKeys forgets those keys of the list toForget whose retry is written and which have no items in memory. From then on,
+// their dropped rows are among the rows above reader.gap.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -187,8 +187,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 }
 
 // recall blocks a key if the database reported it as blocked. It returns false if the database wasn't asked about the key. It
-// ignores a reported message that is in memory: such a message was delivered, so it no longer blocks the key, but the database
-// doesn't know that yet.
+// ignores a reported message that is in memory: that message was delivered, but this is not yet written to the database.
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none
@@ -278,9 +277,9 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	return f
 }
 
-// mergeBlocked adds the listed blocked keys to the lanes that were read (those with keysUnknown set). A list may be incomplete if it reached its limit or
-// if keys were forgotten meanwhile; such a list is ignored. Keys and messages in memory stay as they are, since their state is
-// newer than the list.
+// mergeBlocked adds the blocked keys that a read has found to the lanes that it covered, which had keysUnknown set. If the
+// read reached its limit, or if keys were forgotten meanwhile, its result may be incomplete and is ignored. Keys and messages
+// in memory stay as they are, since their state is newer than the read's result.
 func (b *blockedKeys) mergeBlocked(f *fetch) {
 	if len(f.blocked) >= f.limit || b.forgotten != f.forgotten {
 		return
@@ -302,7 +301,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 				continue
 			}
 			if first, ok := holders[l][ref]; !ok || blocked.ID < first {
-				holders[l][ref] = blocked.ID // the first of several blocking messages is sent first
+				holders[l][ref] = blocked.ID // if several messages block the key, the one with the lowest id is sent first
 			}
 		}
 	}

@@ -140,9 +140,9 @@ func newBreaker(options *SinkOptions) breaker {
 	return breaker{options: options, destinations: map[string]*destination{"": {fresh: map[string]struct{}{}}}, putOff: map[rowRef]*suspension{}, probed: map[string]struct{}{}}
 }
 
-// begin returns the number of a job that begins. For each of the job's messages that failed before, it records whether another
-// message was delivered since the failure. A delivery during the job's own send doesn't count: the message may have failed in an
-// outage that ended before that delivery.
+// begin returns the number of the next job, which starts now. For each of the job's messages that failed before, begin records
+// whether another message was delivered since that failure. A delivery during the job's own send doesn't count: the message
+// may have failed in an outage that ended before that delivery.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
@@ -158,8 +158,8 @@ func (b *breaker) begin(items []*item) (turn int64) {
 	return b.turn
 }
 
-// remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise, if bad messages filled the
-// buffer, they would replace each other there, and every failure would count as the first of its message.
+// remember keeps the failures of a message that leaves memory and will return as a retry. Without them, every failure of such
+// a message would count as its first: more bad messages than fit into the buffer would never be parked.
 func (b *breaker) remember(it *item) {
 	for ref := range b.putOff {
 		if len(b.putOff) < mostPutOff {
@@ -225,8 +225,8 @@ func (b *breaker) lastAnswer() string {
 	return line
 }
 
-// judge decides about the messages of a batch; nil verdicts mean that all were delivered. It first counts all outcomes, because
-// each is evidence for judging the others.
+// judge decides about the messages of a batch; nil verdicts mean that all were delivered. It first counts all outcomes,
+// because the judgement of each message depends on the outcomes of the others.
 func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 	if now.Sub(b.minute.since) >= parkWindow {
 		b.minute = minute{since: now}
@@ -263,7 +263,7 @@ func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 // counted is what a batch shows about its sink.
 type counted struct {
 	delivered   int
-	answered    bool           // the sink has tried or postponed some message, so the sink itself works
+	answered    bool           // the sink has tried to send some message, or has postponed one, so the sink itself works
 	excused     bool           // the sink isn't blamed if the whole batch is unsent
 	suspended   bool           // some message is suspended, and the sink itself may be the cause
 	failed      *sinks.Outcome // the last failure that the sink itself may have caused
@@ -334,7 +334,8 @@ func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	}
 }
 
-// isEvident reports whether the destination must be the cause, because enough keys have failed since its last delivery.
+// isEvident reports whether the destination must be the cause of the failures, because enough keys have failed since its last
+// delivery.
 func (b *breaker) isEvident(d *destination) bool {
 	threshold := b.options.BreakerThreshold
 	return threshold > 0 && len(d.fresh) >= int((1+patiencePer*d.usual)*float64(threshold))
@@ -376,7 +377,7 @@ func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool,
 		return verdict{action: back}
 	case behind:
 		if it.countsAgainst(outcome) {
-			b.charges(it, outcome, now) // records the failure, so that the message is sent apart from others of its key
+			b.charges(it, outcome, now) // records the failure; later batches have the message only as the first of its key
 		}
 		return verdict{action: back}
 	case s.cut && isUnanswered(outcome):

@@ -58,9 +58,9 @@ type ConsumerOptions struct {
 	Logger *slog.Logger
 }
 
-// Consumer lets an application claim messages itself, instead of being called by a relay. It claims by rows, so messages have no
-// order. Any number of consumers and of relays that claim by rows may share a table. [NewConsumer] returns one. Its methods may
-// be called concurrently.
+// Consumer lets an application claim messages itself, instead of being called by a relay. It claims by rows, so messages are
+// not delivered in order. Any number of consumers and of relays that claim by rows may share a table. [NewConsumer] returns
+// one. Its methods may be called concurrently.
 type Consumer struct {
 	store   storage.Store
 	options ConsumerOptions
@@ -139,7 +139,7 @@ func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 		case <-c.wake:
 			polled = false
 		case <-timer.C:
-			polled = true // the only reason for the next claim is that the poll interval has passed
+			polled = true // nothing but the poll interval is a reason for the next claim
 		}
 		if timer.Stop(); err != nil {
 			return nil, err

@@ -36,8 +36,8 @@ const (
 const mostErrorHeader = 500
 
 // addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has a destination for dead letters. It
-// returns a note for the log. If the parked message is itself a dead letter, none is added; otherwise each dead letter might
-// cause another one without end. The parameter `now` is the database's time.
+// returns a note for the log. If the parked message is itself a dead letter, none is added; otherwise dead letters that are
+// parked could produce dead letters for ever. The parameter `now` is the database's time.
 func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (note string) {
 	to := q.options.DeadLetter
 	if to == (DeadLetter{}) {
@@ -94,9 +94,9 @@ func headerText(text string) string {
 	}, text))
 }
 
-// checkDeadLetter checks that the sink's dead letters have a valid destination. The destination can't be the sink itself. If the
-// sink holds the keys of parked messages, the topic of the dead letters must not be routed to that sink either; otherwise each
-// dead letter would wait behind the message that it was made from.
+// checkDeadLetter checks that the sink's dead letters have a valid destination. The destination can't be the sink itself. If
+// the sink holds the keys of parked messages, the topic of the dead letters must not be routed to that sink either; otherwise
+// each dead letter, which has the key of its parked message, would wait behind that message.
 func (s SinkOptions) checkDeadLetter(name string, routes *router) error {
 	to, problem := s.DeadLetter, ""
 	switch {
@@ -107,14 +107,14 @@ func (s SinkOptions) checkDeadLetter(name string, routes *router) error {
 	case to.Sink != "" && !slices.Contains(routes.names, to.Sink):
 		problem = fmt.Sprintf("there is no sink %q", to.Sink)
 	case to.Sink == name:
-		problem = "goes to the sink itself, which refused the message; give another, or a topic"
+		problem = "names the sink itself, which refused the message; give another sink, or a topic"
 	case strings.Contains(to.Sink, ",") || len(to.Sink) > storage.MostSinks:
 		problem = fmt.Sprintf("the name of the sink %.100q contains a comma or is too long: rows can't name it", to.Sink)
 	case to.Sink != "":
 	case routes.find(to.Topic).sinks[0] == len(routes.names):
 		problem = fmt.Sprintf("no route takes the topic %q", to.Topic)
 	case s.OnPark == HoldKey && slices.Contains(routes.find(to.Topic).sinks, slices.Index(routes.names, name)):
-		problem = fmt.Sprintf("the topic %q is routed to the sink itself, where it would wait behind the key that is held", to.Topic)
+		problem = fmt.Sprintf("the topic %q is routed to the sink itself, where the dead letter would wait behind its own parked message; route the topic to another sink", to.Topic)
 	}
 	if problem == "" {
 		return nil

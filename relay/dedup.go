@@ -11,10 +11,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// dedup sends batches to sinks that recognise a batch when it is sent again. A batch for such a sink is planned, journalled, sent
-// and settled, in this order. A row has a reference from the time its batch is journalled until the row is settled, or until the
-// sink has promised that the planned batch will never deliver the row. A batch is unresolved while it is unknown whether the sink
-// has it. A relay that holds one of the batch's lanes sends the unresolved batch again before it plans new ones.
+// dedup sends batches to sinks that recognise a batch when it is sent again. A batch for such a sink is planned, journalled,
+// sent and settled, in this order. When a batch is journalled, each of its rows gets a reference to it (batchRef). The
+// reference ends when the row is settled, or when the sink has confirmed that this batch will never deliver the row. A batch
+// is unresolved while it is unknown whether the sink has it. A relay that holds one of the batch's lanes sends the unresolved
+// batch again before it plans new ones.
 type dedup struct {
 	journal *journal
 	sinks   map[*sinkQueue]*dedupSink
@@ -107,8 +108,8 @@ func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 }
 
 // gather moves all entries of a few lanes to the front of the list w.untried. It chooses the lanes in the order in which they
-// appear, until their items make up a batch of n items. So a batch has messages of few lanes, and few journals are written for
-// it. The moved entries keep their order, and so do the others; the first entry stays first.
+// appear, until their items make up a batch of n items. So a batch has messages of few lanes, and only these lanes' journals
+// must be written. The moved entries keep their order, and so do the others; the first entry stays first.
 func (w *waitingLine) gather(n int) {
 	laneOf := func(entry queued) *lane {
 		if entry.key != nil {
@@ -144,8 +145,8 @@ func (w *waitingLine) gather(n int) {
 	copy(waiting[len(gathered):], rest)
 }
 
-// journalsOf returns the journals of the batch's lanes, and of the lanes whose journal is stale. They contain the references that
-// are still valid. The stored journals of other lanes stay as they are: references in them that have ended do no harm.
+// journalsOf returns the journals of the batch's lanes, and of the lanes whose journal is stale. They contain the references
+// that are still valid. The stored journals of other lanes may contain references that have ended, which does no harm.
 func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 	of := map[*lane]bool{}
 	for _, it := range items {
@@ -216,9 +217,9 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 	return sink.Plan(ctx, messages)
 }
 
-// note sets the references of the batch's rows once the plan was journalled. If the write failed, it is unknown whether the plan
-// is stored. In that case this relay doesn't send the batch, but marks it as unresolved, since another relay that takes over one
-// of its lanes may send it.
+// note sets the references of the batch's rows once the plan was journalled. If the write failed, it is unknown whether the
+// plan is stored. Then this relay doesn't send the batch, and marks it as unresolved: if the plan is stored, another relay
+// that takes over one of the batch's lanes may send it.
 func (b *plannedBatch) note(items []*item) {
 	if b.noted {
 		return
@@ -243,9 +244,9 @@ func (b *plannedBatch) note(items []*item) {
 	}
 }
 
-// done processes the outcomes. If the sink asks for a new plan of the whole batch, that doesn't count against the sink. A sink
-// that has refused part of a batch gets one batch at a time, so that smaller and smaller parts can be sent until the bad message
-// is found. After the sink has accepted a batch that was in flight alone, batches may overlap again.
+// done processes the outcomes. If the sink has sent nothing and asks for a new plan, the breaker doesn't count this as a
+// failure. A sink that has refused part of a batch gets one batch at a time, so that smaller and smaller parts can be sent
+// until the bad message is found. After the sink has accepted a batch that was in flight alone, batches may overlap again.
 func (b *plannedBatch) done(e *engine, f *flight) {
 	b.note(f.items)
 	if b.err != nil {
@@ -300,7 +301,8 @@ func uncharged(outcome sinks.Outcome) sinks.Outcome {
 }
 
 // resolving is the job that sends unresolved batches again, with all their rows that still exist. Some of the rows may be in
-// lanes of another relay, which may send them again, too. But the sink accepts each message only once.
+// another relay's lanes, and that relay may send them again, too. This is harmless, because the sink accepts each message only
+// once.
 type resolving struct {
 	dedup    *dedup
 	batches  []*dedupBatch
@@ -436,7 +438,7 @@ func (r *resolving) decide(l *lane, ref rowRef, t *batchRef) (open bool) {
 	return false
 }
 
-// release lets the item's key continue, since it is now known whether the sink has the item.
+// release lets messages of the item's key be sent again, since it is now known whether the sink has the item.
 func (d *dedup) release(it *item) {
 	if it.key != nil && it.key.suspended == it {
 		it.key.suspended = nil

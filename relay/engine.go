@@ -10,8 +10,8 @@ import (
 
 // The engine's state, and the interfaces between its parts.
 
-// engine is the state of one Run of a Relay, as far as both ways of claiming share it. The loop owns this state. Goroutines that
-// call the database or a sink get jobs through one channel and return results through another.
+// engine is the part of a Run's state that both ways of claiming (byLanes and byRows) use. The loop owns this state.
+// Goroutines that call the database or a sink get jobs through one channel and return results through another.
 //
 // A message is read into memory through the field `claiming`. There it waits in its sink's queue until a worker sends it. It
 // leaves memory when its outcome is written.
@@ -116,7 +116,7 @@ func (w waker) wake() {
 // stop is the state of a stop (stop.go).
 type stop struct {
 	begun    bool
-	ready    bool // nothing is under way, so the leaser may remove the relay from the table of relays
+	ready    bool // no read, send or settlement is in progress, so the leaser may remove the relay from the table of relays
 	left     bool // the leaser has removed the relay
 	leaveErr error
 	aborted  bool // the sends were cancelled; until the new deadline their outcomes may be settled

@@ -26,9 +26,9 @@ type fetch struct {
 	asked     []storage.LaneKey // for readBlockers and stepBlocked: the keys that the database is asked about
 	holders   map[*key]int64    // for readBlockers: the id of the message that blocks each key
 	forgotten int64             // for readBlocked: blockedKeys.forgotten when the read began; if it has grown, the result is incomplete
-	cursor    storage.DueCursor // for readDue: where the read begins, and after the read, where the next one begins
+	cursor    storage.DueCursor // for readDue: the position at which the read begins; after the read, the position at which the next read begins
 	from      storage.DueCursor // for readDue: where the read began
-	again     bool              // for readDue: whether this read searches the rows up to dueRows.pausedTo for rows that are not paused
+	again     bool              // for readDue: the read searches the rows up to dueRows.pausedTo for rows that are not paused
 
 	page    storage.Page
 	took    time.Duration                            // how long the page's statement took

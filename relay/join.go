@@ -21,8 +21,8 @@ import (
 // unless they claim different topics. So a relay first announces that it begins, and only then looks for active relays with
 // another configuration. If two relays begin at the same time, the one that announced this later finds the other.
 //
-// An active relay stays active when others start. A relay doesn't wait for relays that stand by. It doesn't wait for relays with
-// Join either; otherwise the relays that they have joined couldn't become active after a restart. A relay also becomes active if
+// An active relay stays active when others start. A relay doesn't wait for relays that stand by. Nor does a relay wait for
+// relays with Join: otherwise, after a restart, it would wait for relays that have joined it. A relay also becomes active if
 // an active relay has the same configuration.
 
 // destinationOf returns the sink's description of its destination, or the sink's type if it gives no description or if
@@ -142,7 +142,7 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	case p.takes:
 		waits = ""
 	case waits == "" && time.Now().Before(p.waitsUntil):
-		waits = "it couldn't reach the database for a while, and waits for relays with another configuration that may return"
+		waits = "it couldn't reach the database for most of a lease. It waits, because relays with another configuration may have lost the database, too, and may return"
 	case waits == "":
 		if err = announce(storage.Begins); err == nil && waits != "" {
 			err = announce(storage.Standby)
@@ -156,9 +156,9 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	return members, waits, err
 }
 
-// bury ends the leases or claims of members whose processes no longer exist, and removes these relays from members. Before that
-// it sends another heartbeat: a relay that deregistered and exited after the first heartbeat is no longer a member, and is left
-// alone. Errors are logged, and the next renewal tries again.
+// bury ends the leases or claims of members whose processes no longer exist, and removes these relays from members. Before
+// that it sends another heartbeat: a relay that deregistered and exited after the first heartbeat is not in the second one's
+// result, and has nothing left to end. Errors are logged, and the next renewal tries again.
 func (p *participation) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {
@@ -184,7 +184,7 @@ func (p *participation) bury(ctx context.Context, members *storage.Members, beat
 }
 
 // othersIn returns why a relay with this configuration stands by: it names the other relays, and describes how their
-// configuration differs. If the relay need not stand by, the text is empty.
+// configuration differs. The text is empty if the relay needn't stand by.
 func othersIn(self storage.Identity, members []storage.Member) string {
 	own := &self.Config
 	var names []string

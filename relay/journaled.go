@@ -13,7 +13,7 @@ import (
 // The database stores a journal of each lane. If this relay dies, the journal shows the lane's next holder which messages were in
 // flight (quarantine.go), and in which planned batches they were (dedup.go). This file has the engine's copy of the journals.
 
-// journaled is a lane's copy of its journal.
+// journaled is the engine's copy of one lane's journal.
 type journaled struct {
 	suspects  map[rowRef]int       // rows that were in flight when a relay died; the value counts the deaths at which no other row was in flight
 	batchRefs map[rowRef]*batchRef // unsettled rows of planned batches, which this relay or the lane's last holder has journalled
@@ -29,7 +29,7 @@ type rowRef struct {
 	check uint32
 }
 
-// batchRef is a row's place in a planned batch, called the row's reference in comments.
+// batchRef refers to a row's place in a planned batch. Comments call it the row's reference.
 type batchRef struct {
 	batch  *dedupBatch
 	place  int

@@ -26,11 +26,11 @@ type lane struct {
 	passed  *keySet // used while topics are paused: the keys of rows that were passed over; later rows of these keys are passed over, too. nil: no such keys
 
 	keysUnknown bool // not all of its blocked keys are in memory, so the database is asked about keys that aren't in memory
-	alarmed     bool // it has rows without a route, which were reported
+	alarmed     bool // its rows without a route were reported
 
 	unswept  bool  // it isn't read until a sweep has searched for missed rows below its mark
 	placed   bool  // a page has confirmed that the lane's cursor isn't above the last id, or the lane is read from the beginning
-	void     bool  // another server answers now, so the lane's state in memory is worthless
+	void     bool  // the server that granted the lease was replaced or has lost commits, so the lane's state in memory may be wrong
 	draining bool  // it is being given up, because the relay has more than its share
 	lost     bool  // another relay may hold it. Its outcomes are written with the old fence, so they are rejected if another relay holds it
 	seq      int64 // reads up to this number began before the lease, or before the id sequence was reset, and don't count
@@ -131,9 +131,9 @@ func (l *lane) forget(k *key) {
 
 // key is the state of one key in one sink. It keeps the order of the key's messages.
 //
-// At most one batch of a key is in flight. The key's other messages wait here, ordered by id, and the queue has a single entry
-// for the key. A message that is to be retried or parked blocks its key: the later messages are dropped from memory, and only the
-// position from which to read them is kept. So the later messages take no memory, however many they are.
+// At most one batch of a key is in flight at a time. The key's other messages wait here, ordered by id, and the queue has a
+// single entry for the key. A message that is to be retried or parked blocks its key: the later messages are dropped from
+// memory, and only the position from which to read them is kept. So the later messages take no memory, however many they are.
 type key struct {
 	ref       keyRef
 	lane      *lane
@@ -220,12 +220,12 @@ func (k *key) mustWait() bool {
 	return sameID || unwritten
 }
 
-// item is a row in memory, for one sink. It stays in memory until its outcome is written. If the relay claims by lanes, it also
-// stays until all reads that began before the write have ended, since they may return the row. The loop owns the item, except
-// that a worker owns it while it is in flight.
+// item is a row in memory, for one sink. It stays in memory until its outcome is written. If the relay claims by lanes, the
+// item also stays until all reads that began before the write have ended, since these reads may return the row. The loop owns
+// the item, except that a worker owns it while it is in flight.
 type item struct {
-	// The fields that every step of the loop reads come first, next to the row's id, because cache misses limit the speed of a
-	// drain.
+	// The fields that every step of the loop reads come first, next to the row's id, so that few cache lines are read: cache
+	// misses limit the relay's throughput.
 	lane  *lane      // nil when claiming by rows
 	queue *sinkQueue // nil: the row is settled without being sent
 	key   *key       // nil: the message has no key

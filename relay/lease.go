@@ -8,12 +8,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Leases. A renewal passes the lanes that the relay holds, and their marks, to the leaser. Its result lists the lanes that were
-// kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. At the end of a stop whose
-// DrainTimeout has passed, it is also released with unsettled messages, which the next holder sends again.
+// Leases. A renewal passes the lanes that the relay holds, and their marks, to the leaser. Its result lists the lanes that
+// were kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. If a stop takes longer
+// than DrainTimeout, a lane is also released with unsettled messages, which its next holder sends again.
 
-// calmAfter is the period after the takeover of a dead relay's lane during which a relay journals each batch before it sends the
-// batch.
+// calmAfter is how long a relay that has taken over a dead relay's lane journals each batch before it sends the batch.
 const calmAfter = time.Minute
 
 // laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.
@@ -32,7 +31,7 @@ type laneRights struct {
 
 func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{of: e, yields: time.Now().Before(e.engine.lease.yieldsUntil)}
-	journals := e.engine.deduplicates || time.Now().Before(e.engine.journalAll) // whether batches are journalled before they are sent
+	journals := e.engine.deduplicates || time.Now().Before(e.engine.journalAll) // batches are journalled before they are sent
 	for _, l := range e.held.sortedLanes() {
 		var has [dropped + 1]bool // whether the lane has items of each stage
 		for it := range l.items() {
@@ -55,8 +54,8 @@ func (e *byLanes) rights(leave bool) rights {
 }
 
 // renew renews leases, releases lanes, and acquires lanes if the relay has fewer than its share. If the operator has set the
-// relay's name and the relay has lost lanes, it acquires none for a while: another relay with the same name may have been started
-// in its place. In that case the other relay has ended these leases and is about to acquire the lanes.
+// relay's name and the relay has lost lanes, it acquires none now and in the next renewal interval: another relay with the
+// same name may have replaced it. That relay has ended these leases, and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.of.engine.options.Name, r.of.engine.options.Lease
 	r.epoch = members.Epoch
@@ -103,7 +102,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		}
 		r.of.engine.options.Logger.Warn("relay: lost lanes", "relay", r.of.engine.options.Name, "lanes", lost)
 	}
-	if err == nil || len(r.granted) > 0 { // otherwise the release may have failed, and the next renewal repeats it
+	if err == nil || len(r.granted) > 0 { // otherwise the release may have failed, so these lanes are kept until the next renewal releases them
 		for _, renewal := range slices.Concat(r.released, r.lapsing) {
 			if l := r.of.held.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
 				r.of.dropLane(l)
@@ -148,9 +147,9 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	return len(r.of.held.lanes), lost
 }
 
-// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. Void lanes are
-// always chosen. Of the others, lanes that are already being given up are chosen first. The rest is chosen evenly from full and
-// empty lanes, so that a relay that has just started gets its share of the messages.
+// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. It always
+// chooses void lanes. Then it chooses lanes that are already being given up, and then full and empty lanes alike, so that a
+// relay that has just started gets its share of the messages, too.
 func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	chosen := map[*lane]bool{}
 	var others []*lane

@@ -18,7 +18,7 @@ import (
 //	error  what an operator must look at: a parked message, a sink that hangs, an outcome that the
 //	       database refuses
 //
-// logLimiter limits lines that may be frequent. No line contains a payload.
+// Lines that may be frequent are limited by logLimiter. No line contains a payload.
 
 // logAttempt logs a sink's answer for a message.
 func (b *base) logAttempt(level slog.Level, what string, it *item, outcome *sinks.Outcome, more ...any) {

@@ -11,7 +11,8 @@ import (
 // Observer receives a relay's events, for example for metrics. Its methods may be called concurrently, and must not block. Embed
 // [NoObserver] to implement only some of them.
 type Observer interface {
-	// Sent is called after a batch was sent. The map `results` has the number of the batch's messages for each result and reason.
+	// Sent is called after a batch was sent. The map `results` has the number of messages in the batch for each result and
+	// reason.
 	Sent(sink string, took time.Duration, results map[OutcomeKind]int)
 
 	// Delivered is called for each delivered message. The parameter `lag` is the time since the message was written.
@@ -81,7 +82,7 @@ type Tracer interface {
 	Settled(began time.Time, messages []sinks.Message, err error)
 }
 
-// OutcomeKind is the part of a [sinks.Outcome] by which outcomes are counted.
+// OutcomeKind has the parts of a [sinks.Outcome] that outcomes are grouped by when they are counted.
 type OutcomeKind struct {
 	Result sinks.Result
 	Reason sinks.Reason

@@ -26,10 +26,11 @@ const KeepNothing time.Duration = -1
 // suit production.
 type Options struct {
 	// Name identifies this relay among the relays of its table. A relay that starts with another relay's name takes over that
-	// relay's lanes immediately, without waiting until their leases expire. So set a name if a killed relay restarts elsewhere,
-	// as a member of a StatefulSet does. If the other relay is still alive, its writes are rejected, and it stands by until this
-	// one has stopped. Defaults to the host name, the identity of the process, and a few random characters. With this default,
-	// other relays on the same Linux host notice when the process no longer exists.
+	// relay's lanes immediately, without waiting until their leases expire. So set a name if a killed relay restarts
+	// elsewhere, as a member of a StatefulSet does. If the other relay is still alive, its writes are rejected, and it stands
+	// by until this one has stopped. Defaults to the host name, the identity of the process, and a few random characters. With
+	// this default, other relays on the same Linux host notice when the process has ended, and take over its lanes before its
+	// leases expire.
 	Name string
 
 	// Version is shown in the table of relays. Defaults to "".
@@ -107,16 +108,16 @@ type SinkOptions struct {
 	// two calls at a time. Defaults to 2, or to the sink's limit if that is lower.
 	Workers int
 
-	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes. A message is in memory while it
-	// waits, is in flight, or is not settled yet. Buffer defaults to eight full batches for each worker (four if the relay claims
-	// by rows), but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. Messages that are in
-	// flight or not settled yet are sent again if the relay dies. So if the relay claims by lanes, they fill at most half of the
-	// buffer, or three batches for each worker if that is more.
+	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes. A message is in memory while
+	// it waits, is in flight, or is not settled yet. Buffer defaults to eight full batches for each worker (four if the relay
+	// claims by rows), but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. If the
+	// relay dies, messages that were in flight or not settled yet are sent again. So if the relay claims by lanes, these
+	// messages fill at most half of the buffer, or three batches for each worker if that is more.
 	Buffer      int
 	BufferBytes int
 
 	// Timeout limits the duration of each call of Send. For a handler of single messages, or another sink that is
-	// [sinks.OneByOne], it limits the duration for each message. Defaults to 30 s.
+	// [sinks.OneByOne], it limits the time for each message. Defaults to 30 s.
 	Timeout time.Duration
 
 	// MaxAttempts is the number of charged attempts after which a message is parked. Defaults to 20; negative means no limit.
@@ -145,9 +146,10 @@ type SinkOptions struct {
 	// lacks the privilege to write controls, it pauses the sink only for itself.
 	ParkRateLimit int
 
-	// OnPark says what happens to a key when one of its messages is parked: the next message is sent ([ContinueKey], the
-	// default), or all later ones wait for an operator ([HoldKey], which requires that the relay claims by lanes). Parked
-	// messages without a key, and expired ones, block no others. A change of OnPark doesn't affect keys that are held already.
+	// OnPark says what happens to a key when one of its messages is parked. With [ContinueKey], the default, the next message
+	// of the key is sent. With [HoldKey], all later messages of the key wait for an operator; HoldKey requires that the relay
+	// claims by lanes. A parked message that has no key or has expired blocks no other message. A change of OnPark doesn't
+	// affect keys that are held already.
 	OnPark OnPark
 
 	// DeadLetter says where a copy of a message goes when the message is parked, even if it is parked because it has expired.
@@ -162,8 +164,8 @@ type SinkOptions struct {
 	// and doubles with each attempt up to Max ("full jitter"). Min and Max default to 500 ms and 5 min.
 	Backoff Backoff
 
-	// BreakerBackoff is the back-off before an unavailable sink is opened again, and before the next attempt of a message that
-	// has failed without being charged. Min and Max default to 500 ms and 15 s.
+	// BreakerBackoff is the back-off before the relay calls an unavailable sink's Open again, and before the next attempt of a
+	// message that has failed without being charged. Min and Max default to 500 ms and 15 s.
 	BreakerBackoff Backoff
 }
 
@@ -246,7 +248,8 @@ type Route struct {
 // OnExpire says what happens to an expired message.
 type OnExpire string
 
-// Values of OnExpire. With either value, each expired message is reported to the Observer, and expired messages are logged.
+// Values of OnExpire. With either value, the relay reports each expired message to the Observer, and logs expired messages, at
+// most one line in 10 s for each sink.
 const (
 	// ParkExpired parks the message for an operator, with the state error and a last_error that begins with [storage.Expired]. If
 	// the message is requeued, it is sent regardless of its age.
@@ -318,7 +321,7 @@ func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (Sin
 	s.Workers = min(cmp.Or(s.Workers, 2), cmp.Or(limits.Workers, math.MaxInt))
 	batches := 8 // for each worker
 	if claim == storage.ByRows {
-		batches = 4 // other relays can't send the rows that this one has claimed
+		batches = 4 // fewer, because other relays can't send the rows that this relay has claimed
 	}
 	s.Buffer = cmp.Or(s.Buffer, max(s.Batch, min(batches*s.Batch*s.Workers, 8000)))
 	s.BufferBytes = cmp.Or(s.BufferBytes, 16<<20)

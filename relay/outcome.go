@@ -57,7 +57,7 @@ func (b *batch) done(e *engine, f *flight) {
 	e.resume(f.items)
 }
 
-// attempt returns the flight as a failed attempt of one of its messages, with that message's outcome.
+// attempt returns the record of a failed attempt for one message of the flight, which had the given outcome.
 func (f *flight) attempt(e *engine, outcome *sinks.Outcome) storage.Attempt {
 	return storage.Attempt{
 		At: e.clock.now().Add(-time.Since(f.began)), Relay: e.options.Name, Sink: f.queue.name, Answer: describe(*outcome), DurationMS: f.took.Milliseconds(),
@@ -111,8 +111,8 @@ func (e *engine) apply(it *item, outcome *sinks.Outcome, v verdict) (returns boo
 	}
 }
 
-// delivered settles the item as done. Its key continues immediately. If the settlement is lost, a successor sends this message
-// again before the later ones, so the order is kept.
+// delivered settles the item as done. The next message of its key may be sent before this settlement is written: if the
+// settlement is lost, the lane's next holder sends this message again before the later ones, so the order is kept.
 func (e *engine) delivered(it *item, outcome sinks.Outcome, settled bool) {
 	e.work.delivered++
 	e.options.Observer.Delivered(it.queue.name, it.row.Message.Topic, max(0, time.Since(it.row.CreatedAt)))
@@ -217,8 +217,9 @@ func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
 
-// written removes items from memory after their outcomes were written, and lets the keys that waited for these outcomes continue.
-// It forgets keys whose outcomes the joiner had kept. finish can't do that: done calls it before it returns items to their keys.
+// written removes items from memory after their outcomes were written, and unblocks the keys that waited for these outcomes.
+// It also forgets keys that are no longer needed. finish can't do that, because batch.done calls finish before it has returned
+// unsent items to their keys.
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
 	for _, it := range items {
@@ -239,7 +240,7 @@ func (e *engine) written(items []*item, counts storage.Settled) {
 }
 
 // finish removes an item whose outcome is written, and the items that were written with it. It counts the states of these
-// items in the map `states`, and lets the keys that waited for the outcomes continue.
+// items in the map `states`, and unblocks the keys that waited for the outcomes.
 func (e *engine) finish(it *item, states map[storage.State]int) {
 	if letter := it.toWrite.refusedLetter; letter != nil {
 		e.options.Logger.Error("relay: the database refuses a dead letter: the original message is parked without it", "relay", e.options.Name,
@@ -285,7 +286,7 @@ func (e *engine) report(q *sinkQueue, n news) {
 		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
 		e.options.Logger.Warn("relay: the sink is unavailable; its messages wait", "relay", e.options.Name,
 			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
-	case why != nil: // the detail may have changed: another error, or the progress of a search in a long topic
+	case why != nil: // the detail may have changed: another error, or the progress of a long search for a batch
 		detail := shorten(why.Detail, 1000)
 		if detail == q.downDetail {
 			break
@@ -322,7 +323,7 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 		note = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
 	}
 	by.reportExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, note)
-	it.row.Message.Payload, it.row.Message.Headers = nil, nil // no buffer counts a row that was just read, so free its bytes
+	it.row.Message.Payload, it.row.Message.Headers = nil, nil // the row was just read, so no buffer counts its bytes: free them
 	e.settle.add(it, gone)
 	return true
 }

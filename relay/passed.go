@@ -9,9 +9,9 @@ import (
 // Pauses of topics and keys, for a relay that claims by lanes. Paused rows don't stay in memory; the lane remembers the
 // position from which to read them again.
 
-// controlled drops waiting items that are paused now. If a pause has ended, the lanes are read again from the positions that they
-// remember. Otherwise the lanes keep these positions and their sets of keys, because rereading a backlog of paused messages would
-// delay all other messages.
+// controlled drops waiting items that are paused now. If a pause has ended, the lanes are read again from the positions that
+// they remember. If none has ended, the lanes keep these positions and their sets of keys, because rereading a backlog of
+// paused messages would delay all other messages.
 func (e *byLanes) controlled(was *pauses) {
 	e.due.restart()
 	if was.equal(e.engine.control.pauses) {

@@ -9,7 +9,7 @@ import (
 
 // polling decides when new rows are read.
 type polling struct {
-	under      int           // how many reads are in progress. If the relay claims by lanes: at most 1, or 2 while a full page is merged; if by rows: at most one per claimer
+	under      int           // how many reads are in progress: by lanes at most 1, or 2 while a full page is merged; by rows at most one per claimer
 	fresh      bool          // there may be new rows, so read now
 	polled     bool          // the only reason for the next read is that the poll interval has passed
 	unasked    bool          // the only reason for the last read was that the poll interval had passed
@@ -23,9 +23,9 @@ type polling struct {
 	empty int // how many consecutive reads found nothing; used in a drain
 }
 
-// quickPoll is the poll interval while polls find rows. Each empty poll makes the interval longer by a sixteenth. So after a time
-// without messages, the next message waits at most a little longer than a sixteenth of that time, and only a few polls are made
-// during that time.
+// quickPoll is the poll interval while polls find rows. Each empty poll makes the interval longer by a sixteenth. So after a
+// time t without messages, the interval is about t/16 (at least quickPoll, at most Options.Poll), and the number of polls
+// during t grows only with the logarithm of t.
 const quickPoll = 7 * time.Millisecond
 
 // begin records that a read begins, and schedules the next one.

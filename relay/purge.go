@@ -18,8 +18,8 @@ const (
 	longestRest = time.Second / 4
 )
 
-// janitor deletes delivered rows past their retention, in small batches with pauses between them, so that it holds locks only
-// briefly and does not keep a core of the database server busy.
+// janitor deletes delivered rows past their retention. It uses small batches with pauses between them, so that it holds locks
+// only briefly and doesn't keep a core of the database server busy.
 func (b *base) janitor(ctx context.Context) {
 	for pause := time.Duration(0); sleep(ctx, pause); {
 		if why := b.health.waits.Load(); why == nil || *why != "" { // this relay isn't active, and the active relays may have a longer retention

@@ -11,9 +11,10 @@ import (
 )
 
 // quarantine finds a message that crashes the relays that send it. When a relay has taken over a lane that its last holder did
-// not release, it sends one batch at a time per sink until calmAfter has passed, and journals each batch before sending it. The
-// messages that were in flight when the holder died are suspects, and each of them is sent alone. A message is parked after
-// maxCrashes crashes of relays during which it was the only message in flight. So crashes with other causes seldom park one.
+// not release, it sends one batch at a time per sink until calmAfter has passed, and journals each batch before sending it.
+// The messages that were in flight when the holder died are suspects, and each of them is sent alone. A message is parked
+// after maxCrashes crashes of relays during which it was the only message in flight. So crashes with other causes seldom lead
+// to a parked message.
 type quarantine struct {
 	journal *journal
 	dedup   *dedup // nil if no sink is deduplicating
@@ -41,15 +42,15 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	}
 }
 
-// start hands one batch to a worker, which journals the batch and sends it. The batch is a single suspect, or the
-// messages before the first suspect.
+// start hands one batch to a worker, which journals the batch and sends it. The batch is a single suspect, or all messages of
+// the next batch that precede a suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if !now.Before(g.journal.engine.journalAll) {
 		g.waiting = nil
 		return false
 	}
 	if w := g.waiting; w != nil && (!w.up() || w.waiting.empty() && len(w.flights) == 0) {
-		g.waiting = nil // the suspect was sent, or the sink is down
+		g.waiting = nil // nothing of this sink is left to send, or the sink is down
 	}
 	if len(q.flights) > 0 || g.journal.writing || q.waiting.empty() || g.waiting != nil && g.waiting != q {
 		return true
@@ -117,7 +118,7 @@ func inFlightOf(l *lane) (suspects []storage.Suspect) {
 	return suspects
 }
 
-// answered clears a message of suspicion, since the relay has survived sending it.
+// answered removes a message from the suspects, since the relay has sent it without crashing.
 func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	if g.waiting == it.queue {
 		g.waiting = nil
@@ -128,9 +129,9 @@ func (g *quarantine) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// A lane's journal is stored before its messages are sent. If the relay dies, the next holder of the lane reads which messages
-// were in flight (for quarantine) and which planned batches they were in (for dedup). Journals are written one at a time, since
-// each journal contains everything from the previous one that is still valid.
+// Journals. A lane's journal is stored before its messages are sent. If the relay dies, the next holder of the lane reads
+// which messages were in flight (for quarantine) and which planned batches they were in (for dedup). Journals are written one
+// at a time, since each journal contains everything from the previous one that is still valid.
 
 // journal writes the lanes' journals.
 type journal struct {
@@ -151,7 +152,7 @@ type journaledBatch struct {
 	batch
 	journal  *journal
 	journals []storage.Journal
-	err      error // why the journals were not written; nothing was sent then
+	err      error // why the journals were not written, so that the batch was not sent
 }
 
 func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {

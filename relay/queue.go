@@ -35,9 +35,9 @@ type sinkQueue struct {
 	settling int  // how many items have an outcome that is not written yet
 	deferred int  // how many deferred rows that are due are in memory
 	freed    int  // how many unblocked keys have rows that are not read yet
-	stopped  bool // the queue had no room for a new row; reading resumes once there is room
+	stopped  bool // the queue had no room for a new row; the lanes are read again once it has room
 	passed   int  // how many of its rows in shared pages the queue ignored because it was behind
-	apart    bool // until the queue has caught up, shared pages leave out the topics that only it needs (apart.go)
+	apart    bool // the sink is set apart: until it has caught up, shared pages exclude the topics that only it takes (apart.go)
 
 	jobs       chan *flight
 	longest    time.Duration        // the longest time that a call to the sink may take
@@ -110,8 +110,8 @@ func (q *sinkQueue) roomForDeferred() int {
 const maxFreedKeys = 10_000
 
 // hasReadRoom reports whether the queue has enough room to be worth a read: a quarter of the buffer or one batch. Reading
-// whenever there is room for one message would cost many small queries. While settlements are about to free more room, the
-// required room is half of the buffer, or readLimit if that is less.
+// whenever there is room for one message would cost many small queries. While settlements are in progress, which will free
+// more room, the required room is half of the buffer, or readLimit if that is less.
 func (q *sinkQueue) hasReadRoom() bool { return q.shouldRead(q.room(), q.capacity) }
 
 // shouldRead makes the same decision as hasReadRoom for a part of the buffer, given that part's free room and its size.
@@ -153,8 +153,9 @@ func (w *waitingLine) putFirst(entries ...queued) {
 	w.back = append(entries, w.back...)
 }
 
-// preferOther puts the first entry whose topic is not in the set `probed` before all others, since only some topics may be
-// failing. If every topic was probed, it clears the set and keeps the order, because requeue() has put probed entries last.
+// preferOther puts the first entry whose topic is not in the set `probed` before all others, since the sink may be unavailable
+// for some topics only. If every topic was probed, it clears the set and keeps the order, because requeue() has put probed
+// entries last.
 func (w *waitingLine) preferOther(probed map[string]struct{}) {
 	for _, line := range []*[]queued{&w.back, &w.untried, &w.retries} {
 		for at, entry := range *line {
@@ -295,8 +296,8 @@ func (q *sinkQueue) resume(items []*item) {
 	q.waiting.putFirst(again...)
 }
 
-// Rate limits. A sink's limit in messages a second applies to all relays together. Each relay that has the sink may send an equal
-// share. The other relays notice a new relay within two seconds.
+// Rate limits. A sink's limit in messages a second applies to all relays together. Each relay that has the sink may send an
+// equal share. When a relay starts, the others recompute their shares within two seconds.
 
 // limitBurst limits a burst after a pause to the number of messages that the rate allows in this time.
 const limitBurst = 100 * time.Millisecond

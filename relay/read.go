@@ -22,10 +22,10 @@ import (
 //	           reader for a scan (scan.go). If it is unknown whether a key is blocked, it returns the read to the reader
 //	           for a query about the key (blocked.go). Then the rows are admitted in order (admit.go)
 //
-// What must hold: only one read queries the database at a time, so no result is older than the previous one. While a full page is
-// merged, the next read is already in progress, and poll.under is 2. A page counts only if it comes from the server that granted
-// the leases. A read begins at a position that the lane remembers, and a position moves only past rows that were admitted or that
-// another position covers. No kind of read starves another.
+// What must hold: only one read queries the database at a time, so no result is older than the previous one. While a full page
+// is merged, the next read is already in progress, and poll.under is 2. A page is merged only if it comes from the server that
+// granted the leases. A read begins at a position that the lane remembers, and a position moves only past rows that were
+// admitted or that another position covers. No kind of read starves another.
 
 // unsettledLimit is how many outcomes may be unwritten before the relay stops reading.
 const unsettledLimit = 20_000
@@ -35,9 +35,9 @@ func (e *engine) mayRead(now time.Time) bool {
 	return e.control.heard && !e.stopping.begun && e.settle.count() <= unsettledLimit && now.Before(e.lease.safeUntil) && !e.lease.waits && !now.Before(e.poll.pauseUntil)
 }
 
-// reportIdle is called once a second. While a healthy relay has no reason to read, because it stands by, has no lanes, or has no
-// room while its sinks are down, reportIdle reports an empty read to the observer. Otherwise the metric of the last read would
-// become old, and alerts would report the relay as dead.
+// reportIdle is called once a second. While a healthy relay has no reason to read, because it stands by, has no lanes, or has
+// no room while its sinks are down, reportIdle reports an empty read to the observer. Without this report, the metric with the
+// time of the last read would become old, and alerts would report the relay as dead.
 func (e *engine) reportIdle(now time.Time) {
 	if e.poll.under == 0 && (e.mayRead(now) || e.lease.waits) && e.health.readFails.Load() == 0 && e.health.lease.since.Load() == 0 {
 		e.options.Observer.Polled(0)
@@ -293,12 +293,12 @@ func (e *byLanes) merge(f *fetch) {
 // errOtherServer is the error of a page whose epoch differs from the epoch of the lanes' leases.
 var errOtherServer = errors.New("the page comes from another server than the leases")
 
-// checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table
-// now, and ids at or below their cursors may be assigned again. The marks on the server are as old as its rows, so the lanes'
-// next holder reads from these marks. The next holder may be this relay, which can lease the lanes again immediately.
+// checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the
+// table now, and ids at or below their cursors may be assigned again. If the server has lost commits, it has lost the marks of
+// that time, too, so the lanes' next holder can rely on the marks that it finds. The next holder may be this relay, which can
+// lease the lanes again immediately.
 //
-// If this happens repeatedly, reads and writes go to different servers. The pages of a server such as a replica must not
-// be merged.
+// If this happens repeatedly, reads go to another server than writes, probably to a replica, whose pages must not be merged.
 func (e *byLanes) checkEpoch(f *fetch) error {
 	fell := false
 	for _, l := range e.held.sortedLanes() {
@@ -327,7 +327,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	news := e.advance(f)
 	switch {
 	case f.page.More:
-		e.engine.poll.fresh, e.late.span = true, 0 // so that rows which are read again don't fill the next page
+		e.engine.poll.fresh, e.late.span = true, 0 // the next page shall not begin below the cursors, where rows that were read already would fill it
 		e.readAhead(rows)
 	case f.isStretch():
 		e.engine.poll.fresh, news = true, true
@@ -338,7 +338,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 		if l == nil || l.draining && rows[i].ID > l.readers.head() {
 			continue
 		}
-		if e.admit(l, &rows[i]) { // if the lane has begun to be given up since the page was read, a late row moves the cursor back
+		if e.admit(l, &rows[i]) { // if the relay has started to give up the lane since the page was read, a late row moves the cursor back
 			taken++
 		}
 	}
@@ -404,7 +404,7 @@ func (e *byLanes) readFailed(f *fetch) {
 	if f.late != nil { // scan again what was not scanned, and the ids whose late rows were in this page
 		left := f.late.left
 		if f.step == stepBlocked {
-			left = f.late.positions // nothing from the scan was merged, so everything is scanned again
+			left = f.late.positions // the scan has ended, but its rows were not merged, so everything is scanned again
 		}
 		e.late.lateAfter = none
 		for _, p := range slices.Concat(left, f.late.brought) {
@@ -508,7 +508,7 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 }
 
 // mergeUnrouted reports the topics of a page. If the page has all rows without a route, mergeUnrouted also forgets each topic
-// of which the page has no row.
+// that has no row in the page.
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.held.lanes {
@@ -681,9 +681,9 @@ func (e *byLanes) mergeDue(f *fetch) {
 // unroutedRows is the maximum number of rows in one read of rows without a route.
 const unroutedRows = 500
 
-// pollUnrouted reads rows without a route, once a minute. There are two reasons for this read: the marks show a lane's new holder
-// that such rows exist, but not their topics; and no other read would show that the rows are gone. Each lane is read up to its
-// first such row.
+// pollUnrouted reads rows without a route, once a minute. There are two reasons for this read: the marks show a lane's new
+// holder that such rows exist, but not their topics; and no other read notices when the rows are deleted. Each lane is read up
+// to its first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

@@ -2,8 +2,8 @@ package relay
 
 import "github.com/rowrelay/rowrelay/relay/storage"
 
-// A reader is the part of a lane that belongs to one sink. This file decides what a sink does with a row that was read, and from
-// which position the sink must read again. It has no clock, channel, goroutine or store.
+// A reader is the part of a lane that belongs to one sink. This file decides, for each sink, whether a row that was read is
+// taken into memory, and from which position rows must be read again. It has no clock, channel, goroutine or store.
 //
 // An example with two sinks, A and B, where B is behind:
 //
@@ -106,8 +106,8 @@ func (r *reader) stopBefore(row *storage.Row) {
 	}
 }
 
-// rewind moves the cursor back to the id place, unless it is there or below, so that all rows above place are offered again. The reader ignores rows that are already in
-// memory.
+// rewind moves the cursor back to the id `place`, so that all rows above that id are offered again. It never moves the cursor
+// up. The reader ignores rows that are already in memory.
 func (r *reader) rewind(place int64) {
 	r.cursor = min(r.cursor, place)
 	if r.gap >= r.cursor {
@@ -129,8 +129,8 @@ func (r *reader) closeGap() {
 	}
 }
 
-// low returns the position above which a successor must read for this sink. Deferred rows are found by their times. So a deferred
-// row counts only if a pending row with the same id waits for it.
+// low returns the position above which a successor must read for this sink. Deferred rows are found by their times. So a
+// deferred row lowers this position only if a pending row with the same id waits for it.
 func (r *reader) low() int64 {
 	low := r.cursor
 	if r.gap != none {
@@ -220,10 +220,10 @@ func (rs readers) head() (head int64) {
 // isBehind reports whether the queue must still read rows below the head.
 func (rs readers) isBehind(queue int) bool { return rs[queue].cursor < rs.head() }
 
-// advance moves cursors to the id `through`, where a page ended. It moves only cursors at or above the id `after`, where the page
-// began, and only those of queues for which the page was read. The function takesPart reports whether the page was read for a
-// queue; nil means that it was read for all queues. The caller then offers the rows. A reader that can't take a row moves its
-// cursor back.
+// advance moves cursors to the id `through`, where a page ended. It moves only cursors at or above the id `after`, where the
+// page began, and only the cursors of queues for which the page was read. The function takesPart reports whether the page was
+// read for a queue; nil means that it was read for all queues. The caller then offers the rows. A reader that can't take a row
+// moves its cursor back.
 func (rs readers) advance(after, through int64, takesPart func(queue int) bool) {
 	for i := range rs {
 		if rs[i].cursor >= after && (takesPart == nil || takesPart(i)) {

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept, lost
-// and acquired. What must hold: no message is sent after safeUntil, which is three quarters of a lease after the relay
-// began its last successful renewal. A lane is released only when none of its messages is in flight (lease.go). At the end of a run the relay gives back
-// its lanes or claims.
+// The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept,
+// lost and acquired. What must hold: no message is sent after safeUntil, which is three quarters of a lease after the relay
+// began its last successful renewal. A lane is released only when none of its messages is in flight (lease.go). At the end of
+// a run, the relay gives back its lanes or claims.
 
 // startLease starts a renewal when it is due. Only the loop starts renewals, so a relay whose loop stalls loses its lanes to
 // other relays.
@@ -30,7 +30,7 @@ func (e *engine) startLease(now time.Time) {
 	e.lease.busy = true
 	e.lease.next = now.Add(e.lease.interval)
 	leave := e.stopping.ready
-	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // every worker of a sink hangs, so other relays should have the lanes
+	allStuck := slices.ContainsFunc(e.queues, func(q *sinkQueue) bool { return q.allStuck }) // every worker of some sink hangs, so other relays should have the lanes
 	failing := e.health.readFails.Load()
 	if failing == 0 && !e.lease.downUntil.IsZero() {
 		e.lease.downUntil = time.Time{}
@@ -40,10 +40,10 @@ func (e *engine) startLease(now time.Time) {
 }
 
 // leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing for longer
-// than a lease, although renewals succeed, for example because only the privilege to read was revoked. The parameter `since` is
-// the time when reads began to fail. While renewals fail, too, and for a lease afterwards, the relay leaves no lanes: the whole
-// database was unreachable, and only a relay with lanes finds out whether it can read again. After standDownTime the relay tries
-// to read again, for the duration of two leases.
+// than a lease, although renewals succeed, for example because only the privilege to read was revoked. The parameter `since`
+// is the time when reads began to fail. While renewals fail, too, and for the duration of a lease afterwards, the relay keeps
+// its lanes: the whole database was unreachable, and only a relay that has lanes reads, and so finds out whether it can read
+// again. After standDownTime the relay tries to read again, for the duration of two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {

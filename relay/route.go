@@ -22,7 +22,7 @@ type router struct {
 	exact    map[string]target
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
-	rest     target      // the target of all other topics; if no route has the topic "*", its only index is the one after the last sink
+	rest     target      // the target of all other topics; without a route for "*", its only index is the one after the last sink, which means "no route"
 	also     []alsoRoute // routes that add their sinks to the sinks of each topic that they match
 	expires  bool        // some route has an ExpireAfter
 
@@ -193,9 +193,9 @@ func (r *router) addAlso(route *Route, to target) error {
 	return nil
 }
 
-// several returns an error if a topic has several sinks in a way that the given mode of claiming doesn't allow. If the relay
-// claims by rows, each message has one sink. If it claims by lanes, the names of a topic's sinks must fit into a row; for this
-// check every route whose option Also is true is assumed to match every topic.
+// several returns an error if some topic may have several sinks, and the mode of claiming or the names of the sinks don't
+// allow this. If the relay claims by rows, each message has one sink. If it claims by lanes, the names of a topic's sinks must
+// fit into a row; the check assumes that every route with the option Also matches every topic.
 func (r *router) several(claim storage.Claim) error {
 	all := []target{r.rest}
 	for _, to := range r.exact {

@@ -47,7 +47,7 @@ type claimJob struct {
 }
 
 const (
-	// unknownRowBytes is the assumed size of a row before the first claim. With it the first claim doesn't take thousands of
+	// unknownRowBytes is the assumed size of a row before the first claim. It keeps the first claim from taking thousands of
 	// large rows, which some databases must read to find their sizes.
 	unknownRowBytes = 64 << 10
 
@@ -67,7 +67,7 @@ func newByRows(e *engine) *byRows {
 }
 
 // claimers returns how many claims may run concurrently. There may be several, because claiming a row costs the database more
-// than everything else that is done with the row.
+// than all other work on the row.
 func (r *byRows) claimers() int { return r.engine.store.Parallelism().Claims }
 
 // startRead starts a claim of at most as many rows as fit into the free room. While no sink is up it claims nothing, since other
@@ -150,7 +150,8 @@ func (r *byRows) claimer(ctx context.Context) {
 }
 
 // merge takes claimed rows into memory. It gives back rows for which there is no room, and the next claims leave out the
-// topics of these rows. If the claim took long, it gives back all rows, since their claims would expire too soon.
+// topics of these rows. If the claim took more than half a lease, merge gives back all rows, since their claims would expire
+// too soon.
 func (r *byRows) merge(job claimJob, rows []storage.Row, err error) {
 	r.engine.poll.under--
 	r.asked.rows -= job.Limit
@@ -304,8 +305,7 @@ func (r *byRows) ownLanes() map[int]bool { return nil }
 // drained reports whether three conditions hold. First, since the last claim that returned rows, Reclaim has run and found
 // nothing. Second, a claim has begun since Reclaim last freed rows, so it has considered these rows. Third, other relays are
 // active, or no row is claimed except by this relay; so the drain waits until the claims of a dead relay expire. Rows in this
-// relay's memory don't count: drained is called only when they keep failing while nothing else is delivered, or when no row is in
-// memory.
+// relay's memory are ignored: drained is called only when memory has no rows, or only rows that keep failing.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
 	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.engine.lease.relays > 1)
@@ -372,7 +372,7 @@ func (r *rowRights) renew(ctx context.Context, members storage.Members, _ bool) 
 		var status storage.Status
 		status, err = operator.Status(ctx)
 		if r.anyones = status.Counts[storage.StateClaimed]; !status.Has(storage.GaugeCounts) {
-			r.anyones = 1 // unknown, so there may be some
+			r.anyones = 1 // the count is unknown, so other relays may have claimed rows
 		}
 	}
 	return err == nil, err

@@ -34,7 +34,7 @@ func (r *Relay) newEngine() *engine {
 	e.names = append(slices.Clone(r.names), unroutedName)
 	e.sent = make(chan *flight, workers)
 	// The capacity is the maximum number of outstanding results. They come from journals, settlements, a renewal, reads or
-	// claims, controls, and a survey. So no goroutine blocks on results after the loop has ended.
+	// claims, controls, and a survey. With this capacity, no goroutine blocks on results after the loop has ended.
 	e.results = make(chan func(), workers+settlers+1+1+max(1, e.store.Parallelism().Claims)+1+1)
 	e.unrouted = unrouted{base: e.base, topics: map[string]*unroutedTopic{}, sinks: map[string]time.Time{}}
 	e.settle = newSettler(e.base, e.names, e.store.Parallelism().Settles, e.results, e.written)
@@ -135,8 +135,8 @@ func (e *engine) run(ctx context.Context) error {
 	return errors.Join(append(problems, e.closeSinks(ctx))...)
 }
 
-// wakePace is the shortest time between the starts of two requested reads. So if messages arrive one by one, each read finds
-// several. A message is delayed by at most this time.
+// wakePace is the shortest time between the starts of two requested reads. If messages arrive one by one, a read thus finds
+// several of them. The pause delays a message by at most this time.
 const wakePace = 2 * time.Millisecond
 
 // loop starts whatever can be started, waits for the next result, request or time, and applies it.
@@ -149,7 +149,7 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
 		e.startSettlements(now)
-		over, err := e.over() // called before the next read starts, because a drain or stop continues only while no read is in progress, and reads of a slow database follow each other without a pause
+		over, err := e.over() // before startRead: a drain or stop continues only while no read is in progress, and on a slow database each read starts as soon as the previous one has ended
 		if now.Sub(e.work.housekept) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.housekept = now
 			e.findStuck(now)
@@ -166,8 +166,8 @@ func (e *engine) loop(ctx context.Context) error {
 		if e.settle.urgent { // startSends has parked messages or has found expired ones
 			e.startSettlements(now)
 		}
-		// Only times after now count: work that was due earlier has just been started, or waits for a result, which wakes the
-		// loop.
+		// Only times after now count: work that was due earlier has just been started, or waits for a result, and a result
+		// wakes the loop.
 		times := []time.Time{e.lease.next, e.lease.safeUntil, e.settle.dueAt, e.settle.unwritable.tryAt, e.settle.joiner.due(), e.stopping.deadline, e.stopping.logAt, e.poll.at, e.poll.dueAt, e.poll.pauseUntil}
 		for _, q := range e.settle.lists {
 			times = append(times, q.retryAt)
@@ -214,10 +214,10 @@ func (e *engine) loop(ctx context.Context) error {
 	}
 }
 
-// startSettlements starts settlements, unless the leases are being given back, since outcomes would then be fenced. Deliveries
-// that wait to be written together (settleLinger) are sent again if the relay dies. So fewer of them may wait than fit into the
-// smallest batch of any sink. No delivery waits if the buffer of a sink is more than a quarter full, in a stop or a drain, or
-// while batches are journalled before they are sent.
+// startSettlements starts settlements, unless the leases are being given back, since the outcomes would then be fenced.
+// Deliveries that wait to be written together (settleLinger) are sent again if the relay dies. So they wait only while fewer
+// of them wait than fit into the smallest batch of any sink. No delivery waits if the buffer of a sink is more than a quarter
+// full, in a stop or a drain, or while batches are journalled before they are sent.
 func (e *engine) startSettlements(now time.Time) {
 	if e.stopping.ready {
 		return
@@ -290,8 +290,8 @@ func (e *engine) listen(ctx context.Context) {
 	}
 }
 
-// reportWork is called every second, and reports to the observer how many messages are in memory. Once a minute, and at the end
-// of a run that took at least a minute, it logs what the relay has done, unless there is nothing to log.
+// reportWork is called once a second. It reports to the observer how many messages are in memory. Once a minute, and at the
+// end of a run that took at least a minute, it logs what the relay has done, unless there is nothing to log.
 func (e *engine) reportWork(now time.Time, over bool) {
 	w, inFlight, buffered := &e.work, 0, 0
 	for _, q := range e.queues {

@@ -14,12 +14,12 @@ import (
 // Late rows appear below the cursors. Ids are assigned before commits, so a transaction that takes longer than others commits
 // rows with lower ids than rows that were already read. Each page reports the id above which late rows may have appeared, and
 // lateRows decides which lanes must be scanned before the page is merged. A scan runs in the reader goroutine. It walks over
-// the pending rows from the reported id up to the lane's cursor, and returns the rows that the engine neither has in memory
-// nor will read later. What must hold: a scan returns every late row that belongs before any row that it returns. If further
-// late rows are reported during the scan, the report is kept for the next page.
+// the pending rows from the reported id up to the lane's cursor, and returns the rows that are not in memory and that no later
+// read would return. What must hold: a scan that returns a row also returns every late row that must be delivered before it.
+// If further late rows are reported during the scan, the report is kept for the next page.
 //
-// A scan may have to walk over millions of rows of a sink that is down. So it proceeds in steps, each with its own time-out. If a
-// step fails, the next scan need not repeat all of the steps before it.
+// A scan may have to walk over millions of rows of a sink that is down. So it proceeds in steps, each with its own time-out.
+// If a step fails, the next scan needn't repeat all earlier steps.
 
 // lateRows records the id at or below which no row can appear, and the id above which late rows may have appeared.
 type lateRows struct {
@@ -33,7 +33,7 @@ type lateRows struct {
 	safeID    int64  // no row can appear at or below this id any more
 	lastID    int64  // the highest id that was assigned when the last page was read
 	span      int64  // most late rows appear at most this far below the highest id that was read
-	lateAfter int64  // rows that no merged page covers may have appeared above this id; none: no such rows can exist
+	lateAfter int64  // above this id, rows may have appeared that no page has returned and no scan has searched for; none: no such rows can exist
 	scans     bool   // a scan ran before the last page was merged
 	stride    stride // how many ids a step of a scan covers
 
@@ -46,8 +46,8 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
 	f.page.LateAfter = lowestSet(lateAfter, r.detectSequenceReset(f))
 	r.lateAfter = f.page.LateAfter // until the page is merged, no mark rises above this id
-	// Most late rows appear only a few ids below the highest one. The next pages begin lower by the span, so they return such
-	// rows without a scan. Rows that appear far below the highest id are rare, and don't change the span.
+	// Most late rows appear only a few ids below the highest one. The next pages begin this much (span) below the cursors, so
+	// they return such rows without a scan. Rows that appear far below the highest id are rare, and don't change the span.
 	if lateAfter >= 0 {
 		lag := int64(0) // late rows have ids above LateAfter, up to LastID; if the two are equal, no late rows exist
 		if lateAfter < f.page.LastID {
@@ -93,8 +93,8 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 // which new rows count as late. If no new row counts as late, it returns `none`.
 //
 // After a reset, new rows have lower ids than rows that were read. If LastID has fallen, every lane is rewound. Otherwise only
-// the lanes that were leased with marks above LastID are rewound. Old rows have higher ids, and are read again, too. They raise
-// the cursor above LastID, so new rows count as late.
+// the lanes that were leased with marks above LastID are rewound. The old rows, which have higher ids, are read again, too,
+// and raise the cursors above LastID. So from then on new rows count as late.
 func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	before, lastID := r.lastID, f.page.LastID
 	r.lastID, r.safeID = lastID, min(r.safeID, f.page.SafeID) // safeID rises only when the page is merged
@@ -158,11 +158,10 @@ func (e *byLanes) mergeLate(f *fetch) {
 	}
 }
 
-// lateScan is a scan for late rows. It has the positions to scan, the state that decides which rows the engine needs, and the results.
-// A scan runs in the
-// reader goroutine, concurrently with the loop. So it has copies of the loop's state, and shares only values that are safe for
-// concurrent use: the routes (find), the pauses, and the lanes' sets of keys, to which it adds keys. The loop decides about each
-// row again when it merges the scan.
+// lateScan is a scan for late rows: the positions to scan, the state that decides which rows the engine needs, and the
+// results. A scan runs in the reader goroutine, concurrently with the loop. So it has copies of the loop's state. It shares
+// only values that are safe for concurrent use: the routes (find), the pauses, and the lanes' sets of keys, to which it adds
+// keys. The loop decides about each returned row again when it merges the scan.
 type lateScan struct {
 	positions []storage.Position
 	left      []storage.Position // the ranges of ids that the scan has not walked over
@@ -195,8 +194,8 @@ type scannedLane struct {
 // laneQueue identifies a reader: one queue's part of one lane.
 type laneQueue struct{ lane, queue int }
 
-// scan returns a new lateScan of these positions. The scan may begin again at a lower id, but never below the safe id. So it gets
-// the ids of the rows in memory above its position or the safe id, whichever is lower.
+// scan returns a new lateScan of these positions. A scan may start again at a lower id, but never below the safe id. So it
+// gets the ids of the rows in memory from its position or the safe id on, whichever is lower.
 func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride,
@@ -237,7 +236,7 @@ func (s *lateScan) expected(c storage.Candidate, queue int) bool {
 		return true
 	}
 	paused := r.mayLeaveOut(c.ID) && s.pauses.cover(c.Topic, c.Key, queue, l.passed)
-	if paused && c.Key != "" && s.pauses.topics[c.Topic] { // the loop may not have read this row yet: from now on later rows of its key wait
+	if paused && c.Key != "" && s.pauses.topics[c.Topic] { // the loop may not have seen this row: record its key, so that later rows of the key wait
 		l.passed.add(queue, c.Key)
 	}
 	return paused
@@ -250,8 +249,8 @@ func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
 }
 
-// keep decides whether the scan returns a row. A long transaction may commit more rows than fit into memory. The queues that need
-// the remaining rows fall behind, and read them later.
+// keep decides whether the scan returns a row. A long transaction may commit more rows than a scan may return. The queues that
+// need the other rows fall behind, and read them later.
 func (s *lateScan) keep(c storage.Candidate) bool {
 	wanted, full := s.unexpected(c), s.leftRows <= 0 || s.leftBytes <= 0
 	if len(wanted) == 0 {
@@ -303,10 +302,10 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 }
 
 // scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and
-// above the beginning of the scan. So after each round that found rows, it asks the store above which id rows have appeared
-// meanwhile. It scans again from there, until it has everything that belongs before the rows that it found. It returns the lowest
-// id that the store reported, for the next page. If it fails, its rows don't count, and s.left has the ranges that must be walked
-// over again.
+// above the beginning of the scan. So after each round that found rows, scanLate asks the store above which id rows have
+// appeared meanwhile, and scans again from that id, unless rows above it can't belong before the rows that it has found. It
+// returns the lowest id that the store reported, for the next page. If scanLate fails, its rows are dropped, and s.left has
+// the ranges that must be walked over again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none
 	for round := s.positions; len(round) > 0; {
@@ -426,8 +425,9 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 }
 
 // toScanAgain returns the positions that must be scanned again, each from lateAfter on. Rows may have appeared above that id
-// during the scan, so the scan may have found some rows of a transaction and missed others. Positions that began above lateAfter
-// must be scanned again. If the scan had several steps, positions that end above lateAfter must be scanned again, too.
+// during the scan, so the scan may have found some rows of a transaction without the others. Positions that began above
+// lateAfter must be scanned again. If the scan had several steps, positions that end above lateAfter must be scanned again,
+// too.
 func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {
@@ -441,7 +441,7 @@ func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (aga
 // leastStride is the initial stride of scans and sweeps, and the minimum stride of reads for unblocked keys.
 const leastStride = 1 << 16
 
-// stride is how many ids a read covers at a time if it may have to walk over many rows, or over index entries of deleted rows.
+// stride is how many ids one read covers if it may have to walk over many rows, or over index entries of deleted rows.
 type stride int64
 
 const minStride = 1000
@@ -459,5 +459,5 @@ func (s *stride) learn(took time.Duration) {
 	}
 }
 
-// failed makes the next read cover far fewer ids, since this one probably took too long.
+// failed makes the next read cover an eighth of the ids, since this read probably took too long.
 func (s *stride) failed() { *s = max(*s/8, minStride) }

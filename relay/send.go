@@ -20,7 +20,8 @@ import (
 // errLeaseEnding is the cancellation cause of sends that are cancelled because the leases were not renewed in time.
 var errLeaseEnding = errors.New("the relay's leases are about to expire")
 
-// errAborted is the cancellation cause of sends that are cancelled because a stop takes too long or Abort was called.
+// errAborted is the cancellation cause of sends that are cancelled because a stop takes longer than DrainTimeout or Abort was
+// called.
 var errAborted = errors.New("the relay stops")
 
 // startSends gives jobs to every queue that can send.
@@ -112,9 +113,10 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	return batch
 }
 
-// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items share one key, or there is
-// only one item, without a key. The first item that may not be sent and all later ones wait in their key. The result `blocked` is
-// true if that first item can't be sent yet, and must be the next item that is sent.
+// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items have one key, or there
+// is a single item without a key. The first item that may not be sent, and all items after it, wait in their key. If the
+// result `blocked` is true, the first waiting item waits for a settlement of its row that is being written, and takeBatch puts
+// the entry back at the front of the queue.
 func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item) (_ []*item, blocked bool) {
 	wait := func(items []*item) {
 		if k != nil {
@@ -123,7 +125,7 @@ func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item)
 	}
 	expired := false // an item has expired: until its settlement is written, no later item of its key is sent
 	for i, it := range items {
-		if it.stage != inQueue { // an item without a key may have been dropped, or found delivered, while it was queued
+		if it.stage != inQueue { // an item without a key may have been dropped, or settled as delivered, while it was queued
 			break
 		}
 		if it.batchRef() != nil { // the item waits until the relay knows whether the sink has it
@@ -137,7 +139,7 @@ func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item)
 			continue
 		}
 		why := it.unsendable()
-		if expired || why != nil && i > 0 && q.options.OnPark == HoldKey { // the item waits: earlier items of its key are settled or sent first
+		if expired || why != nil && i > 0 && q.options.OnPark == HoldKey { // the item waits until the earlier items of its key are settled or sent
 			wait(items[i:])
 			break
 		}
@@ -212,8 +214,9 @@ func (e *engine) findStuck(now time.Time) {
 	}
 }
 
-// findBusyHandlers logs that messages wait for handlers: a batch has ended with messages whose handler was not called for
-// beginFor, or messages wait while all workers have been busy for beginFor. It logs at most one line a minute for each sink.
+// findBusyHandlers logs that messages wait for handlers. It does so if a batch has returned messages whose handlers were not
+// called within beginFor, or if messages wait while all workers have been busy for beginFor. It logs at most one line a minute
+// for each sink.
 func (e *engine) findBusyHandlers(now time.Time) {
 	for _, q := range e.queues {
 		busy := len(q.flights) == q.options.Workers && !q.waiting.empty()

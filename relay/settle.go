@@ -19,9 +19,9 @@ import (
 
 const (
 	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Concurrent settlements have different
-	// lanes. So the outcomes of a key are written in order, and after a crash a successor sends again only the last messages of
-	// the key, in order. Outcomes that fit into one settlement are written in one, because two small settlements would slow
-	// down the database and each other.
+	// lanes. So the outcomes of a key are written in order, and after a crash the lane's next holder sends again only the last
+	// messages of the key, in order. Outcomes that fit into one settlement are written in one, because two small settlements
+	// would slow down the database and each other.
 	settlers = 2
 
 	// settleBatch is the maximum number of rows in one settlement.
@@ -72,10 +72,10 @@ type unsettled struct {
 	failures  int
 	retryAt   time.Time
 
-	most     int   // while searching for a row that the database refuses: the maximum number of rows in the next settlement; 0: no search
+	most     int   // the maximum number of rows in the next settlement while searching for a row that the database refuses; 0: no search
 	failed   int   // how many rows the last failed settlement had
 	since    int64 // when a settlement of that many rows first failed, as a value of health.now
-	refusals int   // how often the list's first row was refused when it was written alone
+	refusals int   // how often the list's first row was refused when its outcome was written alone
 }
 
 // settleJob is one call of Settle.
@@ -107,10 +107,11 @@ func (s *settler) write(items ...*item) {
 	}
 }
 
-// start hands unwritten outcomes to the goroutines: both lists as one settlement, or each list as its own settlement if the lists
-// are long. While one list is being written, the other one waits if it is short. If the number of unwritten deliveries is below
-// the parameter `few`, they wait up to settleLinger for more. Nothing depends on these deliveries: their keys have continued, and
-// memory is not scarce. Retries and parked messages don't wait, because their keys are blocked.
+// start hands unwritten outcomes to the goroutines: both lists as one settlement, or each list as its own settlement if the
+// lists are long. While one list is being written, the other one waits if it is short. If the number of unwritten deliveries
+// is below the parameter `few`, they wait up to settleLinger for more. Nothing depends on these settlements: the next messages
+// of their keys can be sent already, and memory is not scarce. Retries and parked messages don't wait, because their keys are
+// blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {
@@ -242,7 +243,7 @@ func (s *settler) mayHaveMore() bool {
 	return s.proven || !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return len(q.unwritten)+q.inFlight > 0 })
 }
 
-// hopeless reports whether the database refuses every outcome, so that a stop need not wait for them.
+// hopeless reports whether the database refuses every outcome and none is being written, so that a stop needn't wait.
 func (s *settler) hopeless() bool {
 	return s.unwritable.refusal != nil && !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return q.inFlight > 0 })
 }
@@ -257,9 +258,9 @@ func (s *settler) count() (n int) {
 }
 
 // narrow searches for the row that made a settlement of n rows fail, by halving the next settlement. If the error may be
-// temporary, the search begins only after another call to the database has succeeded, since an unreachable or busy database
-// proves nothing about a row. narrow reports whether a smaller or changed settlement should be written now, because the failure
-// is lasting.
+// temporary, the search begins only after another call to the database has succeeded, since the failure of an unreachable or
+// busy database doesn't show that a row is the cause. narrow returns true if the failure is lasting, so that a smaller or
+// changed settlement should be written without a pause.
 func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) {
 	if isUnreachable(err) {
 		q.failed = 0

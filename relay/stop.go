@@ -16,10 +16,11 @@ import (
 // after that.
 const abortGrace = 5 * time.Second
 
-// leaveGrace is how long the database may take to take back the lanes or claims once the relay has given up its sends.
+// leaveGrace is how long the run waits for the database to release the lanes or claims once the relay has given up its sends.
 const leaveGrace = 2 * abortGrace
 
-// workerGrace is how long the workers may take to end if the relay has given up its sends, which had abortGrace to return.
+// workerGrace is how long the run waits for the workers to end if the relay has given up its sends. It is short, because the
+// sends have already had abortGrace to return.
 const workerGrace = time.Second
 
 // logStopAfter is how long a stop may take before it logs what it waits for.
@@ -73,8 +74,8 @@ func (e *engine) over() (bool, error) {
 	return e.continueStop(p, now)
 }
 
-// continueStop lets the leaser deregister the relay once nothing is under way. When the deadline passes, it cancels the sends and
-// sets a new deadline. When that passes, too, the run ends without waiting for the sends.
+// continueStop lets the leaser deregister the relay once no read, send or settlement is in progress. When the deadline passes,
+// it cancels the sends and sets a new deadline. When that passes, too, the run ends without waiting for the sends.
 func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 	s := &e.stopping
 	if !s.logAt.IsZero() && !now.Before(s.logAt) {
@@ -104,7 +105,7 @@ func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 func (e *engine) stopped(p progress) error {
 	problems := []error{e.stopping.err, e.stopping.leaveErr}
 	if !e.stopping.left {
-		problems = append(problems, errors.New("stop the relay: the database didn't take back the lanes; they are free when their leases end"))
+		problems = append(problems, errors.New("stop the relay: the lanes couldn't be released in the database; they are free when their leases end"))
 	}
 	if unsettled := p.unsettled + len(e.settle.unwritable.items); p.sending > 0 || unsettled > 0 {
 		text := fmt.Sprintf("stop the relay: %d sends were still in flight and %d outcomes were not written; these messages will be sent again", p.sending, unsettled)

@@ -25,7 +25,7 @@ type survey struct {
 	before int64  // the id of the row that the previous survey found unread; 0: none
 	began  time.Time
 
-	heldUp   map[int64]bool                          // deferred rows that are due but wait for another row of their key
+	heldUp   map[int64]bool                          // by id: deferred rows that are due but wait for another row of their key
 	isPaused map[storage.ControlKind]map[string]bool // by kind of pause, the names of paused topics, keys and sinks that hold back messages
 	unrouted map[string]bool                         // topics without a route
 	unread   *storage.Row                            // a message that could be delivered; nil: none was found
@@ -89,8 +89,8 @@ func (v *surveyor) survey(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// drained returns the error of a drain that leaves the messages that the survey found; nil if the survey found none and has not
-// failed.
+// drained returns the error of a drain that leaves behind the messages that the survey found. It returns nil if the survey
+// found none and has not failed.
 func (s *survey) drained() error {
 	var problems []error
 	if s.err != nil {
@@ -170,8 +170,8 @@ func (s *survey) judge(ctx context.Context, store storage.Store, routes *router,
 }
 
 // withoutHeldUp removes the rows whose key is blocked by another row at each of their sinks. A deferred row that was removed
-// doesn't count as a blocking row afterwards. Otherwise two due rows of a key could hold up each other, and the survey would find
-// neither.
+// no longer counts as blocking. Otherwise two due rows of a key could each be removed because of the other, and the survey
+// would find neither.
 func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) ([]storage.Row, error) {
 	keyOf := func(row *storage.Row) storage.LaneKey { return storage.LaneKey{Lane: row.Lane, Key: row.Message.Key} }
 	asked := map[storage.LaneKey]bool{}

@@ -11,13 +11,13 @@ import (
 )
 
 // A sweep searches for missed rows: pending rows, at or below the cursors and the safe id, that are not in memory and that no
-// other read would find. No missed rows should exist. But they do exist if the id sequence was reset, or was not restored with a
-// copy of the table, or if a transaction was open for longer than the store allows. Without a sweep they would never be
+// other read would find. Usually no row is missed. But rows are missed if the id sequence was reset, or was not restored with
+// a copy of the table, or if a transaction was open for longer than the store allows. Without a sweep they would never be
 // delivered.
 //
 // A leased lane is swept once before its first read (laneRights.conclude in lease.go), so that missed rows are delivered in
-// order. All lanes are swept in passes. The first pass begins half a minute after the relay's start. The steps of a pass take
-// turns with other reads. The longer a pass takes, the later the next one begins.
+// order. After that, passes sweep all lanes. The first pass begins half a minute after the relay's start. The steps of a pass
+// take turns with other reads. The longer a pass takes, the later the next one begins.
 
 // sweep is the state of the current and the last pass.
 type sweep struct {
@@ -33,7 +33,7 @@ type sweep struct {
 	next  time.Time     // when the next pass begins
 	ids   stride        // how many ids one step covers
 
-	clean time.Time // when the last pass that found no row began; before there was such a pass: when the relay started
+	clean time.Time // when the last pass that found no row began; before the first such pass: when the relay started
 }
 
 const (
@@ -148,8 +148,8 @@ func (s *sweep) merge(f *fetch) {
 
 var errFoundLate = errors.New("the id sequence was reset, rows were inserted with old ids (as from a dump), or a transaction was open for longer than the store allows")
 
-// stepFailed makes the steps smaller, and lets the swept lanes be read while the sweep continues. It reports a time-out only if
-// the step can't be made smaller.
+// stepFailed makes the steps smaller, and lets the swept lanes be read while the sweep continues. It doesn't report a time-out
+// if the step can be made smaller.
 func (s *sweep) stepFailed(f *fetch) {
 	if f.scan.took < sweepPatience || s.ids == minStride {
 		s.base.failed("sweep", f.err)

@@ -23,7 +23,7 @@ type unrouted struct {
 
 // unroutedTopic is a topic that is reported while its messages wait.
 type unroutedTopic struct {
-	text string // of the log line
+	text string // the message of the log line
 	more []any  // its arguments in addition to the relay and the topic
 	next time.Time
 }

@@ -11,18 +11,19 @@ import (
 
 // Unwritable rows: the database refuses their outcomes, for example because of a constraint. They must not prevent other rows
 // from being settled; otherwise all delivered messages would be sent again and again. So a settlement that fails while the
-// database answers other calls is halved until the refused row is alone (settle.go). The row's outcome is then written without
-// the error text and the receipt, since the usual cause is a text from a destination. If the database refuses this outcome,
-// too, the row is unwritable: it stays in memory, this relay does not send it again, and once per unwritablePause the relay
+// database answers other calls is halved until the refused row is alone (settle.go). Then the row's outcome is written without
+// the error text and the receipt, since a text from a destination is the usual cause. If the database refuses this outcome,
+// too, the row is unwritable: it stays in memory, and this relay doesn't send it again. Once per unwritablePause, the relay
 // tries to write the outcome of one such row.
 
 const (
-	// mostUnwritable is how many rows may become unwritable without a successful settlement in between. After that no further row
-	// becomes unwritable, because the rows can't all be the cause.
+	// mostUnwritable is how many rows may become unwritable without a successful settlement in between. After that no further
+	// row becomes unwritable: the cause is then the database or its settings, not the rows.
 	mostUnwritable = 10
 
 	// enoughRefusals is how often a row must be refused alone before its outcome is changed or set aside, if the reason may be
-	// temporary. A connection that breaks now and then must not make a row unwritable, since later rows would overtake it.
+	// temporary. A connection that breaks occasionally must not make a row unwritable, since later rows of its key would
+	// overtake it.
 	enoughRefusals = 3
 
 	// unwritablePause is the wait before the relay tries again to write the outcome of an unwritable row.
@@ -52,7 +53,7 @@ func (u *unwritable) next(now time.Time) *item {
 // tried processes the result for the item that the method `next` has returned.
 func (u *unwritable) tried(items []*item, err error) {
 	u.trying, u.tryAt = false, time.Now()
-	if err != nil { // still unwritable
+	if err != nil { // the database has refused the outcome again
 		u.items = append(u.items, items...)
 		u.tryAt = u.tryAt.Add(unwritablePause)
 	}
@@ -98,7 +99,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 		outcome.deadLetter, outcome.refusedLetter = nil, outcome.deadLetter
 		return true, false
 	}
-	if outcome.refusedLetter != nil { // the dead letter was not the reason: restore it
+	if outcome.refusedLetter != nil { // the outcome was refused without the dead letter, too: restore the dead letter
 		outcome.deadLetter, outcome.refusedLetter = outcome.refusedLetter, nil
 	}
 	if invalid && it.wholly() && outcome.state == storage.StateDone && u.base.options.Retention != KeepNothing {
@@ -108,7 +109,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "error", err)
 		return true, false
 	}
-	if it.row.Malformed == "" { // otherwise the cause is known
+	if it.row.Malformed == "" { // malformed rows don't count, because their cause is known
 		u.added++
 	}
 	u.items, u.tryAt = append(u.items, it), time.Now().Add(unwritablePause)
@@ -145,7 +146,7 @@ func (u *unwritable) report(err error) {
 	case n == 0:
 		u.base.health.unwritable.Store(nil)
 		u.base.options.Logger.Info("relay: the database has stored all outcomes that it had refused", "relay", u.base.options.Name)
-	case err != nil: // otherwise one outcome was written, and the next one is tried now
+	case err != nil: // without an error, one outcome was written, and the next one is tried now
 		text := fmt.Sprintf("the database refuses to store the outcomes of %d messages: %v", n, err)
 		u.base.health.unwritable.Store(&text)
 	}

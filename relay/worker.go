@@ -15,7 +15,7 @@ import (
 // shares nothing with the loop except its current job.
 
 // job is work for a sink. A worker calls the method `do`, and then the loop calls the method `done`. From the start of `do`
-// until `done` is called, the job's items belong to the worker.
+// until the call of `done`, only the worker uses the job's items.
 type job interface {
 	do(ctx context.Context, b *base, f *flight)
 	done(e *engine, f *flight)
@@ -50,7 +50,7 @@ func (b *batch) do(ctx context.Context, use *base, f *flight) {
 		b.outcomes = send(ctx, f.queue, f.messages)
 		return
 	}
-	for _, it := range f.items { // each in its own transaction
+	for _, it := range f.items { // each message in its own transaction
 		outcome, settled := sinks.Cancelled(), false
 		if deadline, _ := ctx.Deadline(); ctx.Err() == nil && time.Until(deadline) >= f.queue.options.Timeout {
 			own, cancel := context.WithTimeout(ctx, f.queue.options.Timeout)
@@ -115,8 +115,8 @@ func (l leaseCtx) Err() error {
 // noAnswer is the outcome of a message for which the sink returned no outcome.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor is how long a sink that takes messages one by one may continue to start further messages of a batch. It is short
-// because the outcomes are written only when the whole batch has returned.
+// beginFor is how long a sink that takes messages one by one may start further messages of a batch. It is short because no
+// outcome is written until the whole batch has returned.
 const beginFor = 5 * time.Second
 
 // send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic counts as
@@ -169,7 +169,7 @@ func (b *base) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sink
 	case errors.Is(err, errNotDelivered):
 		return outcome, false
 	case errors.Is(err, storage.ErrFenced):
-		return sinks.Ok(""), false // the settler tries to write the outcome, and counts it as fenced
+		return sinks.Ok(""), false // the settler writes the outcome, finds it fenced, and counts it
 	case !ran && errors.Is(err, storage.ErrInvalid): // the database refuses only this row
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "mark the message as delivered, before its handler runs: "+err.Error()), false
 	case ran:
