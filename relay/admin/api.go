@@ -34,10 +34,10 @@ type api struct {
 	jobs    *jobs
 	state   *State
 	reads   chan struct{} // has an element for each request that reads
-	queue   chan struct{} // has an element for each request that reads, or waits until it may read
+	queue   chan struct{} // has an element for each request that reads or waits to read
 }
 
-// table is a source with its last count.
+// table is a source and the last count of its messages.
 type table struct {
 	Source
 	turn    chan struct{} // held while counting, so that only one request counts
@@ -46,7 +46,7 @@ type table struct {
 	forgot  time.Time // the time of the last change; older counts are not used
 }
 
-// counted is the result of counting a table.
+// counted is the result of counting a table's messages.
 type counted struct {
 	status storage.Status
 	parked parkedGroups
@@ -55,7 +55,7 @@ type counted struct {
 	took   time.Duration // the time that counting took
 }
 
-// fresh reports whether the count is recent enough to be shown.
+// fresh reports whether the count is recent enough to be shown again.
 func (c *counted) fresh() bool {
 	return !c.at.IsZero() && time.Since(c.at) < max(countedLasts, countedRest*c.took)
 }
@@ -88,7 +88,7 @@ func (a *api) routes(mux interface {
 	mux.Handle("POST /api/login", http.HandlerFunc(a.guard.login))
 	mux.Handle("POST /api/logout", http.HandlerFunc(a.guard.logout))
 	for route, show := range map[string]func(http.ResponseWriter, *http.Request, *table){
-		"overview":      a.overview, // needs no turn, because only one request at a time counts
+		"overview":      a.overview, // not inTurn: only one request at a time counts the table, and the others show the last count
 		"history":       a.history,
 		"keys":          a.inTurn(a.key),
 		"messages":      a.inTurn(a.messages),
@@ -177,7 +177,7 @@ type sessionAnswer struct {
 
 // session returns the client's role, and the sources that it may see.
 func (a *api) session(w http.ResponseWriter, request *http.Request) {
-	if a.guard.wrongToken(w, request) { // otherwise tokens could be guessed here without the delay
+	if a.guard.wrongToken(w, request) { // without this check, tokens could be guessed here without a delay
 		return
 	}
 	names := []string{}
@@ -303,7 +303,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		return
 	}
 	filter.NoPayloads = true
-	if query.Get("all") == "" && !filter.Holds { // messages that hold keys are few, and many others may precede them
+	if query.Get("all") == "" && !filter.Holds { // messages that hold keys are few, so LookThrough might end the search before the first of them
 		filter.LookThrough = operate.LookThrough
 	}
 	var sought storage.Found
@@ -367,7 +367,7 @@ type shownMessage struct {
 	operate.FullMessage
 	PayloadBytes  int       `json:"payload_bytes"`
 	PayloadCut    bool      `json:"payload_cut,omitempty"`    // only the first bytes are shown
-	PayloadHidden bool      `json:"payload_hidden,omitempty"` // by the request, or by HidePayloads
+	PayloadHidden bool      `json:"payload_hidden,omitempty"` // because the request or HidePayloads says so
 	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, oldest first
 	TraceURL      string    `json:"trace_url,omitempty"`      // a link to its trace; empty without Options.TraceURL or without a traceparent header
 	Copyable      bool      `json:"copyable,omitempty"`       // the server can write a copy of it
@@ -624,7 +624,7 @@ func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter stora
 	}
 	isNew := asked.All || asked.Select.Selects()
 	begun, err = operate.BeginReplay(ctx, of.Operator, begun, isNew, asked.Rate > 0)
-	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // if the request is sent again, it continues the replay
+	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // a repeated request shall continue the replay, not start another one
 	return begun, err
 }
 
@@ -753,8 +753,8 @@ func (a *api) author(request *http.Request, by string) string {
 // mostBody is the maximum size of a request's body.
 const mostBody = 64 << 10
 
-// readJSON reads the body of a request strictly, and reports whether that succeeded. If it did not, readJSON has written an
-// error. The content type must be JSON, which a form of another site can't send.
+// readJSON reads the body of a request strictly, and reports whether that succeeded. If it has failed, readJSON has written an
+// error. The content type must be JSON, because a form of another site can't send JSON.
 func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
 	return readBody(w, request, into, mostBody)
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// parkedGroup is a group of parked messages with the same topic and sinks, and with the same error except for numbers and
-// names with numbers.
+// parkedGroup is a group of parked messages that have the same topic and sinks, and whose errors differ only in numbers and in
+// names that contain numbers.
 type parkedGroup struct {
 	Topic  string `json:"topic"`
 	Sinks  string `json:"sinks,omitempty"`
 	Error  string `json:"error"` // the longest constant part of the error, for a search
 	Count  int    `json:"count"`
-	Of     int    `json:"of,omitempty"`     // if set, only this number of the newest parked messages were read
+	Of     int    `json:"of,omitempty"`     // if set, only this number of parked messages was read, the newest ones
 	Newest bool   `json:"newest,omitempty"` // the group has the newest parked message
 
 	Example string `json:"example,omitempty"` // the error of the group's newest message
@@ -40,7 +40,7 @@ const (
 	mostSearched = 100  // bytes of parkedGroup.Error
 )
 
-// groupParked groups the parked messages. It reads them from the newest on, until a bound is reached.
+// groupParked groups the parked messages. It reads them, the newest first, until a bound is reached.
 func groupParked(ctx context.Context, table storage.Operator) (parkedGroups, error) {
 	limited, enough := context.WithTimeout(ctx, groupingTime)
 	defer enough()
@@ -92,7 +92,7 @@ func groupParked(ctx context.Context, table storage.Operator) (parkedGroups, err
 }
 
 // varying matches the parts that differ between errors of one kind: numbers, and names with a number in them. status3 matches
-// an HTTP status, which is not such a part: errors with 404 and with 503 are of different kinds.
+// an HTTP status, which counts as a constant part: errors with 404 and with 503 are of different kinds.
 var (
 	varying = regexp.MustCompile(`[\pL_.:-]*[0-9][\pL0-9_.:-]*`)
 	status3 = regexp.MustCompile(`^[1-5][0-9][0-9]:?$`)

@@ -116,8 +116,8 @@ func wantsJSON(request *http.Request) bool {
 // countTimeout is the time that counting a table may take.
 const countTimeout = 10 * time.Second
 
-// status serves /status. The answer has every source. Its status code is 503 if a source couldn't be counted. Only one request
-// counts at a time.
+// status serves /status. The answer has every source, and the status code is 503 if a source couldn't be counted. Only one
+// request at a time counts.
 func (a *api) status(sources []Source) http.HandlerFunc {
 	type sourceStatus struct {
 		Source string `json:"source"`
@@ -209,7 +209,7 @@ func NewReport(status storage.Status) Report {
 	return report
 }
 
-// writeText writes an answer. It ignores an error of the connection, as writeJSON does, because then the client is gone.
+// writeText writes an answer. Like writeJSON, it ignores an error of the connection, which means that the client is gone.
 func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)

@@ -15,7 +15,7 @@ const hidden = "(hidden)"
 // reasoned matches the reason at the beginning of an error of a relay.
 var reasoned = regexp.MustCompile(`^[a-z][a-z_ ]{0,30}: `)
 
-// hideText hides an error except for its reason, because destinations may repeat a payload in the rest.
+// hideText hides an error except for its reason, because the destination may have repeated a payload in the rest.
 func (a *api) hideText(text string) string {
 	if !a.options.HidePayloads || text == "" {
 		return text
@@ -45,8 +45,8 @@ func (a *api) hideInfo(info *storage.Info) {
 	}
 }
 
-// hideReason hides the destination's last answer, which is part of the reason if a relay has set a pause. It leaves
-// other reasons as they are.
+// hideReason hides the destination's last answer in the reason of a pause that a relay has set. It leaves other reasons as
+// they are.
 func (a *api) hideReason(text string) string {
 	const answer = "the last answer: "
 	numbers, _, found := strings.Cut(text, answer)

@@ -84,7 +84,7 @@ const (
 	mostJobs    = 50              // jobs in the list
 	mostRunning = 8               // jobs that run
 	mostPlans   = 10              // plans in memory
-	quickJob    = 2 * time.Second // the time that a request waits for its job to end
+	quickJob    = 2 * time.Second // how long a request waits for its job to end
 )
 
 // task is the work of a job. It calls show to update the job.
@@ -105,7 +105,7 @@ type jobs struct {
 
 var errNoPlan = errors.New("the plan of this job doesn't exist any more: only the plans of the last previews and of the last unfinished jobs are kept. Request a new preview")
 
-// plan returns the request and the plan of a job of the source. It returns a nil plan if the job or its plan doesn't exist.
+// plan returns the request and the plan of a job of the source. The plan is nil if the job or its plan doesn't exist.
 func (j *jobs) plan(id, source string) (jobRequest, *planned) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -30,12 +30,12 @@ func (r role) String() string { return [...]string{"nobody", "reader", "operator
 
 // cookieLasts is how long a login is valid. A login on the page exchanges a token for a cookie. The cookie has the role, the
 // expiry, a random number, and an HMAC of these with the token as its key. So every process with the same tokens accepts the
-// cookie, and none does after the token was changed. Browsers send a cookie to all ports of a host. So the cookie's name
-// depends on the daemon's tokens, to keep the cookies of different daemons apart.
+// cookie, and no process accepts it after the token was changed. Browsers send a cookie to all ports of a host. So the
+// cookie's name depends on the daemon's tokens: daemons on one host don't overwrite each other's cookies.
 const cookieLasts = 12 * time.Hour
 
-// Bounds that make guessing tokens slow: the answer to a wrong token takes wrongTakes, at most mostChecked tokens are checked
-// concurrently, and the others wait for at most checkWaiting.
+// Bounds that make guessing tokens slow: the answer to a wrong token takes wrongTakes; at most mostChecked tokens are checked
+// concurrently; other requests wait for at most checkWaiting.
 const (
 	wrongTakes   = time.Second
 	mostChecked  = 10
@@ -53,7 +53,7 @@ type guard struct {
 
 	mu         sync.Mutex
 	logged     time.Time // when a refused login was last logged
-	suppressed int       // refused logins since then
+	suppressed int       // refused logins that were not logged since
 }
 
 func newGuard(options Options, state *State) *guard {
@@ -107,7 +107,8 @@ func byToken(tokens map[role]string, given string) (found role) {
 	return found
 }
 
-// byLatestToken returns the role of a token like byToken. If the token is wrong, it reads the tokens again first.
+// byLatestToken returns the role of a token. If no known token matches, it reads the tokens again, since they may have
+// changed.
 func (g *guard) byLatestToken(ctx context.Context, given string) role {
 	if found := byToken(g.tokens(), given); found > nobody {
 		return found

@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// One message: its trace, the other messages of its key, and a copy of it.
+// What the API offers for one message: its trace, the other messages of its key, and writing a copy of it.
 
 // traceparent matches the value of a W3C header of this name, and captures the trace's id.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
@@ -38,14 +38,14 @@ func (a *api) traceURL(headers map[string]string) string {
 // Bounds of the time line of a key.
 const (
 	mostOfAKey  = 20        // messages in each list
-	deliveredIn = time.Hour // how far back delivered messages are searched, unless the request says otherwise
+	deliveredIn = time.Hour // how far back delivered messages are searched, unless the request has a time
 )
 
 // keyLine is the time line of a key: its last delivered messages, the messages that are parked or wait for another attempt, and
 // the next messages to be sent. Each list is in the order of ids.
 type keyLine struct {
 	Key       string            `json:"key"`
-	Delivered []operate.Message `json:"delivered"` // the last ones since DeliveredSince
+	Delivered []operate.Message `json:"delivered"` // the last mostOfAKey messages since DeliveredSince
 	Held      []operate.Message `json:"held"`      // parked, or waiting for another attempt or for their time
 	Waiting   []operate.Message `json:"waiting"`   // pending or claimed
 
@@ -163,7 +163,7 @@ func (a *api) copyMessage(w http.ResponseWriter, request *http.Request, of *tabl
 	if made.Headers == nil {
 		made.Headers = map[string]string{}
 	}
-	maps.DeleteFunc(made.Headers, func(name, _ string) bool { return strings.HasPrefix(strings.ToLower(name), "rowrelay-") }) // such as the headers of a dead letter, which describe only that message
+	maps.DeleteFunc(made.Headers, func(name, _ string) bool { return strings.HasPrefix(strings.ToLower(name), "rowrelay-") }) // for example the headers of a dead letter, which describe only that message
 	made.Headers[storage.CopyOfHeader] = from.ID
 	action := storage.Action{By: a.author(request, asked.By), Action: "copy", Target: "message " + from.ID + " as " + made.ID, Reason: asked.Reason}
 	if err := logged(request.Context(), of.Operator, action, func(ctx context.Context) error { return of.Write(ctx, made) }); err != nil {

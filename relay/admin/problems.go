@@ -22,7 +22,7 @@ type problem struct {
 	Select map[string]string `json:"select,omitempty"`
 }
 
-// A pending message older than lateAfter is late, and so is a retry older than lateRetryAfter.
+// A pending message is late if it is older than lateAfter, a retry if it is older than lateRetryAfter.
 const (
 	lateAfter      = 30 * time.Second
 	lateRetryAfter = 10 * time.Minute
@@ -117,7 +117,7 @@ func (a *api) problems(of *table, c counted) []problem {
 	return found
 }
 
-// sinkProblems adds the problems that only this process knows of. It returns possible causes of late messages.
+// sinkProblems adds the problems that only this process knows of, and returns those that may be the cause of late messages.
 func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, detail string, selects map[string]string)) (why []string) {
 	if of.Watch == nil {
 		return nil

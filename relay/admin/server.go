@@ -41,9 +41,9 @@ type Source struct {
 	// API omit this source.
 	Operator storage.Operator
 
-	// Reads, if it isn't nil, lists messages instead of Operator. Give it a connection pool of its own, so that requests of the
-	// page take no connections from the relay and from operators. Let the database end statements of this pool after
-	// ReadTimeout. At most MostReads calls and one count run concurrently.
+	// Reads, if it isn't nil, lists messages instead of Operator. Give it a connection pool of its own, so that requests of
+	// the page take no connections from the relay and from operators. Set a statement time-out of ReadTimeout for this pool.
+	// At most MostReads calls and one count run concurrently.
 	Reads storage.Operator
 
 	// Write writes a message to the table. It lets operators write a copy of a message with another payload. May be nil.
@@ -63,7 +63,7 @@ type Options struct {
 	Logger  *slog.Logger
 
 	// ReaderToken is required for everything except /healthz, /readyz and the page's own files, in a header Authorization:
-	// Bearer … or by a login on the page. If it is empty, reading needs no token.
+	// Bearer … or by a login on the page. If ReaderToken is empty, reading needs no token.
 	ReaderToken string
 
 	// Hosts has the host names that requests may use if ReaderToken is empty, in addition to localhost, this machine's name and
@@ -71,33 +71,33 @@ type Options struct {
 	// page could then read this server's answers in an operator's browser (DNS rebinding).
 	Hosts []string
 
-	// State is the state of an earlier Handler, which this one continues. A caller that makes a State must also close it. If
-	// State is nil, the Handler makes and closes its own.
+	// State has the jobs and logins of an earlier Handler, which the new one takes over. A caller that makes a State must also
+	// close it. If State is nil, the Handler makes and closes its own.
 	State *State
 
 	// LoginRefused is called for each wrong token. May be nil.
 	LoginRefused func()
 
-	// OperatorToken is required for changes, and also permits reading. If it is empty, nothing can be
-	// changed.
+	// OperatorToken is required for changes, and also permits reading. If OperatorToken is empty, nothing can be changed.
 	OperatorToken string
 
-	// Tokens returns the current values of ReaderToken and OperatorToken, if they can change while the server runs. May be nil.
-	// A token that is empty at the start must stay empty. The argument refused is true if a client has sent another token, so
-	// that the values should be read again.
+	// Tokens returns the current values of ReaderToken and OperatorToken, if they can change while the server runs. May be
+	// nil. A token that is empty at the start must stay empty. The argument refused is true if a client has sent a token with
+	// neither value; then Tokens should read the values again.
 	Tokens func(ctx context.Context, refused bool) (reader, operator string)
 
 	// HidePayloads hides payloads, and texts that may repeat them: receipts, the values of headers, and errors except
 	// for their reasons. Keys and the names of headers are shown.
 	HidePayloads bool
 
-	// TraceURL is the URL of a trace, with {trace_id} in place of the trace's id. The page links the messages that have a header
-	// traceparent to their traces. If it is empty, there are no links. Other URLs than http and https are ignored.
+	// TraceURL is the URL of a trace, with {trace_id} in place of the trace's id. The page links the messages that have a
+	// header traceparent to their traces. If TraceURL is empty or is no http or https URL, there are no links.
 	TraceURL string
 
-	// UserHeader is a header with the name of the person who makes a request. The log of actions then has this name, whatever
-	// name the request has. It counts only in requests from TrustedProxies, which must remove it from their clients' requests.
-	// It gives no right: requests still need the tokens. If it is empty, no header counts.
+	// UserHeader is a header with the name of the person who makes a request. The log of actions has this name instead of the
+	// one in the request's body. The header counts only in requests from TrustedProxies, which must remove it from their
+	// clients' requests. It grants no permission: requests need the tokens nevertheless. If UserHeader is empty, no header
+	// counts.
 	UserHeader     string
 	TrustedProxies []netip.Prefix
 
@@ -113,8 +113,8 @@ type Server struct {
 	served   chan error
 }
 
-// Limits that keep slow clients from blocking the server. writeTimeout is longer than countTimeout, the time after which
-// every answer is ready.
+// Limits that keep slow clients from blocking the server. writeTimeout is longer than countTimeout, within which every answer
+// is ready.
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 15 * time.Second
@@ -168,9 +168,10 @@ func warn(options Options, address string) {
 	}
 }
 
-// ownHost refuses requests with a Host that isn't this server's, if no token protects the pages. Otherwise another site
+// If no token protects the pages, ownHost refuses requests whose Host isn't a name of this server. Otherwise another site
 // could let its own host name resolve to this server, and its page could read this server's answers in an operator's browser
-// (DNS rebinding). This isn't possible with an IP address. Probes and metrics show no messages, so they accept every name.
+// (DNS rebinding). Requests to an IP address are accepted, because a site can't make an address resolve to another server.
+// Probes and metrics show no messages, so they accept every name.
 func (a *api) ownHost(next http.Handler) http.Handler {
 	if a.options.ReaderToken != "" {
 		return next

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// State holds the page's jobs, and the logins that a log-out has ended. A Handler that gets the State of an earlier
-// Handler continues that Handler's jobs. The daemon passes the State on when it loads a new configuration.
+// State holds the page's jobs, and the logins that a log-out has ended. A Handler that gets the State of an earlier Handler
+// shows that Handler's jobs, which continue to run. The daemon passes the State to a new Handler when it loads a new
+// configuration.
 type State struct {
 	jobs jobs
 	stop context.CancelFunc // stops the jobs
@@ -37,7 +38,7 @@ func NewState() *State {
 
 // Close stops the jobs, and waits for them.
 func (s *State) Close() {
-	s.jobs.mu.Lock() // a job that starts concurrently is stopped, too, or refused
+	s.jobs.mu.Lock() // a job that starts concurrently is either stopped, too, or refused
 	s.stop()
 	s.jobs.mu.Unlock()
 	s.jobs.working.Wait()

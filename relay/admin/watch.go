@@ -14,9 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Watch is an Observer that stores what the page shows about one relay: the points of the charts for the last six hours,
-// the state of the relay's sinks, and failed attempts of messages. It records only events of this process, and its size
-// is bounded. Set it as the relay's Options.Observer and as Source.Watch.
+// Watch is an Observer that stores what the page shows about one relay: the points of the charts for the last six hours, the
+// state of the relay's sinks, and failed attempts of messages. It records only events of this process, and the memory that it
+// uses is bounded. Set it as the relay's Options.Observer and as Source.Watch.
 type Watch struct {
 	relay.Observer // the next observer, to which all events are passed on
 
@@ -98,7 +98,7 @@ func (t *totals) add(more totals) {
 	t.delivered, t.failed, t.parked, t.lag = t.delivered+more.delivered, t.failed+more.failed, t.parked+more.parked, t.lag+more.lag
 }
 
-// until returns what was done between two totals.
+// until returns the difference of two totals: what the sink did between them.
 func (t totals) until(later totals) (done sinkPoint) {
 	done = sinkPoint{delivered: later.delivered - t.delivered, failed: later.failed - t.failed, parked: later.parked - t.parked}
 	if done.delivered > 0 {
@@ -195,8 +195,8 @@ func (w *Watch) Parked(sink string, reason sinks.Reason) {
 	}
 }
 
-// InMemory stores the number of a sink's messages in memory. Because relays call it once a second, it
-// also ends points.
+// InMemory stores the number of a sink's messages in memory. It also ends the current point when pointEvery has passed,
+// because relays call InMemory once a second.
 func (w *Watch) InMemory(sink string, inFlight, buffered int) {
 	w.Observer.InMemory(sink, inFlight, buffered)
 	if s := w.sinks[sink]; s != nil {
@@ -302,8 +302,8 @@ func (w *Watch) Failed(stage string, err error) {
 	}
 }
 
-// Attempted stores a failed attempt. If there are too many messages, it drops the one whose first
-// failure is the oldest.
+// Attempted stores a failed attempt. If it has attempts of mostMessages other messages, it drops those of the message whose
+// first stored failure is the oldest.
 func (w *Watch) Attempted(attempt relay.Attempt) {
 	if next, wants := w.Observer.(relay.AttemptObserver); wants {
 		next.Attempted(attempt)
@@ -338,8 +338,8 @@ func (w *Watch) attemptsOf(id int64, messageID string) []relay.Attempt {
 	return nil
 }
 
-// Counting returns a function that calls the given function and stores its result in the Watch. Use
-// it for every count of the table, so that the page can show the result.
+// Counting returns a function that calls the given function and stores its result in the Watch. Make every count of the table
+// through this function, so that the page can show the result.
 func (w *Watch) Counting(count func(context.Context) (storage.Status, error)) func(context.Context) (storage.Status, error) {
 	return func(ctx context.Context) (storage.Status, error) {
 		began := time.Now()

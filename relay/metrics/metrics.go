@@ -18,13 +18,13 @@ type Build struct {
 	Revision string
 }
 
-// Metrics holds the metrics of one process. It is a prometheus.Collector: register it in the program's registry. A program
-// without a registry serves the Handler. Each relay counts in a [Source] of its own. The methods of Metrics may be called
+// Metrics holds the metrics of one process. It is a prometheus.Collector: register it in the program's registry, or serve its
+// Handler if the program has none. Each relay counts in a [Source] of its own. The methods of Metrics may be called
 // concurrently.
 type Metrics struct {
 	registry *prometheus.Registry // has only the metrics of rowrelay
 
-	// Updated by relays.
+	// Relays update these metrics.
 	delivered, outcomes, retried, parked  *prometheus.CounterVec
 	expired, deadLetters                  *prometheus.CounterVec
 	leasesLost, fenced, missing, failures *prometheus.CounterVec
@@ -35,7 +35,7 @@ type Metrics struct {
 	unrouted                              *unrouted
 	refusedLogins                         prometheus.Counter
 
-	// Counted in the tables periodically.
+	// Watch counts these periodically in the tables.
 	messages, oldest, oldestRetry, held, oldestHeld, controls, relays *prometheus.GaugeVec
 }
 

@@ -22,9 +22,10 @@ type Source struct {
 var _ relay.Observer = (*Source)(nil)
 
 // Source returns the observer of the source with this name, which becomes the label source of its metrics. Set it as
-// Options.Observer of the source's relay. All counters begin at 0, so that the first failure shows as an increase. Those of
-// a sink begin when the relay has tried to open the sink, or immediately if sinkNames has its name; then it counts as up
-// until it is found unavailable. The time of the last poll is set to now, so that an alert notices a relay that never polls.
+// Options.Observer of the source's relay. All counters begin at 0, so that the first failure shows as an increase. The
+// counters of a sink exist after the relay's first attempt to open the sink, or immediately if sinkNames has its name. In the
+// latter case the sink counts as up until it is found unavailable. The time of the last poll is set to now, so that an alert
+// notices a relay that never polls.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	s := &Source{name: name, metrics: m}
 	for _, sink := range sinkNames {
@@ -44,8 +45,9 @@ func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	return s
 }
 
-// Following returns the observer of a source whose relay replaces a relay with another configuration. It leaves the gauges as they are. When
-// the other relay has ended, call [Metrics.Restart] and, for each source, [Metrics.Source].
+// Following returns the observer of a source whose relay replaces a relay with another configuration. It leaves the gauges as
+// they are, since the other relay may still set them. When the other relay has ended, call [Metrics.Restart] and, for each
+// source, [Metrics.Source].
 func (m *Metrics) Following(name string) *Source { return &Source{name: name, metrics: m} }
 
 // begin makes the metrics of a sink, if they don't exist yet.
@@ -68,8 +70,8 @@ func (s *Source) begin(sink string) {
 // stages are the stages at which a relay can fail. Their counters begin at 0.
 var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found_late", "journal", "settle", "settle_refused", "purge", "listen", "drain", "stuck", "status"}
 
-// other replaces results and reasons that aren't known, such as those that a plug-in has made up, because a label must have
-// few values.
+// other is the label of results and reasons that aren't known, such as those that a plug-in has invented, because a label must
+// have few values.
 const other = "other"
 
 var results = []sinks.Result{sinks.Retry, sinks.Delivered, sinks.Reject, sinks.Unavailable, sinks.Unsent}
@@ -190,18 +192,18 @@ func (s *Source) Polled(int) {
 }
 
 // The messages of a table are counted at intervals of countEvery, with the time-out countTimeout. Counting a large table may
-// be slow, so no scrape waits for it. A server may continue a count after its time-out, so the pause after a count is at
-// least countRest times the count's duration.
+// be slow, so no scrape waits for it. A database server may continue a count after the time-out, so the pause after a count is
+// at least countRest times the count's duration.
 const (
 	countEvery   = 15 * time.Second
 	countTimeout = 10 * time.Second
 	countRest    = 20
 )
 
-// Watch counts a table immediately and then every 15 s, or less often if counting takes long, until the context ends. Its
-// last argument is the Status method of a store. If this method fails, Watch removes the gauges, because their values are
-// outdated, and counts a failure of the stage "status". If only a part takes too long, Watch removes only the gauges of that
-// part, and also counts a failure.
+// Watch counts a table immediately and then every 15 s, or less often if counting takes long, until the context ends. Its last
+// argument is the Status method of a store. If this method fails, Watch removes the gauges, because their values are outdated,
+// and counts a failure of the stage "status". If only a part of the status takes too long, Watch removes only that part's
+// gauges, and also counts a failure.
 func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {
 		began := time.Now()

@@ -21,7 +21,7 @@ const (
 	Discard = "discard"
 )
 
-// Values of Bulk.Within, the range of ids in which to search for delivered messages that overtook parked ones.
+// Values of Bulk.Within: how many ids to search for delivered messages that overtook parked ones.
 const (
 	EveryDelivered = 1 << 62   // all
 	FirstDelivered = 1_000_000 // keeps the search short
@@ -37,14 +37,14 @@ type Bulk struct {
 	To      string // with Requeue: send to this sink instead of the messages' own sinks
 	Waiting bool   // with To: include messages in other states that wait only for the Filter's Sink, which no relay has
 	InOrder bool   // with Requeue: leave overtaken messages parked
-	Within  int64  // the range of ids, from the lowest parked one, in which to search for delivered messages that overtook parked ones; 0: don't search
+	Within  int64  // how far above the lowest parked id to search for delivered messages that overtook parked ones; 0: don't search
 }
 
 // step is the maximum number of messages that one statement changes.
 const step = 500
 
-// Plan has the rows that a Bulk has found and is going to change. It stores rows as ranges of ids, so that a plan of
-// millions of rows takes little memory.
+// Plan has the rows that a Bulk has found and is going to change. It stores ranges of ids, so that a plan of millions of rows
+// takes little memory.
 type Plan struct {
 	Count     int              // rows to change
 	Topics    []TopicCount     // the rows by topic, the largest count first
@@ -62,8 +62,8 @@ type Plan struct {
 // Rest returns the number of rows that Run has not processed yet.
 func (p *Plan) Rest() int { return p.Count - p.passed }
 
-// part has those rows of a plan that have the same sinks. Rows that hold their keys are changed first, and rows that aren't
-// parked last.
+// part has those rows of a plan that have the same sinks. Run changes the rows that hold their keys first, and the rows that
+// aren't parked last.
 type part struct{ holding, others, waiting RowIDs }
 
 // TopicCount counts the messages of a plan that have the same topic and sinks.
@@ -78,8 +78,8 @@ const (
 	MostWaiting = 100_000 // messages that aren't parked
 	MostNamed   = 100     // messages in Plan.Named
 
-	waitingPage    = 10_000 // maximum rows of a page
-	waitingOverlap = 1_000  // minimum rows of a page, which is more than one message can have
+	waitingPage    = 10_000 // maximum number of rows in a page
+	waitingOverlap = 1_000  // added to the limit of a page; more than the number of rows that one message can have
 )
 
 // RowIDs is a set of row ids in ascending order, stored as ranges.
@@ -223,8 +223,8 @@ func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan)
 	return nil
 }
 
-// listAll calls a function with each row that the filter selects, in the order of ids, until the function returns
-// false. The argument before the function says how many rows the function accepts at most.
+// listAll calls a function with each row that the filter selects, in the order of ids, until the function returns false. The
+// argument most is the number of rows that the function accepts at most.
 func listAll(ctx context.Context, operator storage.Operator, filter storage.Filter, most int, take func(*storage.Info) bool) error {
 	filter.Limit = min(waitingPage, most+waitingOverlap)
 	seen := []string{} // the sinks of the rows with the last id, because a page may end between two of them
@@ -318,7 +318,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 	return pace.done, nil
 }
 
-// batches returns the ids in steps of this size. It leaves out the first ids; its last argument is their number.
+// batches returns the ids in steps of this size. It omits the first ids, as many as the argument skip.
 func (p *part) batches(size, skip int) iter.Seq[[]int64] {
 	return func(yield func([]int64) bool) {
 		var batch []int64

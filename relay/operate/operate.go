@@ -1,6 +1,6 @@
-// Package operate implements operations on a table that take several calls of a [storage.Operator]: selecting messages,
-// requeueing many at a rate, replaying delivered messages, and showing a message. The command line and the admin page
-// share it.
+// Package operate implements operations on a table that need several calls of a [storage.Operator]: selecting messages,
+// requeueing many at a rate, replaying delivered messages, and showing a message. The command line and the admin page share
+// it.
 package operate
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Selection selects messages. Its fields have what a user has typed, and [Selection.Filter] checks it.
+// Selection selects messages. Its fields have the texts that a user has typed; [Selection.Filter] checks them.
 type Selection struct {
 	IDs         []string `json:"ids,omitempty"` // of rows or of messages
 	Topic       string   `json:"topic,omitempty"`
@@ -39,8 +39,8 @@ func (s Selection) Selects() bool {
 	return s.Topic+s.TopicPrefix+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0 || s.Holds
 }
 
-// Filter returns the selection as a filter. In errors, the prefix precedes the names of the fields; for flags of a command
-// it is "--".
+// Filter returns the selection as a filter. Errors name a field with the prefix before its name; for the flags of a command,
+// the prefix is "--".
 func (s Selection) Filter(prefix string) (storage.Filter, error) {
 	filter := storage.Filter{Topic: s.Topic, TopicPrefix: s.TopicPrefix, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, Holds: s.Holds, AfterID: s.After, Limit: s.Limit}
 	if s.State != "" && !slices.Contains(States, filter.State) {
@@ -66,8 +66,8 @@ func (s Selection) Filter(prefix string) (storage.Filter, error) {
 // States are the states of a message.
 var States = []storage.State{storage.StatePending, storage.StateClaimed, storage.StateScheduled, storage.StateRetry, storage.StateError, storage.StateDone}
 
-// Moment parses a time, or an age, such as 2h for two hours ago. It returns the zero time for an empty text. In errors,
-// the first argument precedes the text.
+// Moment parses a time, or an age, such as 2h for two hours ago. It returns the zero time for an empty text. Errors begin with
+// the argument name.
 func Moment(name, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -105,8 +105,9 @@ var ErrNoKeys = errors.New("keys can't be paused, because the table is claimed b
 var ErrUnknown = errors.New("no relay has this name or sink")
 
 // SetControl sets a pause or a limit. It returns [ErrNoKeys] for a key if the table is claimed by rows. It returns
-// [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live relay has and that isn't among
-// the last arguments. It accepts any name if it knows no relays or sinks, or if a relay's list of sinks is incomplete.
+// [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live relay has and that isn't among the
+// names in known. It accepts any name if the table has no relays, if no sinks are known, or if a relay's list of sinks is
+// incomplete.
 func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
 	if control.Kind == storage.PauseTopic {
 		return operator.SetControl(ctx, control, lasts)
@@ -149,10 +150,10 @@ func livingSinks(status storage.Status) (names []string) {
 	return names
 }
 
-// Bounds of lists. LookThrough is the number of messages in each table that a search with a filter examines. FindPatience
-// is the approximate time limit of a search for a message's id. PageBytes bounds the payloads that a page reads into
-// memory: lists don't show payloads, but some databases read them nevertheless. Smaller pages would cost the database more, because it sorts the remaining
-// messages for each page.
+// Bounds of lists. LookThrough is the number of messages in each table that a search with a filter examines. FindPatience is
+// the approximate time limit of a search for a message's id. PageBytes bounds the payloads that one page of a list reads into
+// memory: lists don't show payloads, but some stores read them nevertheless. Smaller pages would cost the database more,
+// because it sorts the remaining messages for each page.
 const (
 	LookThrough  = 20_000
 	FindPatience = 500 * time.Millisecond

@@ -19,8 +19,8 @@ var (
 
 var replayName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,22}$`)
 
-// MostReplayIDs is the maximum number of ids of a replay. On every database they fit into the row in which the replay is
-// stored.
+// MostReplayIDs is the maximum number of ids of a replay. This number of ids fits into the row that stores the replay, on
+// every database.
 const MostReplayIDs = 50
 
 // CheckReplayName returns an error if the name of a replay is invalid.
@@ -77,7 +77,7 @@ func BeginReplay(ctx context.Context, operator storage.Operator, replay storage.
 	return replay, nil
 }
 
-// StopReplay stops a replay, whichever process carries it out. That process may write more copies before it notices.
+// StopReplay stops a replay, whichever process carries it out. That process may write more copies before it notices the stop.
 func StopReplay(ctx context.Context, operator storage.Operator, name string) (storage.Replay, error) {
 	for {
 		known, err := FindReplay(ctx, operator, name)
@@ -129,8 +129,8 @@ type copied struct {
 	at      time.Time
 }
 
-// These constants make a replay give way to other messages. mostLately and mostEver limit the number of pending copies.
-// Each is a duration: the limit is the number of copies that the replay writes in this time at its rate.
+// These constants keep a replay from delaying other messages for long. mostLately and mostEver limit the number of pending
+// copies. Each is a duration: the limit is the number of copies that the replay writes within it at its rate.
 const (
 	stepsASecond = 10
 	mostAStep    = 200
@@ -156,7 +156,7 @@ func (r *Replaying) Run(ctx context.Context, operator storage.Operator) error {
 		if err := r.wait(ctx, operator, size, due); err != nil {
 			return err
 		}
-		if late := time.Since(due); late > time.Second { // after a wait, don't exceed the rate to catch up
+		if late := time.Since(due); late > time.Second { // after a wait, continue at the rate, without catching up
 			pace.start = pace.start.Add(late)
 		}
 		is, rows, err := operator.Replay(ctx, r.Replay, size)

@@ -24,7 +24,7 @@ type Attempt struct {
 }
 
 // AttemptLog has a message's last failed attempts, the oldest first. A table stores it as text with the
-// row, so that it survives restarts and takeovers. It ends with the message's delivery.
+// row, so that it survives restarts and takeovers. The log is deleted when the message is delivered.
 type AttemptLog []Attempt
 
 // With returns the log with further attempts at its end. It keeps the last [MostAttempts] attempts. If
@@ -49,7 +49,7 @@ func (l AttemptLog) With(more ...Attempt) AttemptLog {
 	for len(log) > 1 && len(log.Text()) > MostAttemptLog {
 		log = log[1:]
 	}
-	for len(log) == 1 && len(log.Text()) > MostAttemptLog { // its texts consist of escapes
+	for len(log) == 1 && len(log.Text()) > MostAttemptLog { // its escaped texts may be six times as long
 		last := &log[0]
 		last.Relay, last.Sink, last.Answer = cut(last.Relay, brief), cut(last.Sink, brief), cut(last.Answer, len(last.Answer)/2)
 	}
@@ -74,7 +74,7 @@ func (l AttemptLog) Text() string {
 		return ""
 	}
 	text, err := json.Marshal(l)
-	if err != nil { // a time has a year of more than four digits
+	if err != nil { // a time has a year that JSON doesn't allow
 		return ""
 	}
 	var ascii strings.Builder

@@ -129,9 +129,9 @@ func (a Action) Fits() Action {
 	return a
 }
 
-// Logged returns an Operator that logs the changes that one person makes. It writes one Action to the
-// log for each kind of change, with the given target, however many calls make changes of that kind.
-// Commands, web pages and programs use it if they know who makes the changes. Its methods must not be
+// Logged returns an Operator that logs the changes that one person makes. For each kind of change, it
+// writes one Action with the given target to the log, even if several calls make changes of that kind.
+// Use it if the name of that person is known, as commands and web pages do. Its methods must not be
 // called concurrently.
 func Logged(operator Operator, by, reason, target string) Operator {
 	return &logged{operator, Action{By: by, Reason: reason, Target: target}, map[string]*line{}}

@@ -19,8 +19,8 @@ const ReplayedHeader = "rowrelay-replayed"
 const CopyOfHeader = "copy-of"
 
 // Replay is an operation that sends delivered messages again, if they are still in the table. It is
-// stored in the settings of the table and updated in the transaction that writes the copies. So if a
-// replay is interrupted and continued, it omits no copy and writes none twice.
+// stored in the settings of the table and updated in the transaction that writes the copies. So a replay
+// that is interrupted and continued writes each copy exactly once.
 type Replay struct {
 	Name string `json:"-"`
 
@@ -53,8 +53,9 @@ type Replayer interface {
 	// Replays returns the stored replays, sorted by name.
 	Replays(ctx context.Context) ([]Replay, error)
 
-	// StoreReplay stores a new state of a replay. The caller also passes the previous state, or nil to start a replay. StoreReplay returns the
-	// stored state, which includes the UntilID of a new replay. It returns ErrReplayChanged if the replay is no longer in the previous state.
+	// StoreReplay stores a new state of a replay. The argument was is the previous state, or nil to
+	// start a replay. StoreReplay returns the stored state, which includes the UntilID of a new replay.
+	// It returns ErrReplayChanged if the stored state differs from the previous state.
 	StoreReplay(ctx context.Context, was *Replay, is Replay) (Replay, error)
 
 	// Replay copies the next messages, at most limit or slightly more. The copies are new messages in

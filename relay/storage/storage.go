@@ -43,8 +43,8 @@ var (
 	// a locked file). Nothing was changed, and the call can be repeated.
 	ErrBusy = errors.New("the database is busy")
 
-	// ErrTimeout means that the server ended the call because it took longer than a setting of the server
-	// or of the user allows. Nothing was changed. A call with fewer rows may succeed.
+	// ErrTimeout means that the server ended the call because it took longer than a setting of the
+	// server or of the database user allows. Nothing was changed. A call with fewer rows may succeed.
 	ErrTimeout = errors.New("a time limit of the database ended the call")
 )
 
@@ -54,7 +54,8 @@ type ForeignTable struct {
 	Columns []string // in lower case
 }
 
-// Error names the table and, if it is Debezium's, says so; otherwise it lists at most a dozen columns.
+// Error names the table. If the columns look like Debezium's, the text says so; otherwise it lists the
+// first 12 columns.
 func (f *ForeignTable) Error() string {
 	text := "the table " + f.Table + " exists, but rowrelay didn't create it: its columns "
 	if slices.Contains(f.Columns, "aggregatetype") && slices.Contains(f.Columns, "aggregateid") {
@@ -129,7 +130,7 @@ func (s Config) Text() string {
 	if s.Print == "" && s.Membership == Active {
 		return ""
 	}
-	text, _ := json.Marshal(s) // strings and booleans cannot fail
+	text, _ := json.Marshal(s) // can't fail: the fields are strings, lists of strings and a boolean
 	return string(text)
 }
 
@@ -183,12 +184,12 @@ type Store interface {
 	// Settle has returned.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
-	// Purge deletes at most limit done rows that finished longer ago than the retention, and at most limit
-	// of the ids that producers wrote to reject duplicates. An id is deleted if it was written longer ago
-	// than the retention and its message is gone or done. It may stay longer while old rows are pending.
-	// Purge also deletes relays that have been dead for a long time. It returns the number of deleted rows
-	// or the number of deleted ids, whichever is higher. If another transaction, such as that of an
-	// abandoned purge, has locked rows, a later call deletes these rows.
+	// Purge deletes at most limit done rows that finished longer ago than the retention, and at most
+	// limit of the ids that producers wrote to reject duplicates. An id is deleted if it was written
+	// longer ago than the retention and its message is gone or done. An id may stay longer while old
+	// rows are pending. Purge also deletes relays that have been dead for a long time. It returns the
+	// number of deleted rows or the number of deleted ids, whichever is higher. If another transaction,
+	// such as that of an abandoned purge, has locked rows, a later call deletes these rows.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
 	// Remaining calls its callback for every row that is due: pending rows that no relay has claimed, and
@@ -212,8 +213,8 @@ type Store interface {
 	RowStore
 }
 
-// Parallelism is the number of concurrent calls of each kind, at least 1, up to which a store gets
-// faster. A relay runs at most 2 settlements concurrently.
+// Parallelism has, for each kind of call, the number of concurrent calls with which a store is fastest.
+// Each number is at least 1. A relay runs at most 2 settlements concurrently.
 type Parallelism struct{ Claims, Settles int }
 
 // Lanes is the number of lanes that keys are distributed over. It is part of the table's contract: the
@@ -236,7 +237,7 @@ type Row struct {
 	// such a message.
 	Malformed string
 
-	Attempts  int // deliveries charged so far
+	Attempts  int // attempts charged so far
 	Crashes   int // number of relays that died while this was their only message in flight
 	CreatedAt time.Time
 
@@ -366,16 +367,16 @@ type Settled struct {
 	Missing int // not changed: the row was settled before, an operator has moved it, or its id belongs to another message now
 }
 
-// Lease is the right to deliver the messages of one lane. It is valid until a higher fence is issued
-// for the lane.
+// Lease is the right to deliver the messages of one lane. It is valid until the lane gets a higher
+// fence.
 type Lease struct {
 	Lane  int
 	Fence int64
 }
 
-// Marks are the low-water marks of a lane, one for each sink. Every row of the lane at or below a
-// sink's mark is finished for that sink, and no new row can appear there. So the lane is read only
-// above its marks.
+// Marks are the low-water marks of a lane, one for each sink. Every row of the lane at or below a sink's
+// mark is finished for that sink, and no new row can appear there. So a relay reads the lane only above
+// its marks.
 type Marks struct {
 	// Routes is a fingerprint of the routes for which the sinks' marks were computed. If the relay that
 	// reads the lane has other routes, only the lowest of all marks is valid.
@@ -384,7 +385,7 @@ type Marks struct {
 	// Main is the mark of every sink that has no mark of its own.
 	Main int64 `json:"main"`
 
-	// Sinks has the marks of the sinks that lag behind.
+	// Sinks has the marks of the sinks that are behind the others.
 	Sinks map[string]int64 `json:"sinks,omitempty"`
 }
 
@@ -397,8 +398,8 @@ type Grant struct {
 	// renewal with Calm (see [Renewal]), resets it to 0.
 	Crashes int
 
-	// Suspects are the messages of the lane that its last owner had recorded as being sent. If that relay
-	// released the lane, there are none.
+	// Suspects are the messages of the lane that its last owner had recorded as being sent. The list is
+	// empty if that relay released the lane.
 	Suspects []Suspect
 
 	// Batches are the recorded batches that have rows of this lane and that a deduplicating sink may have
@@ -631,8 +632,8 @@ type LaneStore interface {
 
 	// Due returns at most limit held rows of the lanes (scheduled or retry) that are due now and follow
 	// the cursor, in the order of their times. If several rows have the same time and id, as rows of one
-	// message may, the limit may cut some of them off. Those are returned when Due starts from the zero
-	// cursor again.
+	// message may, the limit may cut some of them off. Due returns the rows that were cut off when it is
+	// called with the zero cursor again.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
 }
 
@@ -698,7 +699,7 @@ type Filter struct {
 	Since       time.Time // written at or after this time
 	Error       string    // last_error contains this text
 	Holds       bool      // only parked rows that hold their keys (HoldsKey)
-	AfterID     int64     // only higher ids, for the next page of a listing; rows with this id that Limit cut off are missed
+	AfterID     int64     // only higher ids, for the next page of a listing; if Limit cut off rows with this id, the next page doesn't have them
 	Limit       int       // maximum number of messages; 0 means 100 for a listing, and no limit for a change
 
 	// MaxBytes ends a listing when its payloads have reached this many bytes. The listing includes the row
@@ -733,8 +734,8 @@ type Info struct {
 	ClaimedBy  string
 	FinishedAt time.Time // zero unless done
 
-	// AttemptLog has the message's last failed attempts. Only Find returns them, and List with a filter that
-	// has IDs. A delivered message has none, and so have messages that an older relay has written.
+	// AttemptLog has the message's last failed attempts. Only Find returns them, and List with a filter
+	// that has IDs. It is empty for a delivered message, and for attempts that an older release made.
 	AttemptLog AttemptLog
 }
 
@@ -801,11 +802,11 @@ type Operator interface {
 	// List returns messages by id, lowest first.
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
-	// Find returns the messages that List returns for a filter with IDs, and how far it searched. Message
-	// ids are not indexed, so Find searches for them in short steps. It searches for about the given time,
-	// or without a time limit if the time is 0. Each call finds a message or advances. If the search did
-	// not finish, more messages may exist above Found.Until: call Find again with the same filter and
-	// Found.Until as its AfterID.
+	// Find returns the messages that List returns for a filter with IDs, and how far it searched.
+	// Message ids are not indexed, so Find searches for them in short steps. It searches for about the
+	// given time, or without a time limit if the time is 0. Each call finds a message or advances
+	// Found.Until. If the search did not finish, more messages may exist above Found.Until: call Find
+	// again with the same filter and Found.Until as its AfterID.
 	//
 	// Most ids of messages begin with a time: a Writer makes UUIDs of version 7, and MySQL makes UUIDs
 	// of version 1. Find first examines the rows that were written at that time, then the later ones,
@@ -852,9 +853,9 @@ type Operator interface {
 	Discard(ctx context.Context, filter Filter) (int, error)
 
 	// Parked calls its callback for every parked message that the filter selects, lowest id first, or
-	// highest id first with NewestFirst. It ignores the filter's limits. If Parked fails, the callback may
-	// have received some of the messages. Parked keeps no list of the messages, because they may be very
-	// many.
+	// highest id first with NewestFirst. It ignores the filter's limits. If Parked fails, the callback
+	// may have received some of the messages. Parked keeps no list of the messages, because there may be
+	// millions.
 	//
 	// To fill in Overtaken, Parked reads the delivered messages whose ids exceed the lowest parked id by
 	// at most the argument within. It reads each of them once, so this argument limits the work. If the
@@ -900,9 +901,10 @@ type Parked struct {
 // TxStore is implemented by a Store over a SQL database. It runs a handler in the transaction that
 // marks the message as done, so that the writes of the handler take effect exactly once.
 type TxStore interface {
-	// HandleTx locks the fence, marks the row done for all or some of its sinks, runs the handler, and
-	// commits. If the row could not be marked because it no longer belongs to this relay, it returns
-	// ErrFenced without running the handler. If the handler returns an error, HandleTx rolls everything
-	// back and returns that error unchanged.
+	// HandleTx begins a transaction, locks the lane against a takeover if the table is claimed by lanes,
+	// marks the row done for all or some of its sinks, runs the handler, and commits. If the row could
+	// not be marked because it no longer belongs to this relay, it returns ErrFenced without running the
+	// handler. If the handler returns an error, HandleTx rolls everything back and returns that error
+	// unchanged.
 	HandleTx(ctx context.Context, relay string, keep bool, done Settlement, handler func(context.Context, *sql.Tx) error) error
 }
