@@ -36,14 +36,15 @@ func attemptLog(t *testing.T, db *memstore.DB, id int64, of string) (state stora
 	return "", nil, ""
 }
 
-// The failed attempts of several relays stand in the message's row, on the database's clock. They end with the delivery.
+// A message's row has its failed attempts by all relays, with times of the database's clock. They are deleted when it is
+// delivered.
 func TestFailedAttemptsStandInTheRow(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 		t.Run(string(claim), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				const ahead = 7 * time.Hour // by which the database's clock is ahead
+				const ahead = 7 * time.Hour // how far the database's clock is ahead
 				db, began := memstore.New(), time.Now()
 				db.Now = func() time.Time { return time.Now().Add(ahead) }
 				answer := sinks.Fail(sinks.Retry, sinks.ReasonServerError, "503 <b>busy</b>")
@@ -62,13 +63,13 @@ func TestFailedAttemptsStandInTheRow(t *testing.T) {
 				answer = sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "no")
 				run("two", time.Hour)
 				state, log, text := attemptLog(t, db, 1, "")
-				const busy = "one main: server_error: 503 <b>busy</b>\n" // at least one attempt of the first relay: each back-off is drawn at random
+				const busy = "one main: server_error: 503 <b>busy</b>\n" // an attempt of the first relay; how many it makes depends on random back-offs
 				if state != storage.StateError || len(log) < 2 || text != strings.Repeat(busy, len(log)-1)+"two main: invalid: no" {
 					t.Fatalf("the message is %s, with the attempts\n%s\nwant it parked, with attempts of the first relay and one of the second", state, text)
 				}
 				for i, a := range log {
 					if after := a.At.Sub(began.Add(ahead)); a.DurationMS != 2000 || after < 0 || after > 5*time.Minute || i > 0 && !a.At.After(log[i-1].At) {
-						t.Errorf("attempt %d began %v after the test on the database's clock and took %d ms; want ascending times of the first minutes, and 2000 ms", i+1, after, a.DurationMS)
+						t.Errorf("attempt %d began %v after the test on the database's clock and took %d ms; want ascending times in the first minutes, and 2000 ms", i+1, after, a.DurationMS)
 					}
 				}
 				if n, err := db.Store().Requeue(t.Context(), storage.Filter{}); n != 1 || err != nil {
@@ -87,7 +88,7 @@ func TestFailedAttemptsStandInTheRow(t *testing.T) {
 	}
 }
 
-// Attempts that cost nothing are kept in memory, and written with the message's next state.
+// Attempts that aren't charged are kept in memory, and written with the message's next state.
 func TestUnchargedAttemptsAreWrittenWithTheNextState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ func (a *attempts) Attempted(attempt relay.Attempt) {
 	a.told = append(a.told, fmt.Sprintf("%s %d %s: %s %s: %s", attempt.Sink, attempt.ID, attempt.MessageID[:3], attempt.Reason, attempt.Detail, attempt.Became))
 }
 
-// An AttemptObserver gets each failed attempt, with what became of the message.
+// An AttemptObserver gets each failed attempt, and what happened to the message after it.
 func TestObserverGetsFailedAttempts(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {

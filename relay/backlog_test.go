@@ -27,8 +27,8 @@ func (c *countedRows) Read(ctx context.Context, request storage.ReadRequest) (st
 	return page, err
 }
 
-// The backlog of a sink that is down, or of a topic without a route, is skipped without being read. Another sink gets its
-// messages between and after the backlog in order. When the first sink recovers, it gets its backlog in order.
+// A relay doesn't read the backlog of a sink that is down or of a topic without a route, while it delivers another sink's
+// messages between and after these rows, in order. When the sink recovers, it gets its backlog in order.
 func TestBacklogOfAnotherSinkIsNotRead(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
@@ -62,7 +62,7 @@ func TestBacklogOfAnotherSinkIsNotRead(t *testing.T) {
 				}
 				inOrder(t, up.all())
 				if rows := store.rows.Load(); rows > backlog/4 {
-					t.Errorf("%d rows were read, to deliver %d", rows, others)
+					t.Errorf("%d rows were read to deliver %d messages", rows, others)
 				}
 				isUp.Store(true)
 				time.Sleep(5 * time.Minute)

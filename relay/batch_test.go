@@ -7,7 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// If a batch is half full, a key with many messages is left for the next batch, which it gets for itself.
+// If a batch is half full, a key with many messages waits for the next batch, so that it isn't limited to the rest of this
+// one.
 func TestBusyKeyGetsLargeBatches(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

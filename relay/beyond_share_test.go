@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A relay that joins gets its share of full and of empty lanes. Lanes that are being given up stay chosen, even if few items are
-// left in them.
+// A relay that has just started gets its share of both full and empty lanes. Lanes that are being given up stay chosen, even
+// if few items are left in them.
 func TestBeyondShareChoosesLanes(t *testing.T) {
 	t.Parallel()
 	lanes := func(sizes ...int) (lanes []*lane) {

@@ -22,8 +22,8 @@ import (
 // race detector.
 var wholeHour = flag.Bool("whole-hour", false, "play failing keys for an hour, and a million of them")
 
-// failingKeys is a slow sink that fails each message of a key that begins with "bad", until it is healed. It checks the order of
-// every key.
+// failingKeys is a slow sink that fails every message whose key begins with "bad", until heal is called. It checks the order
+// of every key.
 type failingKeys struct {
 	t *testing.T
 
@@ -33,7 +33,7 @@ type failingKeys struct {
 	last     map[string]int64 // the message that was delivered last, by key
 	good     int
 	bad      int
-	latest   time.Duration // how late a good message was at most
+	latest   time.Duration // the longest delay of a good message
 	attempts int
 }
 
@@ -57,7 +57,7 @@ func (s *failingKeys) Send(_ context.Context, batch []sinks.Message) []sinks.Out
 			outcomes[i] = sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "")
 		case bad && !s.healed:
 			if first, ok := s.first[m.Key]; ok && first != m.Sequence {
-				s.t.Errorf("key %s: %d was handed over, though %d waits", m.Key, m.Sequence, first)
+				s.t.Errorf("key %s: message %d was sent while message %d, which had failed, waited", m.Key, m.Sequence, first)
 			}
 			s.first[m.Key] = m.Sequence
 			s.attempts++
@@ -101,9 +101,9 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// For an hour a hundred messages a second are written, and one in ten fails, each with a key of its own. The other messages are
-// never late, and the relay's memory does not grow. Some of the failing keys get more messages, which wait. Everything is
-// delivered in order when the sink is healed.
+// For an hour a hundred messages a second are written. One in ten fails, and each of these has another key. The other messages
+// are never late, and the relay's memory doesn't grow. Some of the failing keys get more messages, which wait. When the sink
+// accepts all messages, everything is delivered in order.
 func TestFailingKeysDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	minutes := 60
@@ -149,7 +149,7 @@ func TestFailingKeysDoNotDelayOthers(t *testing.T) {
 		sink.heal()
 		time.Sleep(10 * time.Minute)
 		if _, bad, _, latest := sink.counts(); bad != wantBad || latest > 2*time.Second {
-			t.Errorf("of what had failed %d messages were delivered, want %d; good messages were %v late", bad, wantBad, latest)
+			t.Errorf("%d of the messages that had failed were delivered, want %d; good messages were %v late", bad, wantBad, latest)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -157,8 +157,8 @@ func TestFailingKeysDoNotDelayOthers(t *testing.T) {
 	})
 }
 
-// A relay that takes over a table with a million blocked keys starts immediately, and needs no more memory than for a few. The
-// messages behind a blocked key wait.
+// A relay that takes over a table with a million blocked keys delivers other messages immediately, and needs no more memory
+// than with a few blocked keys. The messages behind a blocked key wait.
 func TestTakeoverOfAMillionBlockedKeys(t *testing.T) {
 	onlyComputes(t)
 	n := 1_100_000
@@ -179,7 +179,7 @@ func TestTakeoverOfAMillionBlockedKeys(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		delivered, _, attempts, latest := sink.counts()
 		if delivered != good || attempts != 0 {
-			t.Errorf("%d good messages were delivered, want %d; %d of those whose key waits were sent", delivered, good, attempts)
+			t.Errorf("%d good messages were delivered, want %d; %d messages behind blocked keys were sent", delivered, good, attempts)
 		}
 		t.Logf("good messages were %v late", latest)
 		before := heap()

@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// breakerAnswers has the sink's answers by the names that TestBreaker uses. A prefix "a/" means that the answer is from the
-// destination a.
+// breakerAnswers has the sink's answers by the names that TestBreaker uses. The prefix "x/" of a name means that the answer
+// comes from the destination x.
 var breakerAnswers = map[string]sinks.Outcome{
 	"ok":        sinks.Ok(""),
 	"500":       sinks.Fail(sinks.Retry, sinks.ReasonServerError, "500"),
@@ -29,12 +29,13 @@ var breakerAnswers = map[string]sinks.Outcome{
 
 var stateNames = map[breakerState]string{breakerOpen: "open", breakerProbing: "probing", breakerClosed: "closed", breakerSuspect: "suspect", breakerTripped: "tripped"}
 
-// breakerStep is one batch and its result. A batch with its answers is "k1:500 k2:ok", and the verdicts are "suspend done", where
-// a charged retry is "retry+1". state is the state of the breaker afterwards.
+// breakerStep is one batch and its result. The batch "k1:500 k2:ok" has two messages, each with its key and the sink's answer.
+// Its verdicts are "suspend done", for example; "retry+1" is a charged retry. The field state is the breaker's state after the
+// batch.
 type breakerStep struct {
 	after  time.Duration
 	batch  string
-	begun  int  // how many batches earlier it began
+	begun  int  // how many batches before this one the send began
 	cut    bool // its context had ended
 	paused bool
 	want   string
@@ -60,7 +61,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:422", want: "park", state: "closed"},
 		}},
-		"a delivery of the same batch doesn't count": {defaults, []breakerStep{ // it may have been made before or after the outage
+		"a delivery of the same batch doesn't count": {defaults, []breakerStep{ // the delivery may have been made after the outage in which the message failed
 			{batch: "a:422 b:ok", want: "suspend done", state: "closed"},
 			{batch: "a:422 b:ok", want: "suspend done", state: "closed"},
 			{batch: "b:ok", want: "all", state: "closed"},
@@ -77,7 +78,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "a:500", want: "suspend", state: "suspect"},
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:500", want: "retry+1", state: "closed"},
-			{batch: "a:500", want: "suspend", state: "suspect"}, // it was read from the table again
+			{batch: "a:500", want: "suspend", state: "suspect"}, // the message was read from the table again
 			{batch: "b:ok", want: "all", state: "closed"},
 			{batch: "a:500", want: "retry+1", state: "closed"},
 			{batch: "a:500", want: "suspend", state: "suspect"},
@@ -106,7 +107,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "b:500", want: "suspend", state: "suspect"},
 			{after: 30 * time.Minute, batch: "a:422", want: "park", state: "suspect"},
 			{batch: "b:500", want: "retry+1", state: "suspect"},
-			{batch: "b:500", want: "retry+1", state: "suspect"}, // it was read from the table again
+			{batch: "b:500", want: "retry+1", state: "suspect"}, // the message was read from the table again
 			{batch: "b:500", want: "park", state: "suspect"},
 			{batch: "c:422", want: "suspend", state: "open"}, // messages of three keys have failed
 		}},
@@ -140,12 +141,12 @@ func TestBreaker(t *testing.T) {
 			{batch: "a:422", want: "suspend", state: "suspect"}, // the same key
 			{batch: "b:500 c:422", want: "suspend suspend", state: "open"},
 			{batch: "", state: "probing"},
-			{after: time.Hour, batch: "a:422", want: "suspend", state: "open"}, // it does not fail alone
+			{after: time.Hour, batch: "a:422", want: "suspend", state: "open"}, // other messages fail, too
 			{batch: "", state: "probing"},
 			{batch: "d:500", want: "suspend", state: "open"},
 			{batch: "", state: "probing"},
 			{batch: "b:ok", want: "all", state: "closed"},
-			{batch: "a:422 c:422", want: "suspend suspend", state: "suspect"}, // they failed together with all others, so they get three more rounds
+			{batch: "a:422 c:422", want: "suspend suspend", state: "suspect"}, // they failed while all messages failed, so each is parked only after three more rejections
 			{batch: "e:ok", want: "all", state: "closed"}, {batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "e:ok", want: "all", state: "closed"}, {batch: "a:422", want: "suspend", state: "suspect"},
 			{batch: "e:ok", want: "all", state: "closed"}, {batch: "a:422", want: "park", state: "closed"},
@@ -262,7 +263,7 @@ func TestBreaker(t *testing.T) {
 					for i, v := range verdicts {
 						text := map[action]string{done: "done", retry: "retry", park: "park", suspend: "suspend", back: "back"}[v.action]
 						if v.action == retry {
-							batch.items[i].suspension = nil // it is written as a retry, and read again
+							batch.items[i].suspension = nil // a retry leaves memory, and is read again without its earlier failures
 							if v.charged > 0 {
 								batch.items[i].row.Attempts++
 								text += fmt.Sprint("+", v.charged)

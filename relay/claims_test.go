@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// slowClaims is a store whose claims take time. It counts those in progress.
+// slowClaims is a store whose claims take time. It counts the claims in progress.
 type slowClaims struct {
 	*memstore.Store
 	atOnce    int
@@ -42,7 +42,8 @@ func (s *slowClaims) Claim(ctx context.Context, request storage.ClaimRequest) ([
 	return rows, err
 }
 
-// Claims are concurrent if the store gains from that and rows are plentiful, and never more than there is room for.
+// Claims run concurrently if the store's Parallelism allows it and many rows are pending, but together they never claim more
+// rows than there is room for.
 func TestConcurrentClaims(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -127,8 +128,8 @@ func TestClaimsReportWhetherTheyAreUnprompted(t *testing.T) {
 	})
 }
 
-// Claims, even concurrent ones, return at most 8 MiB and at most what the buffer has room for, except for the last row of each
-// claim. Everything is delivered.
+// Claims in progress together return at most 8 MiB, and at most as many bytes as the buffer has room for; only the last row of
+// each claim may exceed this. Everything is delivered.
 func TestClaimsStayWithinBytes(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
@@ -160,7 +161,7 @@ func TestClaimsStayWithinBytes(t *testing.T) {
 					t.Errorf("%d rows of %d bytes are claimed, want %d", claimed, test.size, test.want)
 				}
 				if most := store.most.Load(); most > int64(8<<20/test.atOnce+test.size) {
-					t.Errorf("a claim brought %d bytes of rows of %d", most, test.size)
+					t.Errorf("a claim returned %d bytes, in rows of %d bytes", most, test.size)
 				}
 				close(sink.open)
 				time.Sleep(5 * time.Minute)

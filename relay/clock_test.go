@@ -13,9 +13,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The database's clock jumps by ten minutes while two relays work. If it jumps forward, all leases expire, as if the relays had
-// died: only messages in flight may be sent twice. If it jumps back, leases last longer, which only delays the lanes of a dead
-// relay. In both cases nothing is lost, and the first deliveries of a key keep their order.
+// The database's clock jumps by ten minutes while two relays work. If it jumps forward, all leases expire, as if the relays
+// had died, and messages in flight may be sent twice. If it jumps back, leases last longer, which only delays the takeover of
+// a dead relay's lanes. In both cases no message is lost, and the first deliveries of a key's messages are in order.
 func TestDatabaseClockJumps(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -76,7 +76,7 @@ func jump(t *testing.T, by time.Duration, claim storage.Claim, mayTwice bool) {
 		t.Errorf("%d messages arrived twice", twice)
 	}
 	if counts := statusOf(t, db); counts[storage.StateDone] != keys*each {
-		t.Errorf("in the end: %v", counts)
+		t.Errorf("at the end the states are %v", counts)
 	}
 	t.Logf("%d messages arrived twice", twice)
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// With a lane's share of 1.5 million paused keys, the set has fewer than 1 % false positives.
+// If 1.5 million keys are paused, the set of one lane's keys has fewer than 1 % false positives.
 func TestKeySetHasFewFalsePositives(t *testing.T) {
 	t.Parallel()
 	const keys = 1_500_000 / 64
@@ -26,7 +26,7 @@ func TestKeySetHasFewFalsePositives(t *testing.T) {
 		}
 	}
 	if missing > 0 || others > 2*keys/100 {
-		t.Errorf("of %d keys %d are missing, and %d of %d others are taken for one", keys, missing, others, 2*keys)
+		t.Errorf("%d keys were added, and %d of them are missing; %d of %d other keys are false positives", keys, missing, others, 2*keys)
 	}
 	bytes := 0
 	for _, filter := range set.filters {

@@ -42,7 +42,7 @@ func (s steered) lift(kind storage.ControlKind, name string) {
 	}
 }
 
-// counted returns how many messages of a topic a sink has got.
+// counted returns how many messages of a topic the sink has received.
 func (r *recorder) counted(topic string) (n int) {
 	for _, m := range r.all() {
 		if m.Topic == topic {
@@ -52,8 +52,8 @@ func (r *recorder) counted(topic string) (n int) {
 	return n
 }
 
-// All relays, including later ones, stop sending to a paused sink within a second, and resume within a second after the pause.
-// Other sinks are not affected. No attempt is charged.
+// All relays, including one that starts during the pause, stop sending to a paused sink within a second, and resume within a
+// second after the pause ends. Other sinks are not affected, and no attempt is charged.
 func TestAPausedSinkGetsNothing(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -115,7 +115,7 @@ func TestAPausedSinkGetsNothing(t *testing.T) {
 				if n := len(paused.all()); n == got {
 					t.Error("no message reached the sink within a second of the end of its pause")
 				}
-				time.Sleep(2 * time.Second) // by rows a claim takes at most what fits into the buffer, which is small
+				time.Sleep(2 * time.Second) // a claim by rows takes at most what fits into the small buffer, so this takes several claims
 				if n := len(paused.all()); n != got+200 {
 					t.Errorf("%d messages reached the sink after its pause, want 200", n-got)
 				}
@@ -149,12 +149,12 @@ func TestPausesKeepKeyOrder(t *testing.T) {
 	}
 }
 
-// deaf is a store whose relays get no controls.
+// deaf is a store that reports no controls to its relays.
 type deaf struct{ *memstore.Store }
 
 func (deaf) Controls(context.Context) ([]storage.Control, error) { return nil, nil }
 
-// belated is a store whose relays get the controls of two seconds ago.
+// belated is a store that reports the controls of two seconds ago.
 type belated struct{ *memstore.Store }
 
 func (s belated) Controls(ctx context.Context) ([]storage.Control, error) {
@@ -162,7 +162,7 @@ func (s belated) Controls(ctx context.Context) ([]storage.Control, error) {
 	return slices.DeleteFunc(controls, func(c storage.Control) bool { return time.Since(c.Since) < 2*time.Second }), err
 }
 
-// The test finds relays that get no pauses, or get them too late.
+// The history of TestPausesKeepKeyOrder detects relays that learn of pauses too late or never.
 func TestPauseTestFindsIgnoredPauses(t *testing.T) {
 	t.Parallel()
 	for name, mutant := range map[string]func(*memstore.Store) storage.Store{
@@ -184,7 +184,7 @@ func TestPauseTestFindsIgnoredPauses(t *testing.T) {
 	}
 }
 
-// pausesComeAndGo runs one history, and returns the errors that it found in what was sent.
+// pausesComeAndGo plays one history, and returns the rules that the sent messages violated.
 func pausesComeAndGo(t *testing.T, seed uint64, open func(*memstore.Store) storage.Store) (violations []string) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	db := memstore.New()
@@ -201,12 +201,12 @@ func pausesComeAndGo(t *testing.T, seed uint64, open func(*memstore.Store) stora
 			defer mu.Unlock()
 			for _, what := range []string{"sink " + name, "topic " + m.Topic, "key " + m.Key} {
 				if since, ok := pausedSince[what]; ok && time.Since(since) > time.Second+r.delay {
-					violations = append(violations, fmt.Sprintf("%d of key %s and topic %s came to %s, though %s is paused since %v", m.Sequence, m.Key, m.Topic, name, what, time.Since(since)))
+					violations = append(violations, fmt.Sprintf("message %d of key %s and topic %s was sent to %s, though %s has been paused for %v", m.Sequence, m.Key, m.Topic, name, what, time.Since(since)))
 				}
 			}
 			at := name + " " + m.Key
 			if m.Key != "" && m.Sequence < last[at] {
-				violations = append(violations, fmt.Sprintf("key %s at %s: %d came after %d", m.Key, name, m.Sequence, last[at]))
+				violations = append(violations, fmt.Sprintf("key %s at %s: message %d arrived after message %d", m.Key, name, m.Sequence, last[at]))
 			}
 			if m.Sequence%5 == 0 && failed[at+fmt.Sprint(m.Sequence)] == 0 {
 				failed[at+fmt.Sprint(m.Sequence)] = 1
@@ -284,7 +284,7 @@ func pausesComeAndGo(t *testing.T, seed uint64, open func(*memstore.Store) stora
 		case 2:
 			if random.IntN(4) == 0 {
 				at := random.IntN(len(stops))
-				if err := stops[at](); err != nil && !errors.Is(err, context.Canceled) { // it had just started
+				if err := stops[at](); err != nil && !errors.Is(err, context.Canceled) { // it was stopped while it was starting
 					t.Error(err)
 				}
 				stops[at] = run()
@@ -337,7 +337,7 @@ func TestPausedTopicDoesNotDelayOthers(t *testing.T) {
 		if n := sink.counted("paused"); n > 0 {
 			t.Errorf("%d messages of the paused topic were sent", n)
 		}
-		// In each lane fewer than 1 % of the keys are false positives.
+		// Fewer than 1 % of each lane's keys wait although no message of them is paused (keySet).
 		if n := sink.counted("other"); n < 580 || n > 600 {
 			t.Errorf("%d messages of another topic were sent, want nearly all of the 600 that don't follow a paused one", n)
 		}
@@ -353,8 +353,8 @@ func TestPausedTopicDoesNotDelayOthers(t *testing.T) {
 	})
 }
 
-// A message of a paused topic commits late, far below the cursor, so that only a scan finds it. Later messages of its key, which
-// have another topic, wait for it.
+// A message of a paused topic is committed late. Its id is far below the cursor, so that only a scan finds it. Later messages
+// of its key, which have another topic, wait for it.
 func TestLateMessageOfAPausedTopicBlocksItsKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -366,7 +366,7 @@ func TestLateMessageOfAPausedTopicBlocksItsKey(t *testing.T) {
 		write(db, "paused", keys[0], 1)
 		late := db.Begin()
 		late.Insert(outbox.Message{Topic: "paused", Key: keys[1]})
-		for i := range 2000 { // more than a page reads again
+		for i := range 2000 { // more ids than pages begin below the cursor
 			write(db, "other", fmt.Sprint("other-", i), 1)
 		}
 		time.Sleep(5 * time.Second)
@@ -374,7 +374,7 @@ func TestLateMessageOfAPausedTopicBlocksItsKey(t *testing.T) {
 		write(db, "other", keys[1], 1)
 		time.Sleep(5 * time.Second)
 		if n := len(sink.all()); n != 2000 {
-			t.Errorf("%d messages were sent during the pause, want the 2000 that follow no paused one", n)
+			t.Errorf("%d messages were sent during the pause, want the 2000 whose keys have no paused message", n)
 		}
 		operator.lift(storage.PauseTopic, "paused")
 		time.Sleep(5 * time.Second)
@@ -388,7 +388,7 @@ func TestLateMessageOfAPausedTopicBlocksItsKey(t *testing.T) {
 	})
 }
 
-// countsRows counts the pending and the due rows that reads return.
+// countsRows counts the rows that Read and Due return.
 type countsRows struct {
 	*memstore.Store
 	read, due *atomic.Int64
@@ -406,8 +406,8 @@ func (s countsRows) Due(ctx context.Context, lanes []int, after storage.DueCurso
 	return rows, next, err
 }
 
-// While a topic with many messages is paused, other controls and pauses start and end without the topic's messages being read
-// again.
+// While a topic with many messages is paused, other controls start and end. The relay doesn't read the topic's messages again
+// because of them.
 func TestOtherControlsDoNotRereadPausedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -509,7 +509,8 @@ func dueMessagesAreRead(t *testing.T, kind storage.ControlKind) {
 	})
 }
 
-// A drain ends although something is paused, and its error names the pauses whose messages are left; it has no error if none are.
+// A drain ends even if something is paused. If paused messages are left, its error names the pauses; otherwise it returns no
+// error.
 func TestDrainLeavesPausedMessages(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -560,7 +561,7 @@ func TestDrainFailsIfTheOnlySinkIsPaused(t *testing.T) {
 		for _, state := range []storage.State{storage.StatePending, storage.StateRetry} {
 			t.Run(string(claim)+"/"+string(state), func(t *testing.T) {
 				t.Parallel()
-				for range 20 { // the relay reads the pause before or after it acquires its lanes
+				for range 20 { // repeatedly, because the relay may read the pause before or after it acquires its lanes
 					synctest.Test(t, func(t *testing.T) {
 						db, sink := memstore.New(), &recorder{}
 						db.Hooks.Fail = func(context.Context, memstore.Op) error {
@@ -651,7 +652,7 @@ func TestDrainFailsIfAMessageCannotBeRead(t *testing.T) {
 	}
 }
 
-// All relays together send a sink at most its limit, and not much less. Without a limit they send everything.
+// All relays together send a sink about as many messages as its limit allows. When the limit is lifted, they send everything.
 func TestLimitIsSharedByAllRelays(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -691,7 +692,7 @@ func TestLimitIsSharedByAllRelays(t *testing.T) {
 	}
 }
 
-// Consumers, and relays without the sink, get no share of a sink's limit, since they send it nothing.
+// Consumers, and relays that don't have the sink, get no share of its limit, since they send it nothing.
 func TestLimitIsSharedByRelaysWithTheSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -768,7 +769,7 @@ func TestLimitCanBeChanged(t *testing.T) {
 				}
 				time.Sleep(3 * time.Second)
 				if n := len(sink.all()); n != 3051 {
-					t.Errorf("%d of 3051 messages came, the last 50 with a limit of 100 a second", n)
+					t.Errorf("%d of 3051 messages arrived, the last 50 with a limit of 100 a second", n)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -778,7 +779,7 @@ func TestLimitCanBeChanged(t *testing.T) {
 	}
 }
 
-// A paused relay leaves its lanes to the others, and gets its share back when the pause ends.
+// A paused relay leaves its lanes or rows to the others, and gets its share again when the pause ends.
 func TestPausedRelayGivesUpItsShare(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -809,7 +810,7 @@ func TestPausedRelayGivesUpItsShare(t *testing.T) {
 				}
 				operator.set(storage.PauseRelay, "one", 0)
 				if one, two := send(500); one != 0 || two != 500 {
-					t.Errorf("while one was paused the relays sent %d and %d", one, two)
+					t.Errorf("while relay one was paused, the relays sent %d and %d", one, two)
 				}
 				operator.lift(storage.PauseRelay, "one")
 				if one, two := send(500); one == 0 || two == 0 {
@@ -825,7 +826,7 @@ func TestPausedRelayGivesUpItsShare(t *testing.T) {
 	}
 }
 
-// openings counts how often a sink is opened.
+// openings is a sink that counts the calls of Open.
 type openings struct {
 	recorder
 	n atomic.Int32
@@ -833,7 +834,7 @@ type openings struct {
 
 func (o *openings) Open(context.Context) error { o.n.Add(1); return nil }
 
-// No sink is opened, and nothing is resolved or sent, before the controls were read, since the sink may be paused.
+// Until the controls have been read, no sink is opened and nothing is sent, since the sink may be paused.
 func TestNothingIsSentBeforeTheControlsAreRead(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {

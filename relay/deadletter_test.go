@@ -46,14 +46,14 @@ func withDeadLetters(claim storage.Claim, main, dead sinks.Sink) relay.Options {
 	}
 }
 
-// deadOf returns the dead letters by the ids of their messages.
+// deadOf returns the dead letters by the ids of the parked messages that they copy.
 func deadOf(t *testing.T, received []sinks.Message) map[string]sinks.Message {
 	t.Helper()
 	found := map[string]sinks.Message{}
 	for _, m := range received {
 		id := m.Headers["rowrelay-dead-letter-message-id"]
 		if _, twice := found[id]; twice || id == "" {
-			t.Errorf("a second dead letter, or one of nothing: %+v", m)
+			t.Errorf("a second dead letter of a message, or one without a message id: %+v", m)
 		}
 		found[id] = m
 	}
@@ -67,8 +67,8 @@ type deadLettered struct {
 
 func (o deadLettered) DeadLettered(sink string) { o.sinks <- sink }
 
-// Each parked message is also sent as a dead letter, for any reason, with its own headers and those that describe the failure.
-// Delivered and discarded messages are not.
+// Each parked message is also sent as a dead letter, whatever it was parked for. The dead letter has the message's headers,
+// and headers that describe the failure. Delivered and discarded messages have no dead letter.
 func TestDeadLetters(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		main, dead, seen := parking(), &recorder{}, deadLettered{sinks: make(chan string, 10)}
@@ -126,7 +126,7 @@ func TestDeadLetters(t *testing.T) {
 	})
 }
 
-// Each park writes one dead letter, even if the results of settlements are lost and calls fail.
+// Each time a message is parked, one dead letter is written, even if calls fail and the results of settlements are lost.
 func TestEachParkWritesOneDeadLetter(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		const count = 40
@@ -135,7 +135,7 @@ func TestEachParkWritesOneDeadLetter(t *testing.T) {
 			if op != memstore.OpSettle {
 				return nil
 			}
-			if calls++; calls%5 < 2 { // one call fails, one is written, and one is written but its result is lost
+			if calls++; calls%5 < 2 { // of three settlements, one fails, one succeeds, and one is written but its result is lost
 				return io.ErrUnexpectedEOF
 			}
 			return nil
@@ -163,7 +163,7 @@ func TestEachParkWritesOneDeadLetter(t *testing.T) {
 			}
 		}
 		if len(letters) != count || len(parked(t, db)) != count {
-			t.Errorf("%d dead letters of %d messages, %d are parked", len(letters), count, len(parked(t, db)))
+			t.Errorf("there are %d dead letters of %d messages, of which %d are parked", len(letters), count, len(parked(t, db)))
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -196,8 +196,8 @@ func TestParkedDeadLetterGetsNoDeadLetter(t *testing.T) {
 	})
 }
 
-// A parked message that holds its key gets a dead letter, which doesn't wait with it, and another one when it is parked again.
-// Skipping it writes none.
+// A parked message that holds its key gets a dead letter, which is delivered while the key is held. When the message is parked
+// again, it gets another one. Skipping it writes none.
 func TestDeadLettersOfHeldKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestDeadLetterOptionsAreChecked(t *testing.T) {
 		"a long topic":                    {to: relay.DeadLetter{Topic: strings.Repeat("x", 256)}, want: "at most 255"},
 		"a missing sink":                  {to: relay.DeadLetter{Sink: "others"}, want: `there is no sink "others"`},
 		"itself":                          {to: relay.DeadLetter{Sink: "main"}, want: "the sink itself"},
-		"itself by a topic, with HoldKey": {to: relay.DeadLetter{Topic: "orders"}, hold: true, want: "would wait behind the key"},
+		"itself by a topic, with HoldKey": {to: relay.DeadLetter{Topic: "orders"}, hold: true, want: "would wait behind its own parked message"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -312,7 +312,7 @@ func TestDeadLetterOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// If a sink is given instead of a topic, dead letters go there whatever the sink's routes are, and keep their topic.
+// If DeadLetter names a sink instead of a topic, dead letters go to that sink regardless of routes, and keep their topic.
 func TestDeadLettersToASink(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		main, dead := parking(), &recorder{}
@@ -377,7 +377,7 @@ func TestDeadLettersOfSeveralSinks(t *testing.T) {
 	})
 }
 
-// A drain delivers the dead letters that it writes, even if everything else was finished long before they were committed.
+// A drain delivers the dead letters that it writes, even if they are committed long after everything else was delivered.
 func TestDrainDeliversDeadLetters(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		store, dead := db.Store(), &recorder{}

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// slowShelf is a store of batches that takes time for each batch. It counts those in flight.
+// slowShelf is a destination that takes time for each batch. It counts the batches in flight.
 type slowShelf struct {
 	shelving
 	mu          sync.Mutex
@@ -36,7 +36,8 @@ func (s *slowShelf) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 	return s.shelving.Send(ctx, batch)
 }
 
-// scribe counts the journals that are written for each batch. It reads rows in the order of their ids, across lanes.
+// scribe is a store that counts the journals that are written for each batch. Its pages have the rows in the order of their
+// ids, across lanes.
 type scribe struct {
 	storage.Store
 	storage.Journaler
@@ -54,8 +55,8 @@ func (s *scribe) Read(ctx context.Context, request storage.ReadRequest) (storage
 	return page, err
 }
 
-// While a batch is in flight, the next one is planned, journalled and sent. If all 64 lanes have messages, each batch has those
-// of a few lanes.
+// While a batch is in flight, the next one is planned, journalled and sent. Even if all 64 lanes have messages, each batch has
+// messages of only a few lanes.
 func TestPlannedBatchesOverlap(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,10 +80,10 @@ func TestPlannedBatchesOverlap(t *testing.T) {
 			t.Errorf("%d batches were in flight at the same time, and it took %v: want 2, and half of 20 s", sink.most, time.Since(began))
 		}
 		if journals.most > 12 || journals.writes < 20 {
-			t.Errorf("%d journals were written for one batch, in %d writes: want a few of 64", journals.most, journals.writes)
+			t.Errorf("%d journals were written for one batch, in %d writes: want a few of the 64", journals.most, journals.writes)
 		}
 		if len(behind.counts) != 2000 {
-			t.Errorf("%d messages are there, want 2000", len(behind.counts))
+			t.Errorf("the destination has %d messages, want 2000", len(behind.counts))
 		}
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// halves is a destination with two partitions, one of them for keys that begin with "d". While the state of that one is unknown,
-// it takes nothing, and its batches are unresolved.
+// halves is a destination with two partitions. One is for the keys that begin with "d". While that partition's state is
+// unknown, it accepts nothing, and its batches stay unresolved.
 type halves struct {
 	mu      sync.Mutex
 	batches map[string]bool
@@ -26,7 +26,7 @@ type halves struct {
 	opens   int
 }
 
-// halvesOf is the sink of one relay for it.
+// halvesOf is one relay's sink for a destination of the type halves.
 type halvesOf struct {
 	*halves
 	name  string
@@ -77,8 +77,8 @@ func (s *halvesOf) Send(_ context.Context, batch []sinks.Message) []sinks.Outcom
 	return outcomes
 }
 
-// While a batch is unresolved, only its keys wait, both at the relay that sent it and at one that takes over. Later everything is
-// delivered once and in order.
+// While a batch is unresolved, only its keys wait, both in the relay that sent it and in a relay that takes over its lanes.
+// Later everything is delivered once and in order.
 func TestUnresolvedBatchBlocksOnlyItsKeys(t *testing.T) {
 	t.Parallel()
 	for _, takeover := range []bool{false, true} {
@@ -115,11 +115,11 @@ func TestUnresolvedBatchBlocksOnlyItsKeys(t *testing.T) {
 				add(20)
 				time.Sleep(2 * time.Minute)
 				if got := statusOf(t, db)[storage.StateDone]; got != 80 {
-					t.Errorf("in doubt: %d are done, want the 80 of the other partition", got)
+					t.Errorf("while the batch is unresolved, %d messages are done, want the 80 of the other partition", got)
 				}
 				behind.mu.Lock()
 				if opens := behind.opens; opens > 4 {
-					t.Errorf("with an unresolved batch the sink was opened %d times, as if it was unavailable", opens)
+					t.Errorf("while the batch was unresolved, the sink was opened %d times, as if it were unavailable", opens)
 				}
 				behind.doubt = false
 				behind.mu.Unlock()
@@ -128,7 +128,7 @@ func TestUnresolvedBatchBlocksOnlyItsKeys(t *testing.T) {
 					t.Error(err)
 				}
 				if counts := statusOf(t, db); counts[storage.StateDone] != 120 {
-					t.Errorf("afterwards: %v, want 120 done", counts)
+					t.Errorf("at the end the states are %v, want 120 done", counts)
 				}
 				total := 0
 				for key, got := range behind.got {
@@ -138,7 +138,7 @@ func TestUnresolvedBatchBlocksOnlyItsKeys(t *testing.T) {
 					}
 				}
 				if total != 120 {
-					t.Errorf("%d arrived, want 120", total)
+					t.Errorf("%d messages arrived, want 120", total)
 				}
 			})
 		})

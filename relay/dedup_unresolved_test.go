@@ -17,13 +17,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// shelf is the destination of deduplicating sinks. It keeps each batch once.
+// shelf is the destination of deduplicating sinks. It stores each batch only once.
 type shelf struct {
 	batches map[string]bool
 	counts  map[int64]int
 }
 
-// shelving is the sink of one relay for it.
+// shelving is one relay's sink for a shelf.
 type shelving struct {
 	*shelf
 	name  string
@@ -53,7 +53,8 @@ func (s *shelving) Send(_ context.Context, batch []sinks.Message) []sinks.Outcom
 	return sinks.All(len(batch), sinks.Ok(""))
 }
 
-// If relays die one after the other, before they have stored a batch's outcomes, the batch is not parked: it is not the cause.
+// If several relays die, each before it has stored a batch's outcomes, the messages of the batch are not parked, since they
+// are not the cause.
 func TestCrashesWithAnUnresolvedBatchParkNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -89,7 +90,7 @@ func TestCrashesWithAnUnresolvedBatchParkNothing(t *testing.T) {
 		}
 		for id, n := range behind.counts {
 			if n != 1 {
-				t.Errorf("message %d is there %d times", id, n)
+				t.Errorf("the destination has message %d %d times", id, n)
 			}
 		}
 	})
@@ -112,8 +113,8 @@ func dieAt(store *memstore.Store, where memstore.Op, dead chan struct{}) {
 	store.Hooks = memstore.Hooks{Fail: fail, Lose: fail}
 }
 
-// A row that was given the id of a row in a batch is not part of that batch. A sink that has the batch would take it for the
-// other row.
+// If the id of a row in a batch was assigned again, the new row is not part of the batch. Otherwise a sink that has the batch
+// would report the new row as delivered.
 func TestBatchRefIdentifiesItsMessage(t *testing.T) {
 	t.Parallel()
 	for name, ofRow := range map[string]bool{"the row's": true, "another's": false} {
@@ -134,7 +135,7 @@ func TestBatchRefIdentifiesItsMessage(t *testing.T) {
 					t.Error(err)
 				}
 				if sent := behind.counts[id] == 1; sent == ofRow {
-					t.Errorf("the row was sent by itself: %t", sent)
+					t.Errorf("the row was sent outside the batch: %t", sent)
 				}
 				if counts := statusOf(t, db); counts[storage.StateDone] != 1 {
 					t.Errorf("at the end: %v", counts)
@@ -144,7 +145,7 @@ func TestBatchRefIdentifiesItsMessage(t *testing.T) {
 	}
 }
 
-// dieWithBatchRef leaves a reference in the journal of each lane.
+// dieWithBatchRef leases all lanes, and leaves a reference to the batch in the journal of each lane.
 func dieWithBatchRef(t *testing.T, db *memstore.DB, batchRef storage.SentBatch) {
 	t.Helper()
 	store := db.Store()

@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// hidesDue is a hidesRows whose Due doesn't return topics that begin with "hidden" either.
+// hidesDue is a hidesRows whose Due doesn't return rows of topics that begin with "hidden" either.
 type hidesDue struct{ hidesRows }
 
 func (s hidesDue) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) ([]storage.Row, storage.DueCursor, error) {
@@ -26,7 +26,7 @@ func (s hidesDue) Due(ctx context.Context, lanes []int, after storage.DueCursor,
 	return slices.DeleteFunc(rows, hidden), next, err
 }
 
-// retryNow makes all messages retries that are due.
+// retryNow turns all messages into retries that are due.
 func retryNow(t *testing.T, store *memstore.Store) {
 	t.Helper()
 	grants, err := store.Acquire(t.Context(), "before", storage.Lanes, time.Minute)
@@ -50,8 +50,8 @@ func retryNow(t *testing.T, store *memstore.Store) {
 	}
 }
 
-// A drain fails if it leaves a due message that no read finds, whatever other rows exist: more messages than a page of the survey
-// that don't count, or others of its key.
+// A drain fails if it leaves a due message that no read finds. It fails even if the table also has more messages that don't
+// count than one page of the survey, or other messages of the same key.
 func TestDrainFindsHiddenMessages(t *testing.T) {
 	t.Parallel()
 	wait := func(m sinks.Message) sinks.Outcome {
@@ -114,7 +114,7 @@ func TestDrainFindsHiddenMessages(t *testing.T) {
 	}
 }
 
-// failsToSurvey is a store whose first surveys fail.
+// failsToSurvey is a store whose first calls of Remaining fail.
 type failsToSurvey struct {
 	*memstore.Store
 	times int

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Deferred rows that are due are read as fast as they are sent. Neither a full buffer nor large payloads delay them until the
+// Deferred rows that are due are read as fast as they are sent. A full buffer or large payloads don't make them wait for the
 // next poll.
 func TestDueRowsAreReadAsFastAsTheyAreSent(t *testing.T) {
 	onlyComputes(t)
@@ -32,7 +32,7 @@ func TestDueRowsAreReadAsFastAsTheyAreSent(t *testing.T) {
 						Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 100, Buffer: 400}}})
 					time.Sleep(time.Hour + 1900*time.Millisecond)
 					if n := len(sink.ids()); n != rows.count {
-						t.Errorf("%d of %d messages were delivered within seconds of their time", n, rows.count)
+						t.Errorf("%d of %d messages were delivered within seconds after they were due", n, rows.count)
 					}
 					if err := stop(); err != nil {
 						t.Error(err)
@@ -43,7 +43,7 @@ func TestDueRowsAreReadAsFastAsTheyAreSent(t *testing.T) {
 	}
 }
 
-// endlessPurge is a store in which a purge always leaves rows to delete.
+// endlessPurge is a store in which each call of Purge reports that more rows are left to delete.
 type endlessPurge struct{ *memstore.Store }
 
 func (endlessPurge) Purge(ctx context.Context, _ time.Duration, limit int) (int, error) {
@@ -51,7 +51,8 @@ func (endlessPurge) Purge(ctx context.Context, _ time.Duration, limit int) (int,
 	return limit, ctx.Err()
 }
 
-// A purge that takes hours, for example because the retention was shortened, doesn't keep the relay from other work.
+// A purge may take hours, for example because the retention was shortened. Meanwhile the relay delivers messages without
+// delay.
 func TestLongPurgeDelaysNoMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

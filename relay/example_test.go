@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// must keeps the examples short.
+// must returns the value, and panics on an error. It keeps the examples short.
 func must[T any](value T, err error) T {
 	check(err)
 	return value
@@ -74,7 +74,7 @@ func Example() {
 				return nil // an error would cause another attempt later
 			})},
 		},
-		Drain: true, // end when nothing is left; a relay that keeps running omits this
+		Drain: true, // return when nothing is left to deliver; a service omits this option
 	}))
 	check(r.Run(ctx))
 	fmt.Println("done:", must(store.Status(ctx)).Counts[storage.StateDone])

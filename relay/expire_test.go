@@ -20,11 +20,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// expiries counts expired messages.
+// expiries is an observer that counts expired messages.
 type expiries struct {
 	relay.NoObserver
 	mu    sync.Mutex
-	count map[string]int // by sink and what became of them
+	count map[string]int // by the sink, and by whether they were parked or discarded
 }
 
 func (o *expiries) Expired(sink string, become relay.OnExpire) {
@@ -45,7 +45,8 @@ func (o *expiries) want(t *testing.T, want string) {
 	}
 }
 
-// bothClaims runs a test by lanes and by rows, on a simulated clock, with a database whose clock is three hours ahead.
+// bothClaims runs a test for each way of claiming. The test runs on a simulated clock, with a database whose clock is three
+// hours ahead.
 func bothClaims(t *testing.T, play func(t *testing.T, claim storage.Claim, db *memstore.DB)) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -73,8 +74,8 @@ func parked(t *testing.T, db *memstore.DB) map[int64]string {
 	return found
 }
 
-// Messages that are too old by the database's clock are parked or discarded, as their topic's route determines, and the later
-// messages of their keys are sent. A parked one is sent if an operator requeues it.
+// Messages that are too old on the database's clock are parked or discarded, as their topic's route determines, and the later
+// messages of their keys are sent. A parked message is sent when an operator requeues it.
 func TestExpiredMessagesAreNotSent(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		sink, seen := &recorder{}, &expiries{}
@@ -109,7 +110,7 @@ func TestExpiredMessagesAreNotSent(t *testing.T) {
 			}
 		}
 		if n := len(db.Messages()); n != 6 {
-			t.Errorf("%d rows are left, want 6: the discarded ones are gone", n)
+			t.Errorf("%d rows are left, want 6 without the discarded ones", n)
 		}
 		if _, err := db.Store().Requeue(t.Context(), storage.Filter{IDs: []string{fmt.Sprint(written[0])}}); err != nil {
 			t.Fatal(err)
@@ -124,8 +125,8 @@ func TestExpiredMessagesAreNotSent(t *testing.T) {
 	})
 }
 
-// The earlier of both times applies, and ExpireAfter counts from when the message was written. A requeued message doesn't expire
-// by ExpireAfter either.
+// If a message has an ExpiresAt and its route an ExpireAfter, the earlier time applies. ExpireAfter counts from the message's
+// creation. A requeued message doesn't expire because of ExpireAfter either.
 func TestExpireAfter(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		sink, seen := &recorder{}, &expiries{}
@@ -159,7 +160,8 @@ func TestExpireAfter(t *testing.T) {
 	})
 }
 
-// A message that expires in memory while its sink is down isn't sent when the sink recovers. One that is in flight is.
+// A message that expires in memory while its sink is down isn't sent when the sink recovers. A message that expires while it
+// is in flight is delivered.
 func TestMessagesExpireWhileInMemory(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		seen, up := &expiries{}, time.Now().Add(time.Minute)
@@ -186,7 +188,8 @@ func TestMessagesExpireWhileInMemory(t *testing.T) {
 	})
 }
 
-// A retry whose message has expired is parked when it is due and no earlier, and its key continues.
+// If a message expires while it waits for its next attempt, it is parked when that attempt is due and no earlier. Then the
+// next message of its key is sent.
 func TestRetriesExpireWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -206,7 +209,7 @@ func TestRetriesExpireWhenTheyAreDue(t *testing.T) {
 		_, stop := start(t, db.Store(), relay.Options{Sinks: judging(sink), Observer: seen})
 		time.Sleep(29 * time.Second)
 		if n := len(parked(t, db)); n != 0 || len(sink.ids()) != 0 {
-			t.Errorf("before the retry is due %d are parked, and %v sent", n, sink.ids())
+			t.Errorf("before the retry is due, %d messages are parked and %v were sent", n, sink.ids())
 		}
 		time.Sleep(5 * time.Second)
 		if text := parked(t, db)[first]; !strings.HasSuffix(text, "its expires_at; attempts: 1") {
@@ -222,8 +225,8 @@ func TestRetriesExpireWhenTheyAreDue(t *testing.T) {
 	})
 }
 
-// After an expired message, nothing of its key is sent until the expiry is written, whether the message has expired when it is
-// read or while it waits in memory.
+// Until the settlement of an expired message is written, no later message of its key is sent. This holds for messages that
+// have expired when they are read, and for messages that expire in memory.
 func TestKeysWaitUntilAnExpiryIsWritten(t *testing.T) {
 	t.Parallel()
 	for _, wait := range []time.Duration{0, time.Minute} {
@@ -252,7 +255,7 @@ func TestKeysWaitUntilAnExpiryIsWritten(t *testing.T) {
 				_, stop := start(t, store, relay.Options{Sinks: to(sink)})
 				time.Sleep(time.Until(writable) - time.Second)
 				if got := sink.ids(); slices.Contains(got, written[3]) {
-					t.Errorf("before anything could be written %v are sent", got)
+					t.Errorf("before any settlement could be written, %v were sent", got)
 				}
 				time.Sleep(time.Minute)
 				if got := sink.ids(); !slices.Equal(got, []int64{written[0], written[3]}) {
@@ -266,8 +269,9 @@ func TestKeysWaitUntilAnExpiryIsWritten(t *testing.T) {
 	}
 }
 
-// With HoldKey an expired message does not hold its key. The operator's decision about a message that holds its key is carried
-// out whatever the message's age is: once requeued it expires, or never does if it had expired before, and its key continues.
+// With HoldKey an expired message does not hold its key. An operator's decision about a message that holds its key is carried
+// out whatever the message's age is. After a requeue, a message that was parked by its sink can expire; a message that was
+// parked because it had expired can't. In each case the next message of the key is sent.
 func TestExpiryAndHeldKeys(t *testing.T) {
 	t.Parallel()
 	for name, decide := range map[string]struct {
@@ -319,12 +323,12 @@ func TestExpiryAndHeldKeys(t *testing.T) {
 					t.Errorf("parked with %q, want %q", text, decide.left)
 				}
 				if decide.left == storage.Expired {
-					change(storage.Operator.Requeue, 2) // the second message too; now both never expire
+					change(storage.Operator.Requeue, 2) // the second message, too; both had expired before, so they never expire again
 					wantHeld(1)
 					sink.mended.Store(true)
 					change(storage.Operator.Requeue, 1)
 					if got, want := sink.ids()[2:], written[:2]; !slices.Equal(got, want) {
-						t.Errorf("sent then are %v, want %v", got, want)
+						t.Errorf("after the requeue, sent are %v, want %v", got, want)
 					}
 					seen.want(t, decide.expired)
 				}
@@ -336,7 +340,7 @@ func TestExpiryAndHeldKeys(t *testing.T) {
 	}
 }
 
-// away is a sink that can't be opened before a certain time.
+// away is a sink whose Open fails before a certain time.
 type away struct {
 	recorder
 	until time.Time
@@ -361,7 +365,7 @@ func (s *countedReads) Read(ctx context.Context, request storage.ReadRequest) (s
 	return page, err
 }
 
-// The expired backlog of a sink that was down is read once when the sink recovers, whatever its keys, and doesn't wait for room.
+// When a sink recovers, its expired backlog is read once, whatever its keys are, and doesn't wait for room in the buffer.
 func TestExpiredBacklogIsWalkedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -389,7 +393,7 @@ func TestExpiredBacklogIsWalkedOnce(t *testing.T) {
 	})
 }
 
-// A consumer doesn't receive expired messages, and reports them.
+// A consumer doesn't receive expired messages, and reports them to the observer and the log.
 func TestConsumerSkipsExpiredMessages(t *testing.T) {
 	t.Parallel()
 	for become, left := range map[relay.OnExpire]int{relay.ParkExpired: 3, relay.DiscardExpired: 1} {

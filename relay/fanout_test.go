@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// toAll returns options with a topic t that goes to all of these sinks, and a topic for each sink, with its name, that goes only
-// to that sink.
+// toAll returns options with a topic "t" that goes to all of these sinks, and for each sink a topic with the sink's name that
+// goes only to that sink.
 func toAll(all map[string]sinks.Sink) relay.Options {
 	o := relay.Options{Sinks: map[string]relay.SinkOptions{}, Lease: 3 * time.Second}
 	route := relay.Route{Topic: "t"}
@@ -30,7 +30,7 @@ func toAll(all map[string]sinks.Sink) relay.Options {
 	return o
 }
 
-// rowsOf returns the rows of the table, as sinks and state, in the order of ids.
+// rowsOf returns each row of the table as its sinks and its state, in the order of ids.
 func rowsOf(t *testing.T, db *memstore.DB) (rows []string) {
 	t.Helper()
 	found, err := db.Store().List(t.Context(), storage.Filter{Limit: 100_000})
@@ -43,7 +43,7 @@ func rowsOf(t *testing.T, db *memstore.DB) (rows []string) {
 	return rows
 }
 
-// lateOpening is a sink that opens after a while.
+// lateOpening is a sink whose Open takes the given time.
 type lateOpening struct {
 	*recorder
 	after time.Duration
@@ -51,7 +51,7 @@ type lateOpening struct {
 
 func (l lateOpening) Open(context.Context) error { time.Sleep(l.after); return nil }
 
-// A message that all its sinks deliver at about the same time is settled once, even if some sinks open later than others.
+// A message that all its sinks deliver within a short time is settled once, even if one sink opens later than the others.
 func TestAMessageOfSeveralSinksIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]time.Duration{"open immediately": 0, "one opens later": 30 * time.Millisecond} {
@@ -79,7 +79,7 @@ func TestAMessageOfSeveralSinksIsWrittenOnce(t *testing.T) {
 				}
 				for name, sink := range map[string]*recorder{"fast": fast, "slow": slow, "other": other} {
 					if inOrder(t, sink.received); len(sink.received) != 6 {
-						t.Errorf("%s has %d messages", name, len(sink.received))
+						t.Errorf("%s received %d messages", name, len(sink.received))
 					}
 				}
 				for _, c := range db.History() {
@@ -92,8 +92,8 @@ func TestAMessageOfSeveralSinksIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// A sink that is down for a long time does not delay the other sinks, and causes no duplicates there. When it recovers, it gets
-// all messages in order, even from other relays than those that read the messages first.
+// A sink that is down for a long time does not delay the other sinks, and causes no duplicates there. When it recovers, it
+// gets all messages in order, even if other relays deliver them than those that first read them.
 func TestOneOfSeveralSinksIsDown(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"under one relay": false, "under one after the other": true} {
@@ -131,7 +131,7 @@ func TestOneOfSeveralSinksIsDown(t *testing.T) {
 				inOrder(t, up.received)
 				inOrder(t, down.received)
 				if len(up.received) != 240 || len(down.received) != 240 {
-					t.Errorf("they have %d and %d messages, want 240", len(up.received), len(down.received))
+					t.Errorf("the sinks received %d and %d messages, want 240 each", len(up.received), len(down.received))
 				}
 				if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateRetry] != 0 {
 					t.Errorf("left are %v", counts)
@@ -141,7 +141,7 @@ func TestOneOfSeveralSinksIsDown(t *testing.T) {
 	}
 }
 
-// Each sink has its own attempts and parked messages, and its keys wait only for these.
+// Each sink has its own attempts and parked messages. Its keys wait only for its own messages.
 func TestAttemptsAndParkingArePerSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +159,7 @@ func TestAttemptsAndParkingArePerSink(t *testing.T) {
 		write(db, "bad", "k", 1)
 		time.Sleep(time.Second)
 		if n, m := len(good.all()), len(bad.all()); n != 3 || m != 1 {
-			t.Errorf("while one is tried again: %d and %d messages", n, m)
+			t.Errorf("while one sink waits for another attempt, the sinks received %d and %d messages", n, m)
 		}
 		time.Sleep(time.Minute)
 		got := strings.Join(rowsOf(t, db), ", ")
@@ -167,7 +167,7 @@ func TestAttemptsAndParkingArePerSink(t *testing.T) {
 			t.Errorf("the rows are %s, want %s", got, want)
 		}
 		if refused[2] != 3 || fmt.Sprint(bad.ids()) != "[1 3 4]" || fmt.Sprint(good.ids()) != "[1 2 3]" {
-			t.Errorf("refused %d times, then %v, beside %v", refused[2], bad.ids(), good.ids())
+			t.Errorf("the bad sink refused message 2 %d times and received %v; the good sink received %v", refused[2], bad.ids(), good.ids())
 		}
 		bad.answer = nil
 		if n, err := db.Store().Requeue(t.Context(), storage.Filter{Sink: "bad"}); n != 1 || err != nil {
@@ -178,14 +178,14 @@ func TestAttemptsAndParkingArePerSink(t *testing.T) {
 			t.Error(err)
 		}
 		if len(good.received) != 3 || fmt.Sprint(bad.ids()) != "[1 3 4 2]" {
-			t.Errorf("after it was requeued they have %v and %v", good.ids(), bad.ids())
+			t.Errorf("after the requeue the sinks have received %v and %v", good.ids(), bad.ids())
 		}
 	})
 }
 
-// When the sinks of a topic change: a message that no sink has got goes to the new set of sinks. A message that some sinks still
-// need goes to these, even if the topic no longer has one of them, and not to the new ones. Messages for a sink that no longer
-// exists stay as they are, and are reported.
+// When the sinks of a topic change, a message that no sink has received goes to the new set of sinks. A message that some
+// sinks have received goes to the remaining sinks of the old set, even if the topic no longer has one of them, and not to new
+// sinks. Messages for a sink that no longer exists wait, and are reported.
 func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 		a.broken.Store(true)
 		b.broken.Store(true)
 		_, stop := start(t, db.Store(), toAll(map[string]sinks.Sink{"a": a, "b": b}))
-		write(db, "t", "k", 1) // no sink has it
+		write(db, "t", "k", 1) // no sink receives it now
 		time.Sleep(time.Minute)
 		b.broken.Store(false)
 		time.Sleep(time.Minute)
@@ -221,7 +221,7 @@ func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 			t.Error("the message of a missing sink was not reported")
 		}
 		if got := strings.Join(rowsOf(t, db), ", "); got != "a pending, b done, done" {
-			t.Errorf("with other sinks the rows are %s", got)
+			t.Errorf("after the topic's sinks changed, the rows are %s", got)
 		}
 
 		o = toAll(map[string]sinks.Sink{"c": c})
@@ -232,12 +232,12 @@ func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 			t.Error(err)
 		}
 		if fmt.Sprint(a.ids(), b.ids(), c.ids()) != "[1] [1 2] [2]" {
-			t.Errorf("they have %v, %v and %v", a.ids(), b.ids(), c.ids())
+			t.Errorf("the sinks received %v, %v and %v", a.ids(), b.ids(), c.ids())
 		}
 	})
 }
 
-// Handlers in a transaction, even two of them, mark the row for their sink, each once.
+// Each of two transactional handlers of a message marks the row as done for its own sink, once.
 func TestHandlersInATransactionAmongSeveralSinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -261,8 +261,8 @@ func TestHandlersInATransactionAmongSeveralSinks(t *testing.T) {
 		if n := len(plain.received); n != 20 {
 			t.Errorf("the plain sink has %d messages", n)
 		}
-		if n, m := len(first.received), len(second.received); n+m != 40 && n+m != 41 { // memstore's handlers run outside of the transaction that marks the row
-			t.Errorf("the handlers have %d and %d messages", n, m)
+		if n, m := len(first.received), len(second.received); n+m != 40 && n+m != 41 { // 41: memstore runs handlers outside the transaction that marks the row, so one may run twice
+			t.Errorf("the handlers received %d and %d messages", n, m)
 		}
 		if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateRetry]+counts[storage.StateError] != 0 {
 			t.Errorf("left are %v", counts)
@@ -287,7 +287,7 @@ func TestDrainOfSeveralSinks(t *testing.T) {
 			t.Error(err)
 		}
 		if rows := rowsOf(t, db); len(rows) > 0 || len(a.received) != 40 || len(b.received) != 40 {
-			t.Errorf("left are %v; they have %d and %d messages", rows, len(a.received), len(b.received))
+			t.Errorf("the rows left are %v; the sinks received %d and %d messages", rows, len(a.received), len(b.received))
 		}
 	})
 }
@@ -305,7 +305,7 @@ func TestScheduledMessageOfSeveralSinks(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		if got := strings.Join(rowsOf(t, db), ", "); got != "scheduled, scheduled" {
-			t.Errorf("before their time the rows are %s", got)
+			t.Errorf("before they are due, the rows are %s", got)
 		}
 		if cancelled := db.Cancel(0, first); len(cancelled) != 1 {
 			t.Errorf("cancelled %v", cancelled)
@@ -317,7 +317,7 @@ func TestScheduledMessageOfSeveralSinks(t *testing.T) {
 			t.Error(err)
 		}
 		if len(a.received) != 1 || len(b.received) != 1 {
-			t.Errorf("they have %d and %d messages, want 1", len(a.received), len(b.received))
+			t.Errorf("the sinks received %d and %d messages, want 1 each", len(a.received), len(b.received))
 		}
 		if got := strings.Join(rowsOf(t, db), ", "); got != "a done, b done" {
 			t.Errorf("at the end the rows are %s", got)
@@ -325,7 +325,7 @@ func TestScheduledMessageOfSeveralSinks(t *testing.T) {
 	})
 }
 
-// A retry of a scheduled message of several sinks doesn't wait for its other sinks.
+// A retry for one sink of a scheduled message is sent without waiting for the message's other sinks.
 func TestRetryOfAScheduledMessageOfSeveralSinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -350,12 +350,13 @@ func TestRetryOfAScheduledMessageOfSeveralSinks(t *testing.T) {
 			t.Error(err)
 		}
 		if len(a.received) != 1 || len(b.received) != 1 {
-			t.Errorf("they have %d and %d messages, want 1", len(a.received), len(b.received))
+			t.Errorf("the sinks received %d and %d messages, want 1 each", len(a.received), len(b.received))
 		}
 	})
 }
 
-// If a message of several sinks becomes due while it is being deferred, it is deferred, and sent once.
+// A message of several sinks may become due while the settlement that defers it is written. It is then deferred, and sent to
+// each sink once.
 func TestScheduledMessageOfSeveralSinksIsDeferredLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -369,7 +370,7 @@ func TestScheduledMessageOfSeveralSinksIsDeferredLate(t *testing.T) {
 		}
 		_, stop := start(t, store, toAll(map[string]sinks.Sink{"a": a, "b": b}))
 		tx := db.Begin()
-		tx.Insert(outbox.Message{Topic: "a"}) // its late commit makes the relay read rows again
+		tx.Insert(outbox.Message{Topic: "a"}) // when this transaction commits, the relay scans for late rows, and so meets the scheduled row again
 		db.Write(outbox.Message{Topic: "t", AvailableAt: time.Now().Add(time.Second)})
 		time.Sleep(1500 * time.Millisecond)
 		tx.Commit()
@@ -378,13 +379,13 @@ func TestScheduledMessageOfSeveralSinksIsDeferredLate(t *testing.T) {
 			t.Error(err)
 		}
 		if len(a.received) != 2 || len(b.received) != 1 {
-			t.Errorf("they have %d and %d messages, want 2 and 1", len(a.received), len(b.received))
+			t.Errorf("the sinks received %d and %d messages, want 2 and 1", len(a.received), len(b.received))
 		}
 	})
 }
 
-// The outcomes of a key are written in order, although one of its messages waits for another sink. So the messages that are sent
-// again after a crash end with the key's last one.
+// The outcomes of a key are written in order, even if one of its messages waits for another sink. So after a crash, only the
+// last messages of a key can be sent again.
 func TestOutcomesOfAKeyAreWrittenInOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -410,19 +411,19 @@ func TestOutcomesOfAKeyAreWrittenInOrder(t *testing.T) {
 			last = c.ID
 		}
 		if len(a.received) != 80 || len(b.received) != 40 {
-			t.Errorf("they have %d and %d messages", len(a.received), len(b.received))
+			t.Errorf("the sinks received %d and %d messages", len(a.received), len(b.received))
 		}
 	})
 }
 
-// A delivery waits at most 100 ms for other sinks: behind an earlier message of its key and for its own row together.
+// A delivery waits at most 100 ms for other sinks. This time includes the wait behind an earlier message of its key.
 func TestDeliveryBehindAnotherWaitsOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
 		o := toAll(map[string]sinks.Sink{"a": &recorder{}, "b": &recorder{delay: 500 * time.Millisecond}})
 		for name, sink := range o.Sinks {
-			sink.Batch = 1 // so that no delivery lingers
+			sink.Batch = 1 // so that no delivery waits for others to be written with it (settleLinger)
 			o.Sinks[name] = sink
 		}
 		r, stop := start(t, db.Store(), o)

@@ -45,14 +45,15 @@ func (c *rowsByTopic) Scan(ctx context.Context, positions []storage.Position, ex
 	return rows, left, err
 }
 
-// While a sink is down and its rows are among those of another sink, at most 2 % of the rows are read for nothing: rows of the
-// sink that is down beyond those that fit into its buffer, or rows of the other sink that were read before.
+// The rows of a sink that is down are mixed with rows of another sink. Reading the other sink's rows, the relay reads at most
+// 2 % of all rows without effect. A read is without effect if it returns a row of the sink that is down that doesn't fit into
+// its buffer, or a row of the other sink for a second time.
 func TestPagesReturnFewRowsOfOtherSinks(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
 	const backlog, buffer = 300_000, 8000
 	for name, c := range map[string]struct {
-		own    int  // one row of this many is for the sink that is up
+		own    int  // one row in this many is for the sink that is up
 		rest   bool // the sink that is down has the route for all other topics
 		topics int  // the number of topics of the sink that is down
 	}{
@@ -99,12 +100,12 @@ func TestPagesReturnFewRowsOfOtherSinks(t *testing.T) {
 					all += n
 				}
 				inVain := max(0, all-store.rows["up"]-buffer) + store.rows["up"] - own
-				t.Logf("%d rows of %d were read in vain, %.1f %%, in %d calls and %v", inVain, all, 100*float64(inVain)/float64(all), store.calls, took)
+				t.Logf("%d rows of %d were read without effect, %.1f %%, in %d calls and %v", inVain, all, 100*float64(inVain)/float64(all), store.calls, took)
 				if n := len(up.ids()); n != own {
 					t.Errorf("%d of %d messages arrived", n, own)
 				}
 				if inVain*50 > all {
-					t.Errorf("%d rows of %d were read in vain", inVain, all)
+					t.Errorf("%d rows of %d were read without effect", inVain, all)
 				}
 			})
 		})

@@ -19,8 +19,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// The time-out applies to each message, however long the earlier ones of the batch took. A handler that needs most of it for some
-// messages handles all of them at the first attempt.
+// The time-out applies to each message, however long the earlier messages of the batch took. So a handler that needs most of
+// the time-out for some messages handles all messages at their first attempt.
 func TestTimeoutIsPerMessage(t *testing.T) {
 	t.Parallel()
 	for _, concurrency := range []int{1, 3} {
@@ -59,8 +59,8 @@ func TestTimeoutIsPerMessage(t *testing.T) {
 	}
 }
 
-// A handler that exceeds its time-out is charged an attempt for that message, and the next message of the batch gets its own
-// time.
+// If a handler exceeds its time-out, only that message is charged an attempt, and the next message of the batch has the whole
+// time-out.
 func TestTimeoutFailsOneMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestStopChargesNoAttempt(t *testing.T) {
 				t.Error(err)
 			}
 			if m := all(t, db)[0]; m.Attempts != 0 || m.State == storage.StateDone || m.State == storage.StateError {
-				t.Errorf("after the stop it is %s with %d attempts, want 0", m.State, m.Attempts)
+				t.Errorf("after the stop the message is %s with %d attempts, want 0", m.State, m.Attempts)
 			}
 			next := &recorder{}
 			_, stopNext := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(next)})
@@ -210,7 +210,7 @@ func all(t *testing.T, db *memstore.DB) []storage.Info {
 	return all
 }
 
-// badlyMade is a sink whose every call panics.
+// badlyMade is a sink whose methods all panic.
 type badlyMade struct{}
 
 func (badlyMade) Open(context.Context) error                            { panic("open") }

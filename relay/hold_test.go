@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// holding is a sink with HoldKey that rejects payloads with "bad" until it is mended.
+// holding is a sink for the option HoldKey. It rejects messages whose payload is "bad" until it is mended.
 type holding struct {
 	recorder
 	mended atomic.Bool
@@ -27,7 +27,7 @@ type holding struct {
 
 func newHolding() *holding {
 	s := &holding{}
-	s.order = sinks.OrderNone // so that one message of a key is sent at a time
+	s.order = sinks.OrderNone // so that a batch has only one message of each key
 	s.answer = func(m sinks.Message) sinks.Outcome {
 		if string(m.Payload) == "bad" && !s.mended.Load() {
 			return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "bad")
@@ -41,14 +41,14 @@ func (s *holding) options() relay.Options {
 	return relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: s, OnPark: relay.HoldKey, BreakerThreshold: -1, Buffer: 50}}, Lease: 3 * time.Second}
 }
 
-// A message is parked and its key waits, while other keys and messages without a key continue. A relay carries out the operator's
-// decision within two seconds, even if it has just taken over the lane, or has nothing of the key in memory. Then all messages of
-// the key are sent in order, a requeued one first.
+// While a message is parked and holds its key, the key's other messages wait. Messages of other keys and without a key are
+// sent. A relay carries out the operator's decision within two seconds, even if it has just taken over the lane or has no
+// message of the key in memory. Then all messages of the key are sent in order, a requeued one first.
 func TestParkedMessageHoldsItsKey(t *testing.T) {
 	t.Parallel()
 	type decision struct {
 		change func(storage.Operator, context.Context, storage.Filter) (int, error)
-		first  bool // the parked message is delivered first
+		first  bool // the parked message is delivered before the key's others
 		left   storage.State
 	}
 	for name, decide := range map[string]decision{
@@ -96,10 +96,10 @@ func TestParkedMessageHoldsItsKey(t *testing.T) {
 					}
 					time.Sleep(10 * time.Second)
 					if got := idsOf(sink.all(), "k"); len(got) > 0 {
-						t.Errorf("%v messages of the key were delivered, though one is parked", got)
+						t.Errorf("the messages %v of the key were delivered, though an earlier one is parked", got)
 					}
 					if got := len(sink.all()); got != 6 {
-						t.Errorf("%d others were delivered, want 6", got)
+						t.Errorf("%d messages of other keys were delivered, want 6", got)
 					}
 					if s, _ := db.Store().Status(t.Context()); s.HeldKeys != 1 || s.OldestHeld < 10*time.Second {
 						t.Errorf("status: %+v", s)
@@ -133,8 +133,8 @@ func TestParkedMessageHoldsItsKey(t *testing.T) {
 	}
 }
 
-// A message that is rejected again after a requeue is parked again, and holds its key again. So is a message that can't be read.
-// With ContinueKey, the default, nothing is held.
+// A message that is rejected again after a requeue is parked again, and holds its key again. A malformed message is parked and
+// holds its key, too. With ContinueKey, the default, no key is held.
 func TestRequeuedMessageHoldsItsKeyAgain(t *testing.T) {
 	t.Parallel()
 	for _, on := range []relay.OnPark{relay.HoldKey, relay.ContinueKey, ""} {
@@ -172,8 +172,8 @@ func TestRequeuedMessageHoldsItsKeyAgain(t *testing.T) {
 	}
 }
 
-// Two messages hold the same key, as can happen after a failover. The first one is sent first. If it is deleted from the table,
-// the second one holds the key until it is sent.
+// After a failover two messages may hold the same key. The one with the lower id is sent first. If that one is deleted from
+// the table, the other one holds the key until it is sent.
 func TestFirstOfTwoHoldingMessagesIsSentFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestFirstOfTwoHoldingMessagesIsSentFirst(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		if got := sink.ids(); len(got) > 0 {
-			t.Errorf("delivered %v, though %d holds the key", got, rows[1].ID)
+			t.Errorf("delivered %v, though message %d holds the key", got, rows[1].ID)
 		}
 		if n, err := s.Requeue(t.Context(), storage.Filter{}); n != 1 || err != nil {
 			t.Errorf("requeued %d, %v", n, err)
@@ -230,19 +230,20 @@ func TestHoldKeyRequiresLanes(t *testing.T) {
 	options := newHolding().options()
 	options.Claim = storage.ByRows
 	if _, err := relay.New(memstore.New().Store(), options); err == nil || !strings.Contains(err.Error(), "claimed by lanes") {
-		t.Errorf("by rows keys are held: %v", err)
+		t.Errorf("New accepted HoldKey for a relay that claims by rows: %v", err)
 	}
 	options.Claim = ""
 	main := options.Sinks["main"]
 	main.OnPark = "wait"
 	options.Sinks["main"] = main
 	if _, err := relay.New(memstore.New().Store(), options); err == nil {
-		t.Error("any word is taken")
+		t.Error("New accepted an unknown value of OnPark")
 	}
 }
 
-// A hundred thousand messages wait behind a parked one. A thousand other keys are delivered without delay, and neither the relay
-// nor one that takes over needs more memory. Once the parked message is requeued, all are sent in order.
+// A hundred thousand messages wait behind a parked one. The messages of a thousand other keys are delivered without delay.
+// Neither the relay nor a relay that takes over its lanes needs more memory for the waiting messages. When the parked message
+// is requeued, all are sent in order.
 func TestBacklogBehindAHeldKey(t *testing.T) {
 	behind := 100_000
 	if underRace {
@@ -285,7 +286,7 @@ func TestBacklogBehindAHeldKey(t *testing.T) {
 			}
 		}
 		if got := len(sink.all()); got != others {
-			t.Errorf("%d others were delivered, want %d", got, others)
+			t.Errorf("%d messages of other keys were delivered, want %d", got, others)
 		}
 		sink.mended.Store(true)
 		if n, err := db.Store().Requeue(t.Context(), storage.Filter{}); n != 1 || err != nil {

@@ -11,8 +11,8 @@ func rowOf(id int64, message string) storage.Row {
 	return storage.Row{ID: id, Message: outbox.Message{ID: message, Topic: "t"}}
 }
 
-// A row with the id of a row in memory, but another message, is a different row. It is read when the first one has left memory,
-// and until then no mark passes it.
+// If a row has the id of a row in memory but another message, it is a different row. It is read when the row in memory has
+// left memory, and until then no mark passes its id.
 func TestAnotherMessageWithAKnownIDWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -31,15 +31,15 @@ func TestAnotherMessageWithAKnownIDWaits(t *testing.T) {
 			it := &item{row: c.known, lane: l, queue: &sinkQueue{}}
 			l.add(it)
 			if e.admit(l, &c.read) {
-				t.Error("it was admitted while the known one is in memory")
+				t.Error("the row was admitted while the other row with its id is in memory")
 			}
 			passes := c.known.Deferred && !c.again
 			if mark := l.marks(9, none, "", []string{"sink"}).Main; (mark > 6) != passes {
-				t.Errorf("the mark is at %d while the id's row is in memory", mark)
+				t.Errorf("the mark is %d while the other row with the id is in memory", mark)
 			}
 			e.held.forget(it)
 			if again := l.readers[0].cursor == 6; again != c.again {
-				t.Errorf("after the known one left, rows above %d are read again", l.readers[0].cursor)
+				t.Errorf("after the other row has left memory, rows above %d are read again", l.readers[0].cursor)
 			}
 		})
 	}

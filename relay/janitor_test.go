@@ -24,12 +24,12 @@ func (s *slowPurge) Purge(_ context.Context, _ time.Duration, limit int) (int, e
 	return limit, nil
 }
 
-// A purge that has much to delete leaves the database idle most of the time.
+// While many rows are to be deleted, the janitor pauses between its purges.
 func TestPurgeRests(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]time.Duration{
 		4 * time.Millisecond:   time.Minute / 4,
-		400 * time.Millisecond: time.Minute * 400 / 650, // rests are limited, since by rows the janitor has other work
+		400 * time.Millisecond: time.Minute * 400 / 650, // the pause after a purge is limited to longestRest
 	} {
 		t.Run(took.String(), func(t *testing.T) {
 			t.Parallel()
@@ -38,7 +38,7 @@ func TestPurgeRests(t *testing.T) {
 				_, stop := start(t, store, relay.Options{Sinks: map[string]relay.SinkOptions{"main": {Sink: &recorder{}}}})
 				time.Sleep(time.Minute)
 				if spent := time.Duration(store.spent.Load()); (spent - want).Abs() > time.Second {
-					t.Errorf("of a minute %v went with deletions, want %v", spent, want)
+					t.Errorf("in a minute, deletions took %v, want %v", spent, want)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)

@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// leadsTo is a sink that names its destination.
+// leadsTo is a sink with a name for its destination (sinks.Destined).
 type leadsTo struct {
 	recorder
 	destination string
@@ -28,7 +28,7 @@ type leadsTo struct {
 
 func (s *leadsTo) Destination() string { return s.destination }
 
-// crew has the relays of one table, and what they sent.
+// crew has the relays of one table, and the messages that they sent.
 type crew struct {
 	*testing.T
 	db    *memstore.DB
@@ -44,7 +44,8 @@ func newCrew(t *testing.T, claim storage.Claim) *crew {
 	return c
 }
 
-// dismiss stops these relays, or all if none is named; those that can't reach the database last, and without success.
+// dismiss stops the named relays, or all relays if none is named. It stops relays that can't reach the database last, and
+// expects their stops to fail.
 func (c *crew) dismiss(names ...string) {
 	c.Helper()
 	if len(names) == 0 {
@@ -58,7 +59,7 @@ func (c *crew) dismiss(names ...string) {
 	}
 }
 
-// cutOff keeps these relays, and no others, from the database.
+// cutOff makes the database unreachable for these relays, and for no others.
 func (c *crew) cutOff(names ...string) {
 	gone := map[string]bool{}
 	for _, name := range names {
@@ -71,7 +72,7 @@ func (c *crew) cutOff(names ...string) {
 func (c *crew) hire(name, destination string, change ...func(*relay.Options)) (*relay.Relay, *leadsTo) {
 	c.Helper()
 	sink := &leadsTo{destination: destination, recorder: recorder{delay: 20 * time.Millisecond}}
-	slow := map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 5, Buffer: 10}} // so that by rows, too, each relay gets some messages
+	slow := map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 5, Buffer: 10}} // small enough that each relay gets some messages when claiming by rows, too
 	options := relay.Options{Name: name, Claim: c.claim, Sinks: slow, Lease: 6 * time.Second, Logger: slog.New(slog.NewTextHandler(&c.log, nil))}
 	for _, change := range change {
 		change(&options)
@@ -90,7 +91,7 @@ func (c *crew) hire(name, destination string, change ...func(*relay.Options)) (*
 
 func joins(o *relay.Options) { o.Join = true }
 
-// send writes a message for each lane, and waits until they are delivered. It returns how many of them each sink got.
+// send writes 400 messages, and waits until they are delivered. It returns how many of them each sink received.
 func (c *crew) send(sinks ...*leadsTo) (got []int) {
 	c.Helper()
 	before := make([]int, len(sinks))
@@ -107,12 +108,12 @@ func (c *crew) send(sinks ...*leadsTo) (got []int) {
 		all += got[i]
 	}
 	if all != 400 {
-		c.Errorf("of 400 messages %v arrived", got)
+		c.Errorf("the sinks received %v of 400 messages", got)
 	}
 	return got
 }
 
-// eachClaim runs a scene by lanes and by rows.
+// eachClaim runs a test for each way of claiming.
 func eachClaim(t *testing.T, scene func(*crew)) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -134,30 +135,30 @@ func TestRelayWithAnotherConfigurationStandsBy(t *testing.T) {
 		_, old := c.hire("old", "http https://example.org")
 		time.Sleep(5 * time.Second)
 		c.db.Write(outbox.Message{Topic: "orders"})
-		time.Sleep(time.Hour) // the new relay's retention has passed for the delivered messages
+		time.Sleep(time.Hour) // the delivered messages are now older than the new relay's retention
 		next, look := c.hire("next", "stdout", func(o *relay.Options) { o.Retention = time.Minute })
 		if got := c.send(old, look); got[1] != 0 {
-			c.Errorf("the relay that waits delivered %d messages", got[1])
+			c.Errorf("the relay that stands by delivered %d messages", got[1])
 		}
 		if err := next.Healthy(); err != nil {
-			c.Errorf("it is red: %v", err)
+			c.Errorf("the relay that stands by is unhealthy: %v", err)
 		}
 		for _, word := range []string{"old", "This relay has: sink main: stdout. old has: sink main: http https://example.org", "--join"} {
 			if why := next.StandbyReason(); !strings.Contains(why, word) {
-				c.Errorf("it waits: %q, want %q", why, word)
+				c.Errorf("the reason for standing by is %q, want %q in it", why, word)
 			}
 			if c.log.with("level=WARN", "relay=next", word) != 1 {
-				c.Errorf("the log doesn't say once %q", word)
+				c.Errorf("the log doesn't have %q exactly once", word)
 			}
 		}
 		status, err := c.db.Store().Status(c.Context())
 		if err != nil || status.Counts[storage.StateDone] != 401 || status.Relays[0].Config.Membership != storage.Standby || status.Relays[1].Config.Membership != storage.Active {
-			c.Errorf("status %+v, %v; want everything kept that was delivered, and next to wait", status, err)
+			c.Errorf("status %+v, %v; want all delivered messages kept, and the relay next to stand by", status, err)
 		}
 		c.dismiss("old")
 		time.Sleep(3 * time.Second)
 		if got := c.send(old, look); got[1] != 400 || next.StandbyReason() != "" {
-			c.Errorf("after the first has stopped the second got %v, and waits: %q", got, next.StandbyReason())
+			c.Errorf("after the first relay has stopped, the sinks received %v, and the second relay's reason to stand by is %q", got, next.StandbyReason())
 		}
 	})
 }
@@ -181,21 +182,21 @@ func TestDrainDoesNotStandBy(t *testing.T) {
 			case join && err != nil:
 				c.Errorf("joined: %v", err)
 			case !join && (err == nil || !strings.Contains(err.Error(), "nothing was drained") || !strings.Contains(err.Error(), "old. This relay has")):
-				c.Errorf("got %v, want the relays that it would wait for", err)
+				c.Errorf("the drain returned %v, want an error that names the relays that it would wait for", err)
 			case !join && (time.Since(began) > time.Second || len(sink.ids()) > 0):
-				c.Errorf("it took %v and delivered %d messages", time.Since(began), len(sink.ids()))
+				c.Errorf("the drain took %v and delivered %d messages", time.Since(began), len(sink.ids()))
 			}
 			c.cutOff()
 			time.Sleep(20 * time.Second)
 		}
 		if len(old.ids()) == 0 {
-			c.Error("the relay that was there delivered nothing")
+			c.Error("the active relay delivered nothing")
 		}
 	})
 }
 
-// A relay with Join shares the messages. So does a relay with the same configuration as an active one, whatever relays have
-// joined.
+// A relay with Join shares the messages with active relays. So does a relay that has the configuration of an active relay,
+// whatever configurations relays with Join have.
 func TestJoinSharesMessages(t *testing.T) {
 	eachClaim(t, func(c *crew) {
 		_, first := c.hire("first", "a")
@@ -203,18 +204,18 @@ func TestJoinSharesMessages(t *testing.T) {
 		joined, other := c.hire("other", "b", joins)
 		time.Sleep(5 * time.Second)
 		if got := c.send(first, other); got[0] == 0 || got[1] == 0 || joined.StandbyReason() != "" {
-			c.Errorf("they got %v", got)
+			c.Errorf("the sinks received %v", got)
 		}
 		second, third := c.hire("second", "a")
 		time.Sleep(5 * time.Second)
 		if got := c.send(first, other, third); got[2] == 0 || second.StandbyReason() != "" {
-			c.Errorf("with an active relay of its configuration the third got %v, and stands by: %q", got, second.StandbyReason())
+			c.Errorf("with an active relay of its configuration, the third relay stands by: the sinks received %v, and the reason is %q", got, second.StandbyReason())
 		}
 	})
 }
 
-// Relays that restart while a relay that joined them is active become active again, and so do others: no relay stands by for one
-// with Join. Everything that the joined relay doesn't take is delivered.
+// No relay stands by because of a relay with Join. So relays that restart while a relay with Join is active become active
+// again, and so do other relays.
 func TestNoRelayStandsByForAJoinedOne(t *testing.T) {
 	eachClaim(t, func(c *crew) {
 		c.hire("first", "a")
@@ -226,24 +227,25 @@ func TestNoRelayStandsByForAJoinedOne(t *testing.T) {
 		next, again := c.hire("next", "a")
 		time.Sleep(5 * time.Second)
 		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.StandbyReason() != "" {
-			c.Errorf("after the restart they got %v, and the first waits: %q", got, next.StandbyReason())
+			c.Errorf("after the restart the sinks received %v, and the first relay's reason to stand by is %q", got, next.StandbyReason())
 		}
 		c.cutOff("next") // for longer than its lease
 		time.Sleep(20 * time.Second)
 		c.cutOff()
 		time.Sleep(2 * time.Minute) // it stands down for one minute, because its reads had failed
 		if got := c.send(again, other); got[0] == 0 || got[1] == 0 || next.StandbyReason() != "" {
-			c.Errorf("after an outage they got %v, and the first waits: %q", got, next.StandbyReason())
+			c.Errorf("after an outage the sinks received %v, and the first relay's reason to stand by is %q", got, next.StandbyReason())
 		}
 		third, _ := c.hire("third", "c")
 		time.Sleep(5 * time.Second)
 		if third.StandbyReason() == "" {
-			c.Error("a relay with a third configuration doesn't wait for one without Join")
+			c.Error("a relay with a third configuration doesn't stand by although a relay without Join is active")
 		}
 	})
 }
 
-// By rows, a joined relay that is limited to some topics leaves the other topics to the others, even after they restart.
+// When claiming by rows, a relay with Join that is limited to some topics leaves the other topics to the other relays, even
+// after these have restarted.
 func TestRelaysRestartWhileAJoinedOneIsActive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -261,8 +263,8 @@ func TestRelaysRestartWhileAJoinedOneIsActive(t *testing.T) {
 	})
 }
 
-// A relay that can't reach the database for longer than its lease is replaced by one that stands by, and then stands by itself.
-// If no relay could reach it, nothing changes.
+// If a relay can't reach the database for longer than its lease, a relay that stands by becomes active, and the first relay
+// stands by when it returns. If no relay could reach the database, the same relays are active afterwards.
 func TestRelaysWithoutHeartbeatsLoseTheirMembership(t *testing.T) {
 	eachClaim(t, func(c *crew) {
 		one, a := c.hire("one", "a")
@@ -272,26 +274,26 @@ func TestRelaysWithoutHeartbeatsLoseTheirMembership(t *testing.T) {
 		c.cutOff("one", "two")
 		time.Sleep(time.Minute)
 		c.cutOff("one")
-		time.Sleep(3 * time.Second) // whichever relay returns first
+		time.Sleep(3 * time.Second) // relay two reaches the database 3 s before relay one
 		c.cutOff()
 		time.Sleep(20 * time.Second)
 		if got := c.send(a, b); got[1] != 0 || two.StandbyReason() == "" {
-			c.Errorf("after an outage they got %v, and the second waits: %q", got, two.StandbyReason())
+			c.Errorf("after an outage the sinks received %v, and the second relay's reason to stand by is %q", got, two.StandbyReason())
 		}
 		c.cutOff("one")
 		time.Sleep(20 * time.Second)
 		if got := c.send(a, b); got[0] != 0 {
-			c.Errorf("without the first they got %v", got)
+			c.Errorf("without the first relay the sinks received %v", got)
 		}
 		c.cutOff()
 		time.Sleep(20 * time.Second)
 		if got := c.send(a, b); got[0] != 0 || !strings.Contains(one.StandbyReason(), "two") {
-			c.Errorf("when the first was back they got %v, and it waits: %q", got, one.StandbyReason())
+			c.Errorf("after the first relay's return the sinks received %v, and its reason to stand by is %q", got, one.StandbyReason())
 		}
 	})
 }
 
-// A relay doesn't wait for a dead one with its own name, or for one with topics that it doesn't claim. It waits for one that
+// A relay doesn't wait for a dead relay that had its name, or for a relay that claims other topics. It waits for a relay that
 // stands down.
 func TestOthersInSelectsRelaysToWaitFor(t *testing.T) {
 	t.Run("not for its predecessor", func(t *testing.T) {
@@ -303,7 +305,7 @@ func TestOthersInSelectsRelaysToWaitFor(t *testing.T) {
 			c.db.Write(outbox.Message{Topic: "orders"})
 			time.Sleep(time.Second)
 			if len(sink.ids()) == 0 {
-				c.Error("it waits for its predecessor")
+				c.Error("the relay stands by because of its predecessor")
 			}
 		})
 	})
@@ -316,7 +318,7 @@ func TestOthersInSelectsRelaysToWaitFor(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			next, look := c.hire("next", "b")
 			if got := c.send(old, look); got[1] != 0 || next.StandbyReason() == "" {
-				c.Errorf("with a paused relay, and alone, they got %v", got)
+				c.Errorf("with a paused relay, and then without it, the sinks received %v", got)
 			}
 		})
 	})
@@ -331,7 +333,7 @@ func TestOthersInSelectsRelaysToWaitFor(t *testing.T) {
 			letters, _ := c.hire("letters", "c", only("letters"))
 			time.Sleep(time.Second)
 			if orders.StandbyReason() != "" || letters.StandbyReason() == "" {
-				t.Errorf("orders waits: %q; letters: %q", orders.StandbyReason(), letters.StandbyReason())
+				t.Errorf("the reasons to stand by are %q for orders and %q for letters", orders.StandbyReason(), letters.StandbyReason())
 			}
 			c.dismiss()
 		})
@@ -346,7 +348,7 @@ func TestOthersInSelectsRelaysToWaitFor(t *testing.T) {
 			again, _ := c.hire("again", "a")
 			time.Sleep(time.Second)
 			if again.StandbyReason() != "" {
-				c.Errorf("one that is like the one that works waits: %s", again.StandbyReason())
+				c.Errorf("a relay with the configuration of the active relay stands by: %s", again.StandbyReason())
 			}
 		})
 	})
@@ -380,11 +382,11 @@ func TestOnlyOneConfigurationBecomesActive(t *testing.T) {
 					kinds[all[i].destination] = true
 				}
 				if (n > 0) != (relays[i].StandbyReason() == "") {
-					t.Errorf("relay %d got %d and waits: %q", i, n, relays[i].StandbyReason())
+					t.Errorf("relay %d sent %d messages, and its reason to stand by is %q", i, n, relays[i].StandbyReason())
 				}
 			}
 			if len(kinds) != 1 {
-				t.Errorf("%d setups take part: %v", len(kinds), got)
+				t.Errorf("relays of %d configurations are active: %v", len(kinds), got)
 			}
 			c.dismiss()
 		})
@@ -394,7 +396,7 @@ func TestOnlyOneConfigurationBecomesActive(t *testing.T) {
 	}
 }
 
-// acquiresLate is a store whose Acquire is delayed.
+// acquiresLate is a store whose calls of Acquire are delayed.
 type acquiresLate struct{ *memstore.Store }
 
 func (s acquiresLate) Acquire(ctx context.Context, name string, count int, ttl time.Duration) ([]storage.Grant, error) {
@@ -402,8 +404,8 @@ func (s acquiresLate) Acquire(ctx context.Context, name string, count int, ttl t
 	return s.Store.Acquire(ctx, name, count, ttl)
 }
 
-// Of two relays with the same name, the one that started last gets the lanes, even if the first one learns that it was fenced,
-// and could acquire them again, before the second one has acquired any.
+// If two relays have the same name, the one that started last gets the lanes. This holds even if the first relay notices that
+// it was fenced before the second one has acquired any lane, and so could acquire the lanes again.
 func TestLastRelayWithANameGetsTheLanes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -421,11 +423,11 @@ func TestLastRelayWithANameGetsTheLanes(t *testing.T) {
 		before := len(first.all())
 		time.Sleep(4 * time.Second)
 		if n := len(first.all()) - before; n > 0 {
-			t.Errorf("the first one sent %d messages after the second had begun, which sent %d", n, len(second.all()))
+			t.Errorf("after the second relay had begun, the first one sent %d messages and the second one %d", n, len(second.all()))
 		}
 		time.Sleep(2 * time.Second)
 		if n := len(first.all()) + len(second.all()); n < 1000 {
-			t.Errorf("%d of 1000 messages came", n)
+			t.Errorf("%d of 1000 messages arrived", n)
 		}
 		if err := stopSecond(); err != nil {
 			t.Error(err)

@@ -15,10 +15,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// joinerStep is one event, and the settlements that may be written after it. "a1 done" is the outcome of sink a for row 1; other
-// states are written in the same way. "a1 lend" lends the row to the transaction of a's handler, which ends with "a1 commit" or
-// "a1 roll back". "written 1" ends the settlement of row 1 that is in progress. "50ms" lets time pass. A settlement of the whole
-// row is "1 done", and one for some of its sinks is "1 a done, left b".
+// joinerStep is one event, and the settlements that may be written after it. The event "a1 done" is the outcome of sink a for
+// row 1, and "a1 retry" another outcome. "a1 lend" lends the row to the transaction of a's handler, which ends with "a1
+// commit" or "a1 roll back". "written 1" ends the settlement of row 1 that is in progress. "50ms" lets time pass. The
+// settlement of a whole row is "1 done"; the settlement for some of its sinks is "1 a done, left b".
 type joinerStep struct{ do, want string }
 
 // TestJoiner checks what is written for rows that several sinks need, and when.
@@ -133,8 +133,8 @@ func TestJoiner(t *testing.T) {
 	}
 }
 
-// A key's outcomes are written in order, so its state stays in memory while some of them wait, and is forgotten when the last one
-// is written.
+// A key's outcomes are written in order. So the key's state stays in memory while some of its outcomes wait, and is forgotten
+// when the last one is written.
 func TestKeysOfWaitingOutcomesAreKept(t *testing.T) {
 	t.Parallel()
 	w := newJoinerWorld()
@@ -168,7 +168,7 @@ func TestKeysOfWaitingOutcomesAreKept(t *testing.T) {
 	}
 }
 
-// A row is in the waiting list once, however many of its sinks have delivered it. Rows that have waited longest are first.
+// A row is in the waiting list once, however many of its sinks have delivered it. The rows that have waited longest are first.
 func TestJoinerQueuesARowOnce(t *testing.T) {
 	t.Parallel()
 	w := newJoinerWorld()
@@ -236,7 +236,7 @@ func TestJointOfARow(t *testing.T) {
 			}
 			f, queues := w.jointOf(w.lane, &c.row, c.queues)
 			if f != nil && len(f.ready) == 0 {
-				f.ready = nil // whatever its capacity
+				f.ready = nil // jointOf may allocate it with any capacity
 			}
 			if !slices.Equal(queues, c.want) || !reflect.DeepEqual(f, c.joint) {
 				t.Errorf("queues %v with %+v, want %v with %+v", queues, f, c.want, c.joint)
@@ -245,7 +245,7 @@ func TestJointOfARow(t *testing.T) {
 	}
 }
 
-// joinerWorld is a lane with the sinks a, b and c, and the table's state of the lane's rows.
+// joinerWorld is a joiner for the sinks a, b and c, a lane, and what the table has about the lane's rows.
 type joinerWorld struct {
 	joiner
 	lane   *lane
@@ -254,18 +254,18 @@ type joinerWorld struct {
 	mutant joinerMutant
 
 	items    map[string]*item // by sink and id, as in "a1"
-	sinks    map[int64]string // the sinks that the table names for a row; "(none)" if it is gone
-	left     map[int64]string // the sinks whose outcomes aren't written
+	sinks    map[int64]string // by row: the sinks that the table names for it; "(none)" if the row was deleted
+	left     map[int64]string // by row: the sinks whose outcomes aren't written
 	keys     map[*item]keyRef
 	under    map[int64]*item     // by row: the item whose settlement is in progress
-	at       map[*item]time.Time // when its outcome arrived
+	at       map[*item]time.Time // by item: when its outcome arrived
 	came     map[keyRef][]int64
 	followed map[keyRef][]int64 // the ids whose outcomes arrived, and those that were returned, in order
-	times    map[*item]int      // how often its outcome was returned
+	times    map[*item]int      // by item: how often its outcome was returned
 	problems []string
 }
 
-// joinerMutant breaks one rule.
+// joinerMutant breaks one rule of the joiner.
 type joinerMutant struct {
 	start    func(*joiner)
 	outcome  func(*item)  // before an item's outcome is added
@@ -286,7 +286,7 @@ func newJoinerWorld() *joinerWorld {
 	return w
 }
 
-// row admits a row.
+// row admits a row, which is described as in the field rows of TestJoiner.
 func (w *joinerWorld) row(text string) {
 	var id int64
 	var key, sinks string
@@ -314,7 +314,7 @@ func (w *joinerWorld) row(text string) {
 	w.sinks[id], w.left[id] = row.Sinks, sinks
 }
 
-// do executes a step, and returns the settlements that may be written then.
+// do executes the event of a step, and returns the settlements that may be written after it.
 func (w *joinerWorld) do(step string) string {
 	what, how, _ := strings.Cut(step, " ")
 	if d, err := time.ParseDuration(what); err == nil {
@@ -394,7 +394,7 @@ func (w *joinerWorld) pass(d time.Duration) string {
 			settlements = append(settlements, some)
 		}
 		if w.due().Equal(due) {
-			w.problem("at %v the joiner asks for the same time again", due)
+			w.problem("at %v the method due returns the same time again", due)
 			w.now = end
 			return ""
 		}
@@ -441,12 +441,12 @@ func (w *joinerWorld) follows(it *item) {
 		w.problem("the outcome of row %d for sink %s is written twice", it.row.ID, w.names[it.slot])
 	}
 	ref, ok := w.keys[it]
-	if !ok || it.stage != inSettle { // the settlement by a handler's transaction, which wasn't added
+	if !ok || it.stage != inSettle { // its handler's transaction settles it, so the outcome wasn't passed to the joiner
 		return
 	}
 	w.followed[ref] = append(w.followed[ref], it.row.ID)
 	if n := len(w.followed[ref]); w.came[ref][n-1] != it.row.ID {
-		w.problem("key %v: outcomes came as %v, and are written as %v", ref, w.came[ref], w.followed[ref])
+		w.problem("key %v: outcomes arrived as %v, and are written as %v", ref, w.came[ref], w.followed[ref])
 	}
 }
 
@@ -474,7 +474,7 @@ func (w *joinerWorld) problem(format string, args ...any) {
 	w.problems = append(w.problems, fmt.Sprintf(format, args...))
 }
 
-// TestJoinerInAnyOrder checks the rules against random outcomes, handlers' transactions and outages.
+// TestJoinerInAnyOrder checks the joiner's rules in random histories of outcomes, handlers' transactions and outages.
 func TestJoinerInAnyOrder(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
@@ -484,7 +484,8 @@ func TestJoinerInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestJoinerMutants shows that these histories can fail: each mutant breaks one rule, and some history detects it.
+// TestJoinerMutants shows that the histories of TestJoinerInAnyOrder detect defects: each mutant breaks one rule, and some
+// history detects it.
 func TestJoinerMutants(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -503,7 +504,7 @@ func TestJoinerMutants(t *testing.T) {
 		"a row keeps the sinks that it had":      {joinerMutant{written: func(f *joint) { f.rest = f.sinks }}, "the settlement expects"},
 		"an outcome is taken for another's":      {joinerMutant{written: func(f *joint) { f.ready = append(f.ready, f.writing...) }}, "is written twice"},
 		"deliveries are lost behind a failure":   {joinerMutant{written: func(f *joint) { f.ready = nil }}, "is never written"},
-		"of those written together one is":       {joinerMutant{returned: func(f *joint) { f.writing = f.writing[:1] }}, "are settled or left"},
+		"one of the items settled together is":   {joinerMutant{returned: func(f *joint) { f.writing = f.writing[:1] }}, "are settled or left"},
 		"a loan isn't taken back":                {joinerMutant{keeps: true}, "is never written"},
 		"a delivery waits for too long":          {joinerMutant{start: func(j *joiner) { j.patience = time.Second }}, "waits for"},
 	} {
@@ -519,7 +520,7 @@ func TestJoinerMutants(t *testing.T) {
 	}
 }
 
-// joinerHistory passes the outcomes of some rows in a random order, and returns the violations.
+// joinerHistory passes the outcomes of some rows to the joiner in a random order, and returns the violated rules.
 func joinerHistory(seed uint64, mutant joinerMutant) []string {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newJoinerWorld()
@@ -604,7 +605,7 @@ func joinerHistory(seed uint64, mutant joinerMutant) []string {
 	return w.problems
 }
 
-// check checks that no outcome waits for too long.
+// check checks that no outcome waits for longer than joinPatience.
 func (w *joinerWorld) check() {
 	for _, it := range w.items {
 		if f := it.joint; f != nil && len(f.writing) == 0 && slices.Contains(f.ready, it) && w.now.Sub(w.at[it]) >= joinPatience {

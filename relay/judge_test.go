@@ -16,7 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// refusing is a sink whose calls overlap, and which gives the same answer for every message while its destination is unavailable.
+// refusing is a sink whose calls may overlap. While its destination is unavailable, it gives the same answer for every
+// message.
 type refusing struct {
 	recorder
 	fan    *sinks.Fan
@@ -43,7 +44,7 @@ func (r *refusing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 	})
 }
 
-// refusals has the outcomes that an outage may have.
+// refusals has the answers that a destination may give during an outage.
 var refusals = map[string]sinks.Outcome{
 	"502":               sinks.Fail(sinks.Retry, sinks.ReasonServerError, "502 Bad Gateway"),
 	"408":               sinks.Fail(sinks.Retry, sinks.ReasonBusy, "408 Request Timeout"),
@@ -57,8 +58,8 @@ var refusals = map[string]sinks.Outcome{
 	"an endpoint's 502": {Result: sinks.Retry, Reason: sinks.ReasonServerError, Detail: "502", Destination: "https://a.example"},
 }
 
-// For ten minutes, from the start or in the middle of traffic, nothing is accepted. That costs no message an attempt, and within
-// thirty seconds afterwards everything is delivered.
+// For ten minutes, from the start or while messages are being sent, the destination accepts nothing. No message is charged an
+// attempt, and within thirty seconds after the outage everything is delivered.
 func TestFailuresOfAllKeysOpenTheBreaker(t *testing.T) {
 	t.Parallel()
 	for name, answer := range refusals {
@@ -121,14 +122,14 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim storage.Claim, 
 		}
 	}
 	if asked > int64(written)+400 && answer.Destination == "" {
-		t.Errorf("the sink was asked %d times", asked)
+		t.Errorf("the sink was called for %d messages", asked)
 	}
 	if claim == storage.ByLanes {
 		inOrder(t, sink.received)
 	}
 }
 
-// One message in fifty is refused, and is parked while the others are delivered. A bad message that is alone in its table is
+// One message in fifty is refused. It is parked while the others are delivered. A bad message that is alone in its table is
 // parked after 30 minutes.
 func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
 	t.Parallel()
@@ -139,7 +140,7 @@ func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
 		parked int64
 	}{
 		{"among good ones", func(db *memstore.DB) {
-			for i := range 1500 { // for long after the last bad one, since its next attempt has a random time
+			for i := range 1500 { // enough good messages after the last bad one, whose next attempts come at random times
 				topic := "orders"
 				if i%50 == 20 && i < 500 {
 					topic = "bad"
@@ -162,7 +163,7 @@ func TestMessageAloneIsJudgedByItsOwnAnswers(t *testing.T) {
 		{"more than a few before a good one", func(db *memstore.DB) {
 			write(db, "bad", "", 20)
 			time.Sleep(20 * time.Second)
-			for range 50 { // each is a round for all that failed together
+			for range 50 { // after each of these deliveries, every suspended message is tried again once
 				write(db, "orders", "", 1)
 				time.Sleep(time.Second)
 			}
@@ -241,8 +242,8 @@ func TestDrainEndsThoughMessagesFail(t *testing.T) {
 	}
 }
 
-// If a message that an earlier run has charged fails once more while nothing else is left, the drain retries it for as long as
-// any other message before it ends without it.
+// If a message that was charged in an earlier run fails again while nothing else is left, the drain retries it for as long as
+// it retries an uncharged message, and only then ends without it.
 func TestDrainGivesAChargedMessageTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +273,7 @@ func TestDrainGivesAChargedMessageTime(t *testing.T) {
 		if counts := statusOf(t, db); counts[storage.StateRetry] != 1 || counts[storage.StateDone] != 100 {
 			t.Fatalf("after the first drain %v, want one message charged", counts)
 		}
-		time.Sleep(time.Minute) // its back-off is over
+		time.Sleep(time.Minute) // longer than its back-off
 		healthy = time.Now().Add(3 * time.Second)
 		if err := drain(); err != nil {
 			t.Error(err)
@@ -283,8 +284,8 @@ func TestDrainGivesAChargedMessageTime(t *testing.T) {
 	})
 }
 
-// One of two destinations behind a sink refuses everything. The messages of the other one are delivered, and a bad one among them
-// is parked.
+// A sink has two destinations, one of which refuses everything. The messages for the other destination are delivered, and a
+// bad message among them is parked.
 func TestFailingDestinationDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -330,7 +331,7 @@ func TestFailingDestinationDoesNotAffectOthers(t *testing.T) {
 	})
 }
 
-// Keys that fail one after the other, without a delivery in between, are charged nothing, and the sink is reported as down.
+// If one key after the other fails, without a delivery in between, no attempt is charged, and the sink is reported as down.
 func TestFailuresBeforeTheBreakerOpensAreUncharged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -361,7 +362,7 @@ func TestFailuresBeforeTheBreakerOpensAreUncharged(t *testing.T) {
 	})
 }
 
-// said records why a sink was reported as down.
+// said is an observer that records why a sink was reported as down.
 type said struct {
 	relay.NoObserver
 	mu  sync.Mutex

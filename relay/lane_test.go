@@ -10,12 +10,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// emptyLane returns a lane with this many queues that was never read.
+// emptyLane returns a lane that was never read, with this number of queues.
 func emptyLane(lease storage.Lease, queues int) *lane {
 	return newLane(storage.Grant{Lease: lease}, "", make([]string, queues), time.Time{})
 }
 
-// laneAt returns a lane with two queues that was read up to an id.
+// laneAt returns a lane with two queues, which was read up to the given id.
 func laneAt(cursor int64) *lane {
 	l := emptyLane(storage.Lease{Lane: 3, Fence: 1}, 2)
 	for i := range l.readers {
@@ -24,14 +24,15 @@ func laneAt(cursor int64) *lane {
 	return l
 }
 
-// The mark is below every row that must be read again: the mark of all sinks, or, if only one sink must read again, its own.
+// The mark is below every row that must be read again. If only one sink must read rows again, only that sink's own mark is
+// lower.
 func TestMarkIsBelowRowsToReread(t *testing.T) {
 	t.Parallel()
 	sink := &sinkQueue{index: 1}
 	for name, c := range map[string]struct {
 		place  func(l *lane)
 		safeID int64
-		late   int64 // a row above this id has appeared and isn't merged; 0: none
+		late   int64 // late rows above this id have appeared and aren't merged; 0: none
 		main   int64
 		sinks  map[string]int64
 	}{
@@ -67,7 +68,7 @@ func TestMarkIsBelowRowsToReread(t *testing.T) {
 	}
 }
 
-// A successor starts at the marks, or, with other routes, at the lowest of them.
+// A lane's next holder starts at the marks. If it has other routes, it starts at the lowest mark.
 func TestSuccessorStartsAtTheMarks(t *testing.T) {
 	t.Parallel()
 	marks := storage.Marks{Routes: "routes", Main: 50, Sinks: map[string]int64{"b": 10, "gone": 5}}
@@ -77,7 +78,7 @@ func TestSuccessorStartsAtTheMarks(t *testing.T) {
 		t.Errorf("with the same routes: from %v", got)
 	}
 	if got := cursorsOf(other); !slices.Equal(got, []int64{5, 5}) {
-		t.Errorf("with others: from %v", got)
+		t.Errorf("with other routes: from %v", got)
 	}
 }
 
@@ -88,7 +89,8 @@ func cursorsOf(l *lane) (cursors []int64) {
 	return cursors
 }
 
-// A key sends one batch at a time, in the order of ids, and while it is blocked only the message that blocks it.
+// The key's messages are taken in the order of ids, and only while no batch of the key is in flight. While the key is blocked,
+// only the message that blocks it is taken.
 func TestKeyTakeReturnsSendableItems(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -122,7 +124,7 @@ func TestKeyTakeReturnsSendableItems(t *testing.T) {
 	}
 }
 
-// The rows of a blocked key are dropped, and the position to read them from is kept.
+// The rows of a blocked key are dropped, and the position from which to read them is kept.
 func TestAdmissionOfABlockedKey(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -153,7 +155,7 @@ func TestAdmissionOfABlockedKey(t *testing.T) {
 				t.Errorf("dropped from %d (%v), want %d", k.resumeFrom, k.dropped, c.from)
 			}
 			if k.lane.forget(k); k.reader().keys[k.ref.key] == nil && (k.blocked || k.dropped) {
-				t.Error("it would be forgotten")
+				t.Error("the key's state would be forgotten")
 			}
 		})
 	}
@@ -163,7 +165,8 @@ func blockedBy(id int64) func(*key) {
 	return func(k *key) { k.blocked, k.blockedBy = true, id }
 }
 
-// A scan identifies rows by their ids. So it skips only those rows in memory whose ids no other pending row can have.
+// A scan identifies rows by their ids. So it treats a row as known only if no other pending row can have the id of the row in
+// memory.
 func TestNumberingOfReusedIDs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -184,13 +187,14 @@ func TestNumberingOfReusedIDs(t *testing.T) {
 			e := withLanes(&engine{}, nil)
 			e.late.idGeneration, e.late.safeID, e.late.lastID, e.late.highest = 2, c.safeID, c.lastID, c.highest
 			if got := e.late.numberingOf(&c.row); got != c.want {
-				t.Errorf("since %d, want %d", got, c.want)
+				t.Errorf("the id generation is %d, want %d", got, c.want)
 			}
 		})
 	}
 }
 
-// A row whose id another message in memory has waits for that message, and the later rows of its key wait, too.
+// If another message in memory has a row's id, the row waits until that message has left memory. The later rows of the row's
+// key wait, too.
 func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: toOneSink()}, nil)
@@ -212,18 +216,18 @@ func TestRowUnderAKnownIDIsAdmittedLater(t *testing.T) {
 		t.Error("it was admitted while the known one is in memory")
 	}
 	if !known.idCollision || !k.dropped || k.resumeFrom != 6 || !k.mustWait() || len(e.blocked.resuming) != 1 {
-		t.Errorf("known %+v, key %+v; want both to remember the row", known, k)
+		t.Errorf("the item in memory is %+v, and the key %+v; want both to remember the row", known, k)
 	}
 	if len(k.items) != 1 || k.items[0] != before || after.stage != dropped || l.readers[0].known[8] != nil {
-		t.Errorf("%d items of the key wait, want the one before it alone", len(k.items))
+		t.Errorf("%d items of the key wait, want only the one before the row", len(k.items))
 	}
 	if e.held.forget(known); l.readers[0].cursor != 6 || k.mustWait() {
-		t.Errorf("once the known one has left, rows above %d are read again, and the key waits: %v", l.readers[0].cursor, k.mustWait())
+		t.Errorf("after the item with the same id has left memory, rows above %d are read again, and the key waits: %v", l.readers[0].cursor, k.mustWait())
 	}
 }
 
-// A lane may be given up during a scan for late rows. The rows that the scan finds are not admitted then, and the lane remembers
-// the position of the first one for its next holder. It does the same for rows without room.
+// If the relay starts to give up a lane during a scan for late rows, the rows that the scan finds are not admitted, and the
+// lane remembers the position of the first one for its next holder. The same happens if there is no room for the rows.
 func TestLateRowsOfADrainingLane(t *testing.T) {
 	t.Parallel()
 	l := emptyLane(storage.Lease{Lane: 3}, 1)

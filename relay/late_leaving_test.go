@@ -15,7 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// postponing postpones messages with the topic "bad", and answers those with the topic "slow" when release is closed.
+// postponing is a sink that postpones messages of the topic "bad". It delivers messages of the topic "slow" when release is
+// closed.
 type postponing struct {
 	*recorder
 	release chan struct{}
@@ -31,15 +32,15 @@ func (s *postponing) Send(ctx context.Context, batch []sinks.Message) []sinks.Ou
 	return s.recorder.Send(ctx, batch)
 }
 
-// A lane can begin to be given up after a page with a late row was read and before the page is merged, since a query about keys
-// is between the two. The lane's mark doesn't pass the late row.
+// Between the read of a page with a late row and the merge of the page, there may be a query about keys. If the relay starts
+// to give up the lane meanwhile, the lane's mark doesn't pass the late row.
 func TestLateRowOfALaneThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		db, sink := memstore.New(), &postponing{recorder: &recorder{}, release: make(chan struct{})}
 		store := db.Store()
-		var slow atomic.Bool // queries about keys take 10 s
+		var slow atomic.Bool // while true, queries about keys take 10 s
 		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
 			if op == memstore.OpBlockedKeys && slow.Load() {
 				time.Sleep(10 * time.Second)
@@ -59,7 +60,7 @@ func TestLateRowOfALaneThatIsGivenUp(t *testing.T) {
 		send("bad", keys[0])
 		time.Sleep(5 * time.Second)
 
-		// Late rows are usual, so pages begin a little below the cursor.
+		// After a few late rows, pages begin a little below the cursor.
 		late := func(key, next string) (commit func(), id int64) {
 			tx := db.Begin()
 			id = tx.Insert(outbox.Message{Topic: "good", Key: key})
@@ -103,7 +104,7 @@ func TestLateRowOfALaneThatIsGivenUp(t *testing.T) {
 			if g.Lane == 5 {
 				found = true
 				if g.Marks.Main >= id {
-					t.Errorf("the mark is %d, and row %d is pending", g.Marks.Main, id)
+					t.Errorf("the mark is %d, although row %d is pending", g.Marks.Main, id)
 				}
 			}
 		}

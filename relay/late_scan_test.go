@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A page that has the late rows of one lane waits for the scan of another. If the scan fails, the page isn't merged, and its
-// positions must be scanned later, since no other page reports them.
+// A page has the late rows of one lane, and waits for the scan of another lane. If the scan fails, the page isn't merged. Then
+// both lanes must be scanned later, since no other page reports these late rows.
 func TestFailedScanReturnsUnwalkedPositions(t *testing.T) {
 	t.Parallel()
 	again, fine := emptyLane(storage.Lease{Lane: 1}, 1), emptyLane(storage.Lease{Lane: 2}, 1)
@@ -31,7 +31,7 @@ func TestFailedScanReturnsUnwalkedPositions(t *testing.T) {
 	e.merge(f)
 	e.merge(look(20, 20, none))
 	if len(e.reads) == 0 {
-		t.Fatal("nothing is scanned")
+		t.Fatal("the next page needs no scan, want one of both lanes")
 	}
 	f = <-e.reads
 	if len(f.late.positions) != 2 || f.late.positions[0].After > 6 || f.late.positions[1].After > 6 {
@@ -49,20 +49,20 @@ func TestReadWithAScanSucceeds(t *testing.T) {
 	e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: 7, LastID: 20}, lateAfter: none})
 	f := <-e.reads
 	if f.step != stepLate {
-		t.Fatalf("the page wasn't scanned for: step %d", f.step)
+		t.Fatalf("the page doesn't wait for a scan, its step is %d", f.step)
 	}
 	if e.merge(f); e.engine.health.readFails.Load() != 0 {
-		t.Error("for Healthy reads still fail")
+		t.Error("Healthy still reports failing reads")
 	}
 }
 
-// A scan is repeated only where it may have found a part of a transaction.
+// A scan is repeated only where it may have found some rows of a transaction and missed others.
 func TestToScanAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		appeared int64
 		steps    bool
-		want     []int64 // where it starts again, by position
+		want     []int64 // the id after which each position is scanned again
 	}{
 		"nothing has appeared":              {appeared: none},
 		"above its beginning":               {appeared: 10},
@@ -86,8 +86,8 @@ func TestToScanAgain(t *testing.T) {
 	}
 }
 
-// The safe id of a page holds once the page is merged. During its scan for late rows no mark passes that page's LateAfter, or the
-// positions that an earlier page reported.
+// A page's safe id limits the marks only once the page is merged. During the page's scan for late rows, no mark passes the
+// page's LateAfter, or the LateAfter that is left from an earlier page.
 func TestMarkDuringALateScan(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ safeID, owed, told, want int64 }{
@@ -106,17 +106,17 @@ func TestMarkDuringALateScan(t *testing.T) {
 			e.merge(&fetch{kind: readLanes, seq: 9, positions: []storage.Position{{Lane: 1, After: 20}}, page: storage.Page{LateAfter: c.told, SafeID: 20, LastID: 20}, lateAfter: none})
 			f := <-e.reads
 			if got := mark(); f.step != stepLate || got != c.want {
-				t.Errorf("the mark is %d, want %d while step %d looks for what has appeared", got, c.want, f.step)
+				t.Errorf("the mark is %d, want %d during the scan for late rows (step %d)", got, c.want, f.step)
 			}
 			if e.merge(f); mark() != 20 {
-				t.Errorf("the mark is %d once all is merged, want 20", mark())
+				t.Errorf("the mark is %d after the page was merged, want 20", mark())
 			}
 		})
 	}
 }
 
-// After a failed scan, the positions that it had not reached must be scanned, and so must those that were reported during a
-// successful scan.
+// After a failed scan, the ids that it had not reached must be scanned. After a successful scan, the ids above the LateAfter
+// that was reported during it must be scanned.
 func TestPositionsToScanAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -141,14 +141,14 @@ func TestPositionsToScanAgain(t *testing.T) {
 			c.step(f)
 			e.merge(f)
 			if got := l.marks(e.late.safeID, e.late.lateAfter, "", e.engine.names).Main; e.late.lateAfter != c.want || got != c.marks {
-				t.Errorf("above %d, and the mark is %d; want %d and %d", e.late.lateAfter, got, c.want, c.marks)
+				t.Errorf("rows above %d are scanned, and the mark is %d; want %d and %d", e.late.lateAfter, got, c.want, c.marks)
 			}
 		})
 	}
 }
 
-// A drain doesn't end while a sink that is behind or stopped, or a lane that was rewound, has rows to read. A sink is not behind
-// in a lane whose head is lower.
+// A drain doesn't end while a sink that is behind or had no room has rows to read, or a lane was rewound. A sink isn't behind
+// in a lane whose head isn't above the sink's cursor.
 func TestDrainReadsUntilNothingIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ rewound, stopped, behind, paused, over bool }{

@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// scanCounter counts the rows that one scan returns.
+// scanCounter is a store that records the largest number of rows that one scan has returned.
 type scanCounter struct {
 	*memstore.Store
 	most *int
@@ -28,7 +28,7 @@ func (s scanCounter) Scan(ctx context.Context, positions []storage.Position, exc
 	return rows, left, err
 }
 
-// scansCounted counts the scans that found rows.
+// scansCounted is a store that counts the scans that found rows.
 type scansCounted struct {
 	*memstore.Store
 	scans *int
@@ -69,7 +69,7 @@ func TestPagesReturnLateRows(t *testing.T) {
 	})
 }
 
-// A transaction with more late rows than there is room for does not fill the memory, and loses no row.
+// If a transaction commits more late rows than there is room for, memory is limited nevertheless, and no row is lost.
 func TestManyLateRowsFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,12 +97,12 @@ func TestManyLateRowsFitIntoMemory(t *testing.T) {
 		}
 		inOrder(t, sink.received)
 		if most == 0 || most > 2000 {
-			t.Errorf("a scan brought %d rows into memory together, want at most 2,000", most)
+			t.Errorf("a scan returned %d rows, want at most 2,000", most)
 		}
 	})
 }
 
-// Neither do a few large late rows: a scan returns at most 8 MiB of them, and the row that crosses this limit.
+// Large late rows don't fill the memory either: a scan returns rows until their payloads reach 8 MiB.
 func TestLargeLateRowsFitIntoMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestLargeLateRowsFitIntoMemory(t *testing.T) {
 		for i := range 100 {
 			late.Insert(outbox.Message{Topic: "orders", Key: fmt.Sprint("late-", i%10), Payload: payload})
 		}
-		for i := range 1000 { // in all lanes, and so many that the page doesn't return the lower ones
+		for i := range 1000 { // rows in all lanes, so many that pages, which begin a little below the cursors, don't return the late rows
 			write(db, "orders", fmt.Sprint("soon-", i%200), 1)
 		}
 		_, stop := start(t, bytesScanned{db.Store(), &most}, relay.Options{Sinks: to(sink)})
@@ -126,12 +126,12 @@ func TestLargeLateRowsFitIntoMemory(t *testing.T) {
 		}
 		inOrder(t, sink.received)
 		if most == 0 || most > 9<<20 {
-			t.Errorf("a scan brought %d bytes into memory together, want 9 MiB at most", most)
+			t.Errorf("a scan returned %d bytes, want at most 9 MiB", most)
 		}
 	})
 }
 
-// bytesScanned counts the bytes that one scan returns.
+// bytesScanned is a store that records the largest number of bytes that one scan has returned.
 type bytesScanned struct {
 	*memstore.Store
 	most *int
@@ -174,8 +174,8 @@ func TestStoreWarningIsLogged(t *testing.T) {
 	})
 }
 
-// A transaction that commits between a page and the scan for late rows has messages both below and above the beginning of the
-// scan.
+// A transaction commits between a page and its scan for late rows. It has messages both below and above the beginning of the
+// scan, and all of them are delivered in order.
 func TestCommitBetweenThePageAndTheScan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// slowScans is a store whose scans take time, always the same or depending on the number of ids, as on a server that has just
-// started.
+// slowScans is a store whose scans take time: always the same, or in proportion to the number of ids, as on a server whose
+// cache is empty.
 type slowScans struct {
 	*memstore.Store
 	takes func(ids int64) time.Duration
@@ -33,7 +33,7 @@ func (s slowScans) Scan(ctx context.Context, positions []storage.Position, excep
 	return s.Store.Scan(ctx, positions, except, keep)
 }
 
-// New rows in a leased lane wait at most for the first steps of the sweep below its mark.
+// New rows in a newly leased lane wait at most for the first steps of the sweep below the lane's mark.
 func TestLeasedLaneWaitsBrieflyForItsSweep(t *testing.T) {
 	t.Parallel()
 	for name, takes := range map[string]func(int64) time.Duration{
@@ -65,7 +65,7 @@ func TestLeasedLaneWaitsBrieflyForItsSweep(t *testing.T) {
 	}
 }
 
-// The rows below a lane's mark are swept once when the lane is leased, and not again soon after.
+// The ids below a lane's mark are swept once when the lane is leased. The next sweep follows only after a pause.
 func TestLeasedLaneIsSweptOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,8 @@ func TestLeasedLaneIsSweptOnce(t *testing.T) {
 	})
 }
 
-// Lanes that are leased again because the server may have lost commits are read immediately, since a pause would help nothing.
+// Lanes that are leased again because the server may have lost commits are read immediately, without the pause after a failed
+// read.
 func TestLanesOfAnotherEpochAreReadImmediately(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,13 +117,13 @@ func TestLanesOfAnotherEpochAreReadImmediately(t *testing.T) {
 	})
 }
 
-// A step of a sweep that takes too long is cut off, and the next ones are shorter. That is not reported, unless even the shortest
-// step takes too long.
+// If a step of a sweep takes too long, it is cancelled, and the next steps are smaller. This is reported as a failure only if
+// even the smallest step takes too long.
 func TestSlowSweepContinuesInShorterSteps(t *testing.T) {
 	t.Parallel()
 	const ids = 100_000_000
 	for name, c := range map[string]struct {
-		bearable int64 // the most ids of a step that doesn't take too long
+		bearable int64 // the maximum number of ids in a step that doesn't take too long
 		trouble  bool
 	}{
 		"a million ids at a time": {1_000_000, false},

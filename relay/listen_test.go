@@ -14,7 +14,7 @@ import (
 // idler is a Listener whose connection the server ends after ten seconds, as with idle_session_timeout.
 type idler struct {
 	ended   time.Time
-	longest time.Duration // without a connection
+	longest time.Duration // the longest time without a connection
 }
 
 func (l *idler) Listen(ctx context.Context, wake func()) error {
@@ -31,8 +31,7 @@ func (l *idler) Listen(ctx context.Context, wake func()) error {
 	return errors.New("terminating connection due to idle-session timeout")
 }
 
-// A connection that worked before it ended does not count as a consecutive failure: the next one follows within the shortest
-// back-off.
+// If a connection worked before it ended, the back-off starts again at its minimum, and the next connection follows soon.
 func TestListenerRestartsSoonAfterAConnectionThatWorked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +42,7 @@ func TestListenerRestartsSoonAfterAConnectionThatWorked(t *testing.T) {
 			t.Error(err)
 		}
 		if listener.longest > 500*time.Millisecond {
-			t.Errorf("it didn't listen for %v", listener.longest)
+			t.Errorf("the relay didn't listen for %v", listener.longest)
 		}
 	})
 }

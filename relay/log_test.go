@@ -17,8 +17,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// A message fails until it is parked. Each attempt is logged at debug, the first and the tenth also at warn with the time of the
-// next one, and the park at error with its reason. No line has the destination's own text.
+// A message fails until it is parked. The first and the tenth attempt are logged at the level warn, with the time of the next
+// attempt, and the other attempts at debug. The parking is logged at error, with its reason. No line has the text of the
+// destination's response.
 func TestLogOfAFailingMessage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +55,7 @@ func TestLogOfAFailingMessage(t *testing.T) {
 	})
 }
 
-// A start is logged with what the relay delivers, and where. Drains are not.
+// When a relay starts, its sinks and routes are logged. The start of a drain is not logged.
 func TestLogOfAStart(t *testing.T) {
 	t.Parallel()
 	for _, drain := range []bool{false, true} {
@@ -76,7 +77,7 @@ func TestLogOfAStart(t *testing.T) {
 	}
 }
 
-// If many messages fail for the same reason, one line is logged in ten seconds, with the number of suppressed ones.
+// If many messages fail for the same reason, one line is logged in ten seconds, with the number of suppressed lines.
 func TestLogOfManyFailuresIsLimited(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,12 +100,12 @@ func TestLogOfManyFailuresIsLimited(t *testing.T) {
 			t.Errorf("%d lines in 30 s, want one in ten:\n%s", n, log.text.String())
 		}
 		if n := log.with("level=WARN", "will be tried again", "suppressed=99"); n == 0 {
-			t.Errorf("no line has the number of suppressed ones:\n%s", log.text.String())
+			t.Errorf("no line has the number of suppressed lines:\n%s", log.text.String())
 		}
 	})
 }
 
-// If a handler's error has a stack, or the handler panics, the log has the place where it happened.
+// If a handler panics, or its error has a stack trace, the log has the file and line.
 func TestLogHasTheStackOfAHandler(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -167,7 +168,7 @@ func TestLogReportsTheDatabasesReturn(t *testing.T) {
 		_, stop := start(t, store, relay.Options{Sinks: to(&recorder{}), Logger: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(time.Minute)
 		if n := log.with("the database is back"); n != 0 {
-			t.Errorf("%d lines report the return of a database that was never gone", n)
+			t.Errorf("%d lines report that the database is back, although it was never unavailable", n)
 		}
 		gone.Store(true)
 		time.Sleep(time.Minute)
@@ -177,7 +178,7 @@ func TestLogReportsTheDatabasesReturn(t *testing.T) {
 			t.Error(err)
 		}
 		if n := log.with("level=INFO", "the database is back", "after="); n != 1 {
-			t.Errorf("%d lines say that the database is back:\n%s", n, log.text.String())
+			t.Errorf("%d lines report that the database is back, want 1:\n%s", n, log.text.String())
 		}
 	})
 }

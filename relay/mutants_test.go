@@ -85,7 +85,8 @@ func missingProtection() map[string]mutant {
 	}
 }
 
-// TestSimulationFindsMissingProtection does the same for the protection of messages from an outage that looks like rejections.
+// TestSimulationFindsMissingProtection shows that the simulation detects missing options: without each of them, messages are
+// parked in an outage that looks like rejections.
 func TestSimulationFindsMissingProtection(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
@@ -112,7 +113,8 @@ func reusedIDs() map[string]mutant {
 	}
 }
 
-// TestSimulationsFindReusedIDs does the same for the histories with reused ids: some of them detect each of these mutants.
+// TestSimulationsFindReusedIDs shows that the histories with reused ids can fail: for each of these mutants, some history has
+// the wanted problem.
 func TestSimulationsFindReusedIDs(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
@@ -130,10 +132,10 @@ func TestSimulationsFindReusedIDs(t *testing.T) {
 	}
 }
 
-// losesMany makes the server lose seconds so often that one of five histories detects such a mutant.
+// losesMany makes the server lose its last second so often that one of five histories detects such a mutant.
 func losesMany(c *course) { c.loses = 5 * time.Second }
 
-// sendsEarly hides that a row is scheduled, so that it is sent early, and may be cancelled meanwhile.
+// sendsEarly hides that a row is scheduled, so that the row is sent early, and its writer may cancel it after that.
 type sendsEarly struct{ storage.Store }
 
 func (s sendsEarly) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -144,7 +146,7 @@ func (s sendsEarly) Read(ctx context.Context, request storage.ReadRequest) (stor
 	return page, err
 }
 
-// tellsTime returns wrong times of the database.
+// tellsTime adds an error to the database's time in heartbeats.
 type tellsTime struct {
 	storage.Store
 	by time.Duration
@@ -156,7 +158,7 @@ func (s tellsTime) Heartbeat(ctx context.Context, self storage.Identity, ttl tim
 	return members, err
 }
 
-// hidesExpiry hides when rows expire.
+// hidesExpiry returns rows without the time at which they expire.
 type hidesExpiry struct{ storage.Store }
 
 func (s hidesExpiry) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -167,7 +169,8 @@ func (s hidesExpiry) Read(ctx context.Context, request storage.ReadRequest) (sto
 	return page, err
 }
 
-// keepsDiscarded keeps discarded rows as done ones, and losesDiscards ignores them but reports that they are gone.
+// keepsDiscarded marks rows as done instead of discarding them. losesDiscards leaves them unchanged, but reports that they
+// were changed.
 type keepsDiscarded struct{ storage.Store }
 
 func (s keepsDiscarded) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
@@ -190,7 +193,8 @@ func (s losesDiscards) Settle(ctx context.Context, name string, keep bool, settl
 	return counts, err
 }
 
-// hidesFalls hides that the id sequence was reset, and returns no rows with ids below those before.
+// hidesFalls hides that the id sequence was reset: its LastID never falls, it reports no late rows, and its scans don't return
+// the new rows.
 type hidesFalls struct {
 	storage.Store
 	lastID, highest int64
@@ -211,7 +215,7 @@ func (s *hidesFalls) Scan(ctx context.Context, positions []storage.Position, exc
 	})
 }
 
-// oneEpoch returns the same epoch for every server.
+// oneEpoch always returns the same epoch, so that the relay doesn't notice lost commits.
 type oneEpoch struct {
 	storage.Store
 	storage.Journaler
@@ -229,7 +233,8 @@ func (s oneEpoch) Read(ctx context.Context, request storage.ReadRequest) (storag
 	return page, err
 }
 
-// settlesByID fills in a settlement's message from the row with its id.
+// settlesByID replaces a settlement's message id by that of the row with its id, so that the store's comparison of both always
+// succeeds.
 type settlesByID struct {
 	storage.Store
 	storage.Journaler
@@ -263,7 +268,7 @@ func (s neverLate) Read(ctx context.Context, request storage.ReadRequest) (stora
 	return page, err
 }
 
-// tellsLate reports with each page what appeared before the previous page.
+// tellsLate returns, with each page, the LateAfter of the previous page.
 type tellsLate struct {
 	storage.Store
 	untold int64
@@ -277,8 +282,8 @@ func (s *tellsLate) Read(ctx context.Context, request storage.ReadRequest) (stor
 	return page, err
 }
 
-// readsOn returns no row at or below the last one that it returned of a lane, like an engine that ignores all rows that it reads
-// again.
+// readsOn returns, in each lane, no row with an id at or below those that it has returned, like an engine that ignores the
+// rows that it reads again.
 type readsOn struct {
 	storage.Store
 	last map[int]int64
@@ -295,18 +300,18 @@ func (s readsOn) Acquire(ctx context.Context, name string, count int, ttl time.D
 func (s readsOn) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 	page, err := s.Store.Read(ctx, request)
 	if len(request.Positions) == 0 || request.Positions[0].Until > 0 {
-		return page, err // the skipped rows
+		return page, err // a read of skipped rows
 	}
 	page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool {
 		old := row.ID <= s.last[row.Lane]
 		s.last[row.Lane] = max(s.last[row.Lane], row.ID)
 		return old
 	})
-	page.More = page.More && len(page.Rows) > 0 // otherwise the engine, which reads again from below, would do so for ever
+	page.More = page.More && len(page.Rows) > 0 // without this, the engine would read the same empty page for ever
 	return page, err
 }
 
-// alwaysWhole hides that a page was cut off.
+// alwaysWhole never sets a page's More, even if a limit ended the page.
 type alwaysWhole struct{ storage.Store }
 
 func (s alwaysWhole) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -323,7 +328,7 @@ func (s boldSafeID) Read(ctx context.Context, request storage.ReadRequest) (stor
 	return page, err
 }
 
-// boldPages reports for incomplete pages that no rows remain.
+// boldPages reports that a page which a limit ended was read up to the safe id in every lane.
 type boldPages struct{ storage.Store }
 
 func (s boldPages) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -346,7 +351,7 @@ func (s findsNoKeys) BlockedAmong(context.Context, []storage.LaneKey) ([]storage
 	return nil, nil
 }
 
-// findsOtherKeys reports that keys are blocked by a message of another key, so that they wait for ever.
+// findsOtherKeys reports, for blocked keys, the id of a message that doesn't exist, so that the keys wait for ever.
 type findsOtherKeys struct{ storage.Store }
 
 func (s findsOtherKeys) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([]storage.BlockedKey, error) {
@@ -357,7 +362,7 @@ func (s findsOtherKeys) BlockedAmong(ctx context.Context, keys []storage.LaneKey
 	return found, err
 }
 
-// shortLeases acquires lanes for a shorter time than requested.
+// shortLeases leases lanes for a millisecond instead of the requested time.
 type shortLeases struct{ storage.Store }
 
 func (s shortLeases) Acquire(ctx context.Context, name string, count int, _ time.Duration) ([]storage.Grant, error) {
@@ -368,7 +373,7 @@ func (s shortLeases) Renew(ctx context.Context, name string, renewals []storage.
 	return s.Store.Renew(ctx, name, renewals, time.Millisecond)
 }
 
-// losesRetries returns no retries as long as it is read.
+// losesRetries delays all retries by an hour, which is longer than the history.
 type losesRetries struct{ storage.Store }
 
 func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
@@ -380,7 +385,7 @@ func (s losesRetries) Settle(ctx context.Context, name string, keep bool, settle
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// forgetsBatches doesn't return to a new holder what the last one was sending.
+// forgetsBatches doesn't return to a lane's new holder the batches that the last holder was sending.
 type forgetsBatches struct {
 	storage.Store
 	storage.Journaler
@@ -394,7 +399,7 @@ func (s forgetsBatches) Acquire(ctx context.Context, name string, count int, ttl
 	return grants, err
 }
 
-// lastAlone stores only the references of a lane's last batch, and forgets earlier ones that are still valid.
+// lastAlone stores only the references to the last batch in a lane's journal, and drops references to earlier batches.
 type lastAlone struct {
 	storage.Store
 	storage.Journaler
@@ -407,7 +412,7 @@ func (s lastAlone) WriteJournal(ctx context.Context, name string, journals []sto
 	return s.Journaler.WriteJournal(ctx, name, journals)
 }
 
-// findsHalf returns half of the rows that were in flight.
+// findsHalf returns only half of the rows of batches that were in flight.
 type findsHalf struct {
 	storage.Store
 	storage.Journaler

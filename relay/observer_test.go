@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// figures records what an Observer gets about memory, parks and the database.
+// figures is an Observer that records messages in memory, parked messages and calls of the database.
 type figures struct {
 	relay.NoObserver
 	mu                 sync.Mutex

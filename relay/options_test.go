@@ -63,7 +63,7 @@ func TestNewReportsAllProblems(t *testing.T) {
 	}
 }
 
-// Messages without a route have a queue of their own, so no sink may have its name, or an empty name.
+// No sink may have an empty name, or the name of the queue for messages without a route.
 func TestSinksNeedUniqueNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", " ", "(unrouted)"} {
@@ -101,7 +101,7 @@ func TestRunRefusesAnotherClaimMode(t *testing.T) {
 	}
 }
 
-// closing counts how often it is closed.
+// closing is a sink that counts the calls of Close.
 type closing struct {
 	recorder
 	closed int
@@ -128,7 +128,7 @@ func TestRelayStopsWhenTheClaimModeChanges(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- r.Run(t.Context()) }()
 		time.Sleep(time.Minute)
-		gone.Store(true) // the relay is considered dead, and the table's claim mode is changed
+		gone.Store(true) // from now on, the relay is considered dead, and the table's claim mode is changed
 		time.Sleep(time.Minute)
 		if err := db.Store().SetClaimMode(t.Context(), storage.ByRows); err != nil {
 			t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// While a sink is unavailable for a long time, the log reports the progress at most every ten seconds, and repeats nothing.
+// While a sink is unavailable for a long time, a changed detail is logged at most every ten seconds, and an unchanged one only
+// once.
 func TestLogReportsTheProgressOfAnOutage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -41,10 +42,10 @@ func TestLogReportsTheProgressOfAnOutage(t *testing.T) {
 				text := log.String()
 				still := strings.Count(text, "is still unavailable")
 				if still > c.most || c.most > 0 && still < 5 {
-					t.Errorf("%d lines say that the sink is still unavailable:\n%s", still, text)
+					t.Errorf("%d lines report that the sink is still unavailable:\n%s", still, text)
 				}
 				if strings.Count(text, "sink is unavailable;") != 1 || strings.Count(text, "available again") != 1 {
-					t.Errorf("the log doesn't say when it began or ended:\n%s", text)
+					t.Errorf("the log doesn't have one line about the beginning and one about the end:\n%s", text)
 				}
 			})
 		})

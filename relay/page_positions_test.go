@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A page replaces a scan for late rows only if it has the whole lane from that id on.
+// A page replaces a scan for the late rows above an id only if it has all rows of the lane above that id.
 func TestPageReplacesAScan(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -43,8 +43,7 @@ func TestPageReplacesAScan(t *testing.T) {
 	}
 }
 
-// A lane is read from a few ids below its cursor, unless the cursor is another relay's mark, which may be far above the ids that
-// this relay has seen.
+// A lane is read from a few ids below its cursor, unless the cursor is still the mark that another relay stored.
 func TestReadsAfter(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -64,7 +63,7 @@ func TestReadsAfter(t *testing.T) {
 	}
 }
 
-// The cursors of lanes without rows move: to where a full page ended, or to the id below which no row can appear.
+// The cursors of lanes without rows move, too: to the end of a full page, or to the id below which no row can appear.
 func TestCursorsOfEmptyLanesMove(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -89,13 +88,13 @@ func TestCursorsOfEmptyLanesMove(t *testing.T) {
 			e := withLanes(&engine{stopping: stop{begun: true}}, map[int]*lane{3: l, 4: other})
 			e.mergeLanes(&fetch{kind: readLanes, seq: 7, positions: []storage.Position{{Lane: 3, After: 20}}, page: c.page})
 			if got, elsewhere := l.readers.head(), other.readers.head(); got != c.want || elsewhere != 20 {
-				t.Errorf("read up to %d, and %d where it didn't look; want %d and 20", got, elsewhere, c.want)
+				t.Errorf("the cursor is %d, and %d in a lane that the page doesn't cover; want %d and 20", got, elsewhere, c.want)
 			}
 		})
 	}
 }
 
-// The ids that are read again must not fill pages, nor reach far back.
+// The rows that are read again must not fill pages, and must not begin far below the cursors.
 func TestSpanOfLateRows(t *testing.T) {
 	t.Parallel()
 	near, far := laneAt(90), laneAt(1000)
@@ -111,19 +110,19 @@ func TestSpanOfLateRows(t *testing.T) {
 	} {
 		look(step.lateAfter)
 		if got := e.held.furthest() - e.late.span; got != step.want {
-			t.Errorf("after late rows above %d: reads again above %d, want %d", step.lateAfter, got, step.want)
+			t.Errorf("after late rows above %d, pages begin above %d, want %d", step.lateAfter, got, step.want)
 		}
 	}
 	e.engine.poll.rowBytes = againBytes
 	e.late.span = 0
 	look(990)
 	if got := e.held.furthest() - e.late.span; got != 1000 {
-		t.Errorf("large rows are read again above %d", got)
+		t.Errorf("with large rows, pages begin above %d", got)
 	}
 }
 
-// A queue that is behind reads from its cursor up to the head and no further: a row above the head that another sink needs, too,
-// would come before rows that are not read yet.
+// A queue that is behind reads from its cursor up to the head, and no further. Above the head, a row may also be needed by
+// another sink, for which it would arrive before rows that are not read yet.
 func TestSinkThatIsBehindResumesAtItsCursor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -143,14 +142,14 @@ func TestSinkThatIsBehindResumesAtItsCursor(t *testing.T) {
 			l.readers[0].cursor, l.readers[0].routeless, l.draining = c.cursor, true, c.draining
 			e := withLanes(&engine{}, map[int]*lane{3: l})
 			if got := e.held.lagging(&sinkQueue{index: 0}); !slices.Equal(got, c.want) {
-				t.Errorf("resumes at %v, want %v", got, c.want)
+				t.Errorf("the queue reads at %v, want %v", got, c.want)
 			}
 		})
 	}
 }
 
-// A full sink stops before a row, and so does the head if no other sink moves past it. The row isn't read again before the sink
-// has room, however many rows follow.
+// If a sink has no room for a row, its cursor stops before the row, and so does the head if no other sink's cursor moves past
+// it. The row isn't read again until the sink has room.
 func TestStoppedSinkReadsOnceItHasRoom(t *testing.T) {
 	t.Parallel()
 	q, l := &sinkQueue{capacity: 1, buffered: 1, options: SinkOptions{Sink: struct{ sinks.Sink }{}, Buffer: 1, BufferBytes: 1}}, emptyLane(storage.Lease{Lane: 3}, 1)
@@ -159,10 +158,10 @@ func TestStoppedSinkReadsOnceItHasRoom(t *testing.T) {
 	e.mergeLanes(&fetch{kind: readLanes, seq: 1, positions: []storage.Position{{Lane: 3, After: 10}},
 		page: storage.Page{Rows: []storage.Row{{ID: 11, Lane: 3}, {ID: 12, Lane: 3}}, More: true, Through: 12}})
 	if e.startRead(time.Time{}); l.readers.head() != 10 || e.engine.poll.fresh {
-		t.Errorf("reads on above %d, immediately: %v", l.readers.head(), e.engine.poll.fresh)
+		t.Errorf("the next page begins above %d, immediately: %v", l.readers.head(), e.engine.poll.fresh)
 	}
 	q.buffered = 0
 	if e.startRead(time.Time{}); !e.engine.poll.fresh {
-		t.Error("it has room, and nothing is read")
+		t.Error("the sink has room, but nothing is read")
 	}
 }

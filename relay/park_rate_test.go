@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Most messages of a sink are refused, because the login of one of two tenants has expired, and some are delivered. Before a
-// hundred messages are parked, the sink is paused for all relays, with the reason. Once the login is renewed and the sink
+// A sink refuses most messages, because the login of one of its two tenants has expired, and delivers the others. Before a
+// hundred messages are parked, the sink is paused for all relays, with the reason. After the login is renewed and the sink
 // resumed, all waiting messages are delivered.
 func TestParkRateLimitPausesTheSink(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestParkRateLimitPausesTheSink(t *testing.T) {
 						t.Errorf("%d messages were parked", parked)
 					}
 					if len(status.Controls) != 1 || status.Controls[0].Kind != storage.PauseSink || status.Controls[0].Name != "main" {
-						t.Fatalf("in force is %v", status.Controls)
+						t.Fatalf("the controls in force are %v", status.Controls)
 					}
 					t.Logf("%d parked; %s: %s", parked, status.Controls[0].By, status.Controls[0].Reason)
 					renewed = true
@@ -82,7 +82,8 @@ func TestParkRateLimitPausesTheSink(t *testing.T) {
 	}
 }
 
-// A sink that delivers most of its messages is not paused, however many it refuses. Neither is one without a limit.
+// A sink that delivers most of its messages is not paused, however many it refuses. A sink without a ParkRateLimit is never
+// paused.
 func TestSinkIsNotPausedBelowTheParkRateLimit(t *testing.T) {
 	t.Parallel()
 	refused := sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422")
@@ -112,13 +113,13 @@ func TestSinkIsNotPausedBelowTheParkRateLimit(t *testing.T) {
 					write(db, topic, fmt.Sprint("key-", i*7), 1)
 					time.Sleep(10 * time.Millisecond)
 				}
-				for i := range 600 { // others are delivered, which shows that the last ones are bad
+				for i := range 600 { // deliveries after the last bad messages, so that these are judged, too
 					write(db, "good", fmt.Sprint("later-", i), 1)
 					time.Sleep(100 * time.Millisecond)
 				}
 				status, err := db.Store().Status(t.Context())
 				if err != nil || len(status.Controls) > 0 || status.Counts[storage.StatePending] > 0 {
-					t.Errorf("%v, in force is %v, states %v", err, status.Controls, status.Counts)
+					t.Errorf("%v, the controls in force are %v, and the states %v", err, status.Controls, status.Counts)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -128,8 +129,8 @@ func TestSinkIsNotPausedBelowTheParkRateLimit(t *testing.T) {
 	}
 }
 
-// A few bad messages don't pause a sink, however many relays are active: each relay gets only some of the sink's messages, and
-// the bad messages of one key all get to one relay.
+// A few bad messages don't pause a sink, however many relays are active. With many relays, each gets only a part of the sink's
+// messages, but one relay gets all bad messages of a key.
 func TestFewBadMessagesPauseNoSinkOfManyRelays(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ relays, bad int }{{10, 5}, {10, 20}, {60, 1}} {
@@ -155,7 +156,7 @@ func TestFewBadMessagesPauseNoSinkOfManyRelays(t *testing.T) {
 				time.Sleep(50 * time.Second)
 				status, err := db.Store().Status(t.Context())
 				if err != nil || len(status.Controls) > 0 || status.Counts[storage.StateError] != int64(c.bad) || status.Counts[storage.StateDone] != 1000 {
-					t.Errorf("%v, in force is %v, states %v", err, status.Controls, status.Counts)
+					t.Errorf("%v, the controls in force are %v, and the states %v", err, status.Controls, status.Counts)
 				}
 				for _, stop := range stops {
 					if err := stop(); err != nil {
@@ -167,15 +168,15 @@ func TestFewBadMessagesPauseNoSinkOfManyRelays(t *testing.T) {
 	}
 }
 
-// mayNotWriteControls is a store whose relay has the right to read controls but not to write them.
+// mayNotWriteControls is a store whose relay has the privilege to read controls but not to write them.
 type mayNotWriteControls struct{ *memstore.Store }
 
 func (mayNotWriteControls) SetControl(context.Context, storage.Control, time.Duration) error {
 	return errors.New("permission denied for table outbox_controls")
 }
 
-// A relay without the right to write controls pauses the sink only for itself. It still applies each control, and does not store
-// a pause that an operator has ended meanwhile.
+// A relay without the privilege to write controls pauses the sink only for itself. It continues to apply controls. When an
+// operator ends a pause of the sink, the relay resumes the sink, too.
 func TestControlsAreReadThoughAPauseCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -191,7 +192,7 @@ func TestControlsAreReadThoughAPauseCannotBeWritten(t *testing.T) {
 				operator := steered{t, db}
 				_, stop := start(t, mayNotWriteControls{db.Store()}, relay.Options{Claim: claim, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, ParkRateLimit: 10, JudgeAloneAfter: relay.JudgeAtOnce}}})
 				good := 0
-				blown := func() bool { // a sink that delivers nothing is unavailable, so none of its messages is parked
+				blown := func() bool { // the sink must deliver some messages: while it delivers none, it counts as unavailable, and no message is parked
 					for i := range 40 {
 						write(db, "bad", fmt.Sprint("key-", i), 1)
 					}

@@ -13,7 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// oneOfMany postpones the messages of the topic "down" until it is healed, and counts how often it was called for them.
+// oneOfMany is a sink that postpones the messages of the topic "down" until it is healed, and counts how often it was called
+// for them.
 func oneOfMany(order sinks.Order) (sink *recorder, healed *atomic.Bool, asked *atomic.Int64) {
 	healed, asked = new(atomic.Bool), new(atomic.Int64)
 	return &recorder{order: order, answer: func(m sinks.Message) sinks.Outcome {
@@ -51,17 +52,17 @@ func testPostponed(t *testing.T, order sinks.Order, claim storage.Claim) {
 	}
 	_, stop := start(t, db.Store(), options)
 	time.Sleep(20 * time.Minute)
-	synctest.Wait() // so that nothing is in progress
+	synctest.Wait() // wait until no send or settlement is in progress
 	if n := len(sink.ids()); n != 10 {
 		t.Errorf("%d messages of the endpoints that are up were delivered, want 10", n)
 	}
 	checkWaiting(t, db)
-	messages := int64(6) // the first message of the key, and those without a key
+	messages := int64(6) // the messages without a key, and the first message of the key
 	if claim == storage.ByRows {
 		messages = 10
 	}
 	if n := asked.Load(); n < 100*messages || n > 130*messages {
-		t.Errorf("the sink was asked %d times in twenty minutes about %d messages that wait for 10 s", n, messages)
+		t.Errorf("in twenty minutes the sink was called %d times for %d messages, which wait 10 s after each call", n, messages)
 	}
 	if n := watch.n.Load(); n > 0 {
 		t.Errorf("the sink was reported as down %d times", n)
@@ -84,7 +85,7 @@ func testPostponed(t *testing.T, order sinks.Order, claim storage.Claim) {
 	}
 }
 
-// checkWaiting checks that postponed messages have the reason and no charged attempt.
+// checkWaiting checks that the postponed messages' rows have the reason and no charged attempt.
 func checkWaiting(t *testing.T, db *memstore.DB) {
 	t.Helper()
 	var waiting []storage.Info
@@ -93,7 +94,7 @@ func checkWaiting(t *testing.T, db *memstore.DB) {
 		if waiting, err = db.Store().List(t.Context(), storage.Filter{State: storage.StateRetry}); err != nil || tries > 50 {
 			t.Fatalf("waiting: %v, %v", waiting, err)
 		}
-		time.Sleep(100 * time.Millisecond) // all may be in flight at this moment
+		time.Sleep(100 * time.Millisecond) // all of them may be in flight now, so look again
 	}
 	for _, w := range waiting {
 		if w.Attempts != 0 || w.LastError != "connection: connection refused" {
@@ -105,7 +106,7 @@ func checkWaiting(t *testing.T, db *memstore.DB) {
 	}
 }
 
-// downs counts how often a sink was reported as down.
+// downs is an observer that counts how often a sink was reported as down.
 type downs struct {
 	relay.NoObserver
 	n atomic.Int32
@@ -113,7 +114,7 @@ type downs struct {
 
 func (d *downs) SinkDown(string, sinks.Reason, string) { d.n.Add(1) }
 
-// A whole batch that is Unsent without a time is not an answer of the sink.
+// If a sink returns a whole batch as Unsent without a RetryAfter, it counts as unavailable.
 func TestUnsentBatchOpensTheBreaker(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The first messages of a relay go to a part of the destination that is down, such as one of Kafka's partitions. Until something
-// is delivered, the relay can't distinguish that from an outage, so the sink is unavailable. Nevertheless the messages that can
-// be delivered are, and the outage writes nothing.
+// A relay's first messages go to a part of the destination that is down, for example to one of Kafka's partitions. Until a
+// message is delivered, the relay can't distinguish this from an outage of the whole sink, so the sink counts as unavailable.
+// The probes try other topics, so messages for the other parts are delivered nevertheless. No retry is written for the others.
 func TestProbesTryOtherTopics(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -43,7 +43,7 @@ func TestProbesTryOtherTopics(t *testing.T) {
 		},
 	} {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
-			if claim == storage.ByRows && name == "of another key" { // by rows there are no keys
+			if claim == storage.ByRows && name == "of another key" { // a relay that claims by rows ignores keys
 				continue
 			}
 			t.Run(fmt.Sprint(name, " ", claim), func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestProbesTryOtherTopics(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					db, watch, works := memstore.New(), &downs{}, false
 					sink := &recorder{order: sinks.OrderPrefix}
-					sink.answer = func(m sinks.Message) sinks.Outcome { // one batch at a time
+					sink.answer = func(m sinks.Message) sinks.Outcome { // the relay sends one batch at a time
 						switch {
 						case !test.isDown(m):
 							works = true
@@ -65,12 +65,12 @@ func TestProbesTryOtherTopics(t *testing.T) {
 					_, stop := start(t, db.Store(), relay.Options{Claim: claim, Observer: watch, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Workers: 1, Batch: 10, Buffer: 200}}})
 					time.Sleep(5 * time.Minute)
 					if counts := statusOf(t, db); counts[storage.StatePending]+counts[storage.StateClaimed] != 100 || watch.n.Load() != 1 {
-						t.Errorf("with everything down: %v, and the sink was reported as down %d times; want 100 untouched and once", counts, watch.n.Load())
+						t.Errorf("while everything is down: %v, and the sink was reported as down %d times; want 100 unchanged messages, and one report", counts, watch.n.Load())
 					}
 					test.then(db)
 					time.Sleep(2 * time.Minute) // at least eight probes
 					if n := len(sink.ids()); n != 10 {
-						t.Errorf("%d messages were delivered, want the 10 that can be", n)
+						t.Errorf("%d messages were delivered, want the 10 whose part of the destination is up", n)
 					}
 					if err := stop(); err != nil {
 						t.Error(err)

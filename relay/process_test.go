@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// Only a process that ran on this host since it was booted, and has ended, is known to be dead.
+// isGone returns true only for a process that ran on this host since the last boot, and has ended.
 func TestIsGoneDetectsEndedProcesses(t *testing.T) {
 	t.Parallel()
 	this := thisProcess()
 	if runtime.GOOS != "linux" {
-		t.Skip("no other system is asked")
+		t.Skip("this test reads /proc, which only Linux has")
 	}
 	child := exec.Command("true")
 	if err := child.Run(); err != nil {
@@ -50,7 +50,7 @@ func TestIsGoneDetectsEndedProcesses(t *testing.T) {
 		"no process":                           {fmt.Sprintf("%s-0-1-%s-ab", this.host, this.space), false},
 	} {
 		if got := this.isGone(test.relay); got != test.want {
-			t.Errorf("%s: %q outlived its process: %v, want %v", name, test.relay, got, test.want)
+			t.Errorf("%s: the process of %q is gone: %v, want %v", name, test.relay, got, test.want)
 		}
 	}
 	if err := in.Close(); err != nil {
@@ -61,9 +61,9 @@ func TestIsGoneDetectsEndedProcesses(t *testing.T) {
 		t.Fatal(state, err)
 	}
 	if !this.isGone(alive) {
-		t.Error("one that has ended meanwhile is taken for alive")
+		t.Error("a process that has ended is reported as alive")
 	}
 	if beginning(os.Getpid()) == "" {
-		t.Error("when this process began isn't known")
+		t.Error("the start time of this process is unknown")
 	}
 }

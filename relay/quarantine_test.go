@@ -18,8 +18,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// mortal is a sink in a process that can die: when it gets a certain message, or when it is told to. A dead process answers and
-// writes nothing.
+// mortal is a sink in a simulated process that dies when the sink gets a certain message, or when the test kills it. A dead
+// process returns no answers and writes nothing.
 type mortal struct {
 	recorder
 	poison int64
@@ -50,7 +50,7 @@ func (m *mortal) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcom
 	return m.recorder.Send(ctx, batch)
 }
 
-// live runs a relay until its process dies or the time has passed.
+// live runs a relay until its process dies or the given time has passed.
 func live(t *testing.T, db *memstore.DB, name string, sink sinks.Sink, m *mortal, life time.Duration) {
 	t.Helper()
 	store := db.Store()
@@ -107,8 +107,8 @@ func TestMessageThatKillsItsRelayIsParked(t *testing.T) {
 	})
 }
 
-// exactlyMortal is a mortal sink that is deduplicating: an unresolved batch is sent again as a whole, with the message that
-// kills.
+// exactlyMortal is a mortal sink that is deduplicating: an unresolved batch is sent again as a whole, including the message
+// that kills the process.
 type exactlyMortal struct {
 	*mortal
 	name  string
@@ -124,8 +124,8 @@ func (m *exactlyMortal) Plan(_ context.Context, batch []sinks.Message) ([]sinks.
 	return batchRefs, nil
 }
 
-// A message that kills each relay that sends its batch again does so until its sink is no longer deduplicating. Then it is found
-// like any other.
+// With a deduplicating sink, a message can kill each relay that sends its unresolved batch again. When the sink is no longer
+// deduplicating, the message is parked like any other message that crashes relays.
 func TestCrashingMessageIsParkedWithoutIdempotence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestCrashingMessageIsParkedWithoutIdempotence(t *testing.T) {
 			if n < 10 {
 				live(t, db, name, &exactlyMortal{mortal: m, name: name}, m, 30*time.Second)
 				if !m.isDead() {
-					t.Errorf("%s has survived a message in doubt that kills", name)
+					t.Errorf("relay %s survived sending the message that kills its process", name)
 				}
 			} else {
 				live(t, db, name, m, m, 30*time.Second)
@@ -172,7 +172,8 @@ func TestRelaysThatAreKilledParkNothing(t *testing.T) {
 	})
 }
 
-// A relay that has taken over from a dead one, and can't write journals, sends nothing and is unhealthy until it can.
+// A relay that has taken over a dead relay's lanes and can't write journals sends nothing, and is unhealthy until it can write
+// them.
 func TestFailingJournalIsUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -189,14 +190,14 @@ func TestFailingJournalIsUnhealthy(t *testing.T) {
 		}
 		sink := &recorder{}
 		r, stop := start(t, store, relay.Options{Sinks: to(sink), Lease: 15 * time.Second})
-		time.Sleep(35 * time.Second) // the lease of the dead relay, and another one
+		time.Sleep(35 * time.Second) // more than the dead relay's lease and another lease
 		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "violates check constraint") || len(sink.ids()) > 0 {
-			t.Errorf("a relay that can't write its journals has the health %v; it has sent %v", err, sink.ids())
+			t.Errorf("for a relay that can't write its journals, Healthy returned %v; it has sent %v", err, sink.ids())
 		}
 		full.Store(false)
 		time.Sleep(time.Second)
 		if err := r.Healthy(); err != nil || len(sink.ids()) != 3 {
-			t.Errorf("healthy again: %v; it has sent %v", err, sink.ids())
+			t.Errorf("after journals could be written, Healthy returned %v; the relay has sent %v", err, sink.ids())
 		}
 		if err := stop(); err != nil {
 			t.Error(err)

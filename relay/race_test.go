@@ -2,6 +2,6 @@
 
 package relay_test
 
-// With the race detector a history takes five times as long. So it runs only a few of them, and half of some tables. It doesn't
-// run mutants, which test stores and not races, nor long computations.
+// With the race detector a history takes five times as long. So the tests run only a few histories, and half of the cases of
+// some tables. They skip mutants, which find no races, and long computations.
 const underRace = true

@@ -14,9 +14,9 @@ import (
 
 var readerSteps = flag.Int("reader-steps", 100_000, "how many random steps TestReadersAgainstAModel makes")
 
-// TestReadersAgainstAModel runs three readers of a lane against a table that is a set of rows: with random commits, pages that
-// are read before the last one was merged, full sinks, pauses, blocked and forgotten keys, rewinds and takeovers. The invariant
-// of reader.go is checked after each step. At the end everything must be delivered.
+// TestReadersAgainstAModel runs three readers of a lane against a model of a table. Its random steps are commits, pages that
+// are read before the previous page was merged, full sinks, pauses, blocked and forgotten keys, rewinds and takeovers. After
+// each step, the test checks the invariant of reader.go. At the end everything must be delivered.
 func TestReadersAgainstAModel(t *testing.T) {
 	t.Parallel()
 	const each = 2_000
@@ -27,7 +27,7 @@ func TestReadersAgainstAModel(t *testing.T) {
 	}
 }
 
-// modelOps has the operations of readers that a mutant can replace.
+// modelOps has the operations of readers that a mutant can replace by wrong ones.
 type modelOps struct {
 	offer    func(r *reader, row *storage.Row, m meeting) answer
 	rewind   func(r *reader, place int64)
@@ -35,11 +35,11 @@ type modelOps struct {
 	closeGap func(r *reader)
 	advance  func(rs readers, after, through int64, takesPart func(int) bool)
 	marks    func(rs readers, final int64) (int64, map[int]int64)
-	recalled func(r *reader, k *key)                    // a forgotten key is blocked again
-	resumeTo func(r *reader, k *key) int64              // how far a key is read
-	willMeet func(p *places, id int64, key string) bool // a scan leaves the row to the reader
-	keeps    func(reading int) bool                     // a settled row stays known while something is read
-	hasty    bool                                       // a safe id applies before its page is merged
+	recalled func(r *reader, k *key)                    // called when a forgotten key is blocked again
+	resumeTo func(r *reader, k *key) int64              // up to which id the dropped rows of a key were read
+	willMeet func(p *places, id int64, key string) bool // whether the reader will read the row, so that a scan doesn't return it
+	keeps    func(reading int) bool                     // whether a settled row stays known while this number of reads is in progress
+	hasty    bool                                       // a page's safe id limits the marks before the page is merged
 }
 
 func readerOps() modelOps {
@@ -57,7 +57,8 @@ func readerOps() modelOps {
 	}
 }
 
-// TestReaderModelFindsMutants shows that the model can fail.
+// TestReaderModelFindsMutants shows that TestReadersAgainstAModel detects defects: for each wrong operation, some history
+// fails.
 func TestReaderModelFindsMutants(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(o *modelOps){
@@ -176,12 +177,12 @@ func TestReaderModelFindsMutants(t *testing.T) {
 					return
 				}
 			}
-			t.Error("no history detected it")
+			t.Error("no history detected this mutant")
 		})
 	}
 }
 
-// offerAt offers a row as if the reader had this cursor.
+// offerAt offers a row to the reader as if it had this cursor.
 func offerAt(r *reader, cursor int64, row *storage.Row, m meeting) answer {
 	before := r.cursor
 	r.cursor = cursor
@@ -190,7 +191,7 @@ func offerAt(r *reader, cursor int64, row *storage.Row, m meeting) answer {
 	return a
 }
 
-// marksWithout computes the marks as if the readers lacked something.
+// marksWithout computes the marks of readers that were changed by the given function.
 func marksWithout(change func(r *reader)) func(*modelOps) {
 	return func(o *modelOps) {
 		o.marks = func(rs readers, final int64) (int64, map[int]int64) {
@@ -204,26 +205,26 @@ func marksWithout(change func(r *reader)) func(*modelOps) {
 }
 
 const (
-	modelSinks = 2 // and a reader for rows without a route
-	modelRoom  = 3 // for each sink
+	modelSinks = 2 // the number of sinks; there is also a reader for rows without a route
+	modelRoom  = 3 // how many rows each sink's queue can hold
 )
 
-// modelRow is a row of the table, with its state for each sink.
+// modelRow is a row of the modelled table, with its state for each sink.
 type modelRow struct {
 	storage.Row
 	needs    [modelSinks + 1]bool
 	finished [modelSinks + 1]bool
 	deferred [modelSinks + 1]bool
-	appeared int // when it was committed; 0: it was not
+	appeared int // when it was committed; 0: it is not committed
 }
 
 func (m *modelRow) pending(queue int) bool {
 	return m.needs[queue] && !m.finished[queue] && !m.deferred[queue]
 }
 
-// modelPage is a read in progress, with the rows that it has seen.
+// modelPage is a read in progress, with the rows that it returns.
 type modelPage struct {
-	queue          int // whose rows it reads; -1: new rows, for all queues
+	queue          int // the queue whose rows it reads; -1: it reads new rows for all queues
 	without        int // the sink whose topics a read of new rows excludes, and whose reader doesn't move; -1: none
 	key            *key
 	after, through int64
@@ -247,7 +248,7 @@ type readerModel struct {
 	keysKnown  bool
 	safeID     int64 // of the last page that was merged
 	mergedAt   int   // when this page was read
-	unreported int64 // rows may have appeared above this id that no merged page has reported; or none
+	unreported int64 // above this id, rows may have appeared that no merged page has reported; or none
 	pages      []*modelPage
 	seen       map[*item]int // when the page of an item was read
 	settled    []*item       // settled while a read was in progress
@@ -269,7 +270,7 @@ func (m *readerModel) fail(format string, args ...any) {
 	}
 }
 
-// run makes random steps, and then lets everything be delivered.
+// run makes random steps, and then steps that deliver everything.
 func (m *readerModel) run(steps int) string {
 	for range steps {
 		m.step()
@@ -356,7 +357,7 @@ func (m *readerModel) step() {
 	}
 }
 
-// write adds a few rows, and commits some of them immediately.
+// write adds a few rows to the table, and commits some of them immediately.
 func (m *readerModel) write() {
 	if len(m.table) > 40 {
 		return
@@ -393,7 +394,7 @@ func (m *readerModel) commit(row *modelRow) {
 	}
 }
 
-// ask sets the other results of a read, which cover the time since the previous read, as a store does.
+// ask sets a page's safe id and LateAfter as a store does: LateAfter covers the time since the previous read.
 func (m *readerModel) ask(p *modelPage) {
 	p.safeID, p.late, p.seen = m.lastID, none, m.now
 	for _, row := range m.table {
@@ -404,7 +405,7 @@ func (m *readerModel) ask(p *modelPage) {
 			p.late = lowestSet(p.late, row.ID-1)
 		}
 	}
-	m.now++ // later commits are for the next read
+	m.now++ // the next read reports later commits
 	m.readAt, m.readID = m.now-1, m.lastID
 }
 
@@ -443,7 +444,7 @@ func (m *readerModel) read() {
 	}
 }
 
-// readWithout reads some new rows for all sinks but one, whose topics it excludes.
+// readWithout reads some new rows for all sinks except one, whose topics it excludes.
 func (m *readerModel) readWithout(queue int) {
 	if head := m.rs.head(); len(m.pages) == 0 && head < m.lastID {
 		m.start(&modelPage{queue: -1, without: queue, after: max(0, head-int64(m.IntN(4)))}, min(head+1+int64(m.IntN(12)), m.lastID), 1+m.IntN(5))
@@ -471,12 +472,12 @@ func (m *readerModel) readKey(queue int) {
 			m.start(&modelPage{queue: queue, without: -1, key: k, after: k.resumeFrom}, until, 1+m.IntN(3))
 			return
 		}
-		k.dropped = false // the next rows are above the cursor
+		k.dropped = false // all dropped rows were read; the key's other rows are above the cursor
 		m.forgetKey(r, k)
 	}
 }
 
-// askAgain asks whether another row blocks the key, and reports whether none does.
+// askAgain asks the table whether another row blocks the key. It returns true if no other row does.
 func (m *readerModel) askAgain(queue int, k *key) bool {
 	k.fromDatabase = false
 	if holder := m.holder(queue, k.ref.key); holder != nil {
@@ -502,7 +503,7 @@ func (m *readerModel) merge() {
 		m.mergeKey(p)
 	} else {
 		m.ops.advance(m.rs, p.after, p.through, func(queue int) bool { return (p.queue < 0 || p.queue == queue) && queue != p.without })
-		if p.queue < 0 && p.more && m.IntN(2) == 0 { // reads ahead
+		if p.queue < 0 && p.more && m.IntN(2) == 0 { // start the next read before this page is admitted
 			m.start(&modelPage{queue: -1, without: -1, after: max(0, p.through-int64(m.IntN(4)))}, 0, 1+m.IntN(5))
 		}
 		for i := range p.rows {
@@ -541,7 +542,7 @@ func (m *readerModel) mergeKey(p *modelPage) {
 	}
 }
 
-// scan scans for late rows, until it has everything that belongs before the rows that it found.
+// scan scans for late rows, until it has all rows that must be delivered before the rows that it has found.
 func (m *readerModel) scan(late int64) {
 	var found []modelRow
 	seen, room := m.now, 4
@@ -588,7 +589,7 @@ func (m *readerModel) scan(late int64) {
 	}
 }
 
-// expected reports whether the reader has the row, or will read it later.
+// expected reports whether the reader has the row in memory, or will read it later.
 func (m *readerModel) expected(queue int, row *modelRow) bool {
 	r := &m.rs[queue]
 	p := r.places()
@@ -622,7 +623,7 @@ func (m *readerModel) offer(queue int, row *modelRow, seen int) {
 	meets := meeting{room: m.room(queue), paused: paused, keyKnown: m.keysKnown}
 	a := m.ops.offer(r, &as, meets)
 	if a == rowUnasked {
-		if m.IntN(8) == 0 { // as if the database wasn't asked
+		if m.IntN(8) == 0 { // as if the database hadn't been asked about the key
 			m.ops.rewind(r, row.ID-1)
 			return
 		}
@@ -637,7 +638,7 @@ func (m *readerModel) offer(queue int, row *modelRow, seen int) {
 		m.passed.add(queue, row.Message.Key)
 	case a == rowTaken:
 		if current := m.row(row.ID); current == nil || !current.pending(queue) {
-			m.fail("row %d came to sink %d after it was settled", row.ID, queue)
+			m.fail("row %d was offered to sink %d after it was settled", row.ID, queue)
 		}
 		m.take(queue, as, seen)
 	}
@@ -666,7 +667,7 @@ func (m *readerModel) row(id int64) *modelRow {
 	return nil
 }
 
-// holder returns the first deferred row of a key, as the database has it.
+// holder returns the key's deferred row with the lowest id in the table.
 func (m *readerModel) holder(queue int, key string) *modelRow {
 	for _, row := range m.table {
 		if row.deferred[queue] && row.Message.Key == key && key != "" {
@@ -699,7 +700,7 @@ func (m *readerModel) forgetKey(r *reader, k *key) {
 	}
 }
 
-// send sends a row. One of this many sends fails, and the row's key waits.
+// send sends a row. One send in this many fails, and the row's key waits.
 func (m *readerModel) send(queue, retries int) bool {
 	r := &m.rs[queue]
 	var ready []*item
@@ -721,7 +722,7 @@ func (m *readerModel) send(queue, retries int) bool {
 	for _, other := range m.table {
 		if !it.row.Deferred && it.key != nil && other.ID < it.row.ID && other.Message.Key == it.row.Message.Key && other.needs[queue] && !other.finished[queue] &&
 			other.appeared > 0 && other.appeared <= m.seen[it] {
-			m.fail("sink %d got row %d before %d", queue, it.row.ID, other.ID)
+			m.fail("sink %d received row %d before row %d", queue, it.row.ID, other.ID)
 		}
 	}
 	if it.key != nil {
@@ -806,7 +807,7 @@ func (m *readerModel) changePauses() {
 	m.setPauses(p)
 }
 
-// setPauses does the same as the engine's controlled.
+// setPauses does what byLanes.controlled does when pauses change.
 func (m *readerModel) setPauses(p *pauses) {
 	was := m.pauses
 	if was.equal(p) {
@@ -876,7 +877,7 @@ func (m *readerModel) forgetKeys() {
 	}
 }
 
-// learnKeys reads all blocked keys.
+// learnKeys reads all blocked keys of the table.
 func (m *readerModel) learnKeys() {
 	if m.keysKnown || len(m.pages) > 0 {
 		return
@@ -894,7 +895,7 @@ func (m *readerModel) learnKeys() {
 	m.keysKnown = true
 }
 
-// giveUp drops all waiting items, as if the lane was being given up and then kept.
+// giveUp drops all waiting items, as if the relay had begun to give up the lane and then kept it.
 func (m *readerModel) giveUp() {
 	for _, it := range m.waiting() {
 		if k := it.key; k != nil && k.blocked && k.blockedBy != it.row.ID {
@@ -912,7 +913,7 @@ func (m *readerModel) giveUp() {
 	}
 }
 
-// takeOver starts with the marks that the last holder stored.
+// takeOver replaces the readers by new ones that begin at the stored marks, as a new holder of the lane does.
 func (m *readerModel) takeOver(main int64, behind map[int]int64) {
 	m.rs, m.pages, m.settled, m.seen = nil, nil, nil, map[*item]int{}
 	for i := range modelSinks + 1 {
@@ -924,7 +925,7 @@ func (m *readerModel) takeOver(main int64, behind map[int]int64) {
 		m.rs = append(m.rs, r)
 	}
 	m.keysKnown, m.passed = false, newKeySet()
-	m.unreported, m.readAt, m.mergedAt = main, m.now, m.now // the new relay's store reports everything above its first safe id
+	m.unreported, m.readAt, m.mergedAt = main, m.now, m.now // the new holder's store reports all rows above its first safe id as late
 	m.safeID = main
 }
 
@@ -950,7 +951,7 @@ func (m *readerModel) check() {
 			k := r.keys[row.Message.Key]
 			switch {
 			case r.known[row.ID] != nil, k != nil && k.dropped && row.ID > k.resumeFrom:
-			case row.appeared > m.mergedAt, m.unreported != none && row.ID > m.unreported: // it will be reported
+			case row.appeared > m.mergedAt, m.unreported != none && row.ID > m.unreported: // a later page will report it as late
 			case r.gap != none && row.ID > r.gap && (m.pauses.cover(row.Message.Topic, row.Message.Key, queue, m.passed) ||
 				!m.keysKnown && k == nil && m.holder(queue, row.Message.Key) != nil):
 			default:

@@ -9,7 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestOffer offers a row with id 7 to a reader whose cursor is 50, and checks its positions afterwards.
+// TestOffer offers a row with id 7 to a reader whose cursor is 50. It checks the answer, and the reader's positions
+// afterwards.
 func TestOffer(t *testing.T) {
 	t.Parallel()
 	roomy := meeting{room: 1, keyKnown: true}
@@ -93,7 +94,7 @@ func orElse(value, other int64) int64 {
 	return value
 }
 
-// A row above the cursor will be read anyway, so it needs no gap.
+// The gap is below the lowest row that was left out. A row above the cursor doesn't count, since it will be read anyway.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -117,8 +118,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// A page moves the readers that it was read for, except one below the page's beginning, which misses rows of it, and one that the
-// page wasn't for.
+// A page moves the cursors of the readers for which it was read, except a cursor below the page's beginning: its reader hasn't
+// been offered the rows in between.
 func TestAdvance(t *testing.T) {
 	t.Parallel()
 	rs := readers{newReader(20), newReader(15), newReader(9), newReader(40), newReader(20)}
@@ -129,14 +130,14 @@ func TestAdvance(t *testing.T) {
 		got = append(got, rs[i].cursor)
 	}
 	if want := []int64{30, 15, 9, 40, 30}; !slices.Equal(got, want) {
-		t.Errorf("at %v, want %v", got, want)
+		t.Errorf("the cursors are %v, want %v", got, want)
 	}
 	if rs[4].cursor = 99; rs.head() != 40 {
-		t.Errorf("the head is at %d, want 40: rows without a route don't move it", rs.head())
+		t.Errorf("the head is %d, want 40, because the reader of rows without a route doesn't count", rs.head())
 	}
 }
 
-// A row that must be read again holds the mark down; only the sink's own mark if the sink is behind.
+// The mark of all sinks is below every row that must be read again. If the row's sink is behind, only the sink's own mark is.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// threeReaders returns an engine with the sinks a, b and c, which get the topics with their names. Each has room for ten
-// messages, and their readers have these cursors in one lane.
+// threeReaders returns an engine with the sinks a, b and c. Each sink gets the topic with its name, and has room for ten
+// messages. The engine has one lane, in which the sinks' readers have the given cursors.
 func threeReaders(t *testing.T, a, b, c int64) (*byLanes, *lane) {
 	t.Helper()
 	names := []string{"a", "b", "c"}
@@ -43,7 +43,7 @@ func rowFor(id int64, topic, key string) storage.Row {
 	return storage.Row{ID: id, Lane: 3, Message: outbox.Message{ID: topic + key, Topic: topic, Key: key}}
 }
 
-// A page moves the readers that it was read for to its end, and no others.
+// A page moves the cursors of the readers for which it was read to its end, and moves no other cursors.
 func TestPageMovesItsReaders(t *testing.T) {
 	t.Parallel()
 	stretch := func(t *testing.T, e *byLanes, l *lane) *fetch {
@@ -99,13 +99,13 @@ func TestPageMovesItsReaders(t *testing.T) {
 			f.seq, f.lateAfter = 1, none
 			e.merge(f)
 			if got := cursorsOf(l)[:3]; !slices.Equal(got, c.to) || e.engine.poll.fresh != c.fresh {
-				t.Errorf("at %v, and reads on immediately: %v; want %v and %v", got, e.engine.poll.fresh, c.to, c.fresh)
+				t.Errorf("the cursors are %v, and new rows are read immediately: %v; want %v and %v", got, e.engine.poll.fresh, c.to, c.fresh)
 			}
 		})
 	}
 }
 
-// A scan returns the rows that no reader will read, and excludes the topics of sinks that will read all these rows.
+// A scan returns the rows that their sink's reader will not read. It excludes topics whose sink will read all their rows.
 func TestScanExpectedRows(t *testing.T) {
 	t.Parallel()
 	e, l := threeReaders(t, 50, 10, 50)
@@ -123,20 +123,21 @@ func TestScanExpectedRows(t *testing.T) {
 		"its sink is behind, but has passed it": {10, "b", []int{1}},
 	} {
 		if got := late.unexpected(storage.Candidate{Lane: 3, ID: c.id, Topic: c.topic}); !slices.Equal(got, c.want) {
-			t.Errorf("%s: it is taken for %v, want %v", name, got, c.want)
+			t.Errorf("%s: the row is returned for the queues %v, want %v", name, got, c.want)
 		}
 	}
 	for key, want := range map[string]bool{"": false, "k": true} {
 		if got := late.follows(storage.Candidate{Lane: 3, ID: 40, Topic: "a", Key: key}, 0); got != want {
-			t.Errorf("a row with key %q follows a message of a forgotten key: %v", key, got)
+			t.Errorf("a row with key %q may follow a message that blocks its key: %v", key, got)
 		}
 	}
 	if got := late.except(late.positions); !slices.Equal(got, []string{"b"}) {
-		t.Errorf("it leaves out %v, want b", got)
+		t.Errorf("the scan excludes the topics %v, want b", got)
 	}
 }
 
-// An event that requires a lane to be read again lowers the cursors of the readers concerned, and the lane is read immediately.
+// An event after which a lane must be read again lowers the cursors of the readers that need the rows. The lane is then read
+// immediately.
 func TestEventsThatRewindALane(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -160,7 +161,7 @@ func TestEventsThatRewindALane(t *testing.T) {
 			e.late.detectSequenceReset(&fetch{seq: 1, page: storage.Page{SafeID: 7, LastID: 7}})
 		}},
 		"a late row in a lane that is being given up": {want: []int64{20, 20, 20}, floor: 5, event: func(e *byLanes, l *lane) {
-			l.draining, e.held.rewound = true, true // it isn't read unless it is kept after all
+			l.draining, e.held.rewound = true, true // for the next holder; this relay reads the lane only if it keeps the lane after all
 			e.late.scanFirst(&fetch{seq: 1, kind: readLanes, page: storage.Page{LateAfter: 20, SafeID: 50, LastID: 100}})
 		}},
 		"a pause ends": {want: []int64{50, 29, 50}, floor: 5, event: func(e *byLanes, l *lane) {
@@ -168,7 +169,7 @@ func TestEventsThatRewindALane(t *testing.T) {
 			e.controlled(&pauses{topics: map[string]bool{"b": true}})
 		}},
 		"a key's state is unknown": {want: []int64{50, 39, 50}, floor: 5, event: func(e *byLanes, l *lane) {
-			l.keysUnknown, e.held.rewound = true, true // its sink is behind
+			l.keysUnknown, e.held.rewound = true, true // now the sink is behind
 			row := rowFor(40, "b", "k")
 			e.admit(l, &row)
 		}},
@@ -179,17 +180,17 @@ func TestEventsThatRewindALane(t *testing.T) {
 			l.floor = 5
 			c.event(e, l)
 			if got := cursorsOf(l)[:3]; !slices.Equal(got, c.want) || l.floor != c.floor {
-				t.Errorf("at %v, floor %d; want %v and %d", got, l.floor, c.want, c.floor)
+				t.Errorf("the cursors are %v and the floor %d; want %v and %d", got, l.floor, c.want, c.floor)
 			}
 			if e.held.rewound != !slices.Equal(c.want, []int64{50, 50, 50}) {
-				t.Errorf("it is read again immediately: %v", e.held.rewound)
+				t.Errorf("the lane is read again immediately: %v", e.held.rewound)
 			}
 		})
 	}
 }
 
-// A sink that is behind reads separately when it has room and is up. While no sink is up all of them do, so that they reach the
-// head.
+// Pages are read for a sink that is behind when it has room and is up. While no sink is up, pages are read for all of them, so
+// that they reach the head.
 func TestSinkReadsSeparatelyWhileBehind(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -216,8 +217,8 @@ func TestSinkReadsSeparatelyWhileBehind(t *testing.T) {
 	}
 }
 
-// A sink is set apart if it is down and has less room than a page may fill, or if pages have returned many of its rows for
-// nothing while it was behind. It rejoins when it has caught up in all lanes.
+// A sink is set apart if it is down and has less room than a page may fill, or if pages have returned many of its rows without
+// effect while it was behind. It rejoins the others when it has caught up in all lanes.
 func TestSetApart(t *testing.T) {
 	t.Parallel()
 	down := func(e *byLanes) { e.engine.queues[1].paused = true }
@@ -233,8 +234,8 @@ func TestSetApart(t *testing.T) {
 		"it is down, and has room": {behind: true, change: []func(*byLanes){down, roomy}},
 		"all are down":             {change: []func(*byLanes){func(e *byLanes) { pauseAll(e.engine.queues) }}},
 		"it is down, and has no topic of its own": {change: []func(*byLanes){down, func(e *byLanes) { e.engine.routes.ownTopics[1] = nil }}},
-		"few rows were returned for nothing":      {behind: true, change: []func(*byLanes){passed(mostPassed - 1)}},
-		"many rows were returned for nothing":     {behind: true, change: []func(*byLanes){passed(mostPassed)}, want: true},
+		"few rows were returned without effect":   {behind: true, change: []func(*byLanes){passed(mostPassed - 1)}},
+		"many rows were returned without effect":  {behind: true, change: []func(*byLanes){passed(mostPassed)}, want: true},
 		"many, and it has caught up":              {change: []func(*byLanes){passed(mostPassed)}},
 		"it was set apart, and is behind":         {behind: true, change: []func(*byLanes){func(e *byLanes) { e.engine.queues[1].apart = true }}, want: true},
 		"it was set apart, and has caught up":     {change: []func(*byLanes){func(e *byLanes) { e.engine.queues[1].apart = true }}},
@@ -251,7 +252,7 @@ func TestSetApart(t *testing.T) {
 			}
 			e.setApart()
 			if got := e.engine.queues[1].apart; got != c.want {
-				t.Errorf("apart: %v", got)
+				t.Errorf("the sink is set apart: %v", got)
 			}
 		})
 	}
@@ -263,8 +264,9 @@ func pauseAll(queues []*sinkQueue) {
 	}
 }
 
-// A key whose rows were dropped continues once they are read up to its reader's cursor; and if the database reported it as
-// blocked, after the database was asked again. The later rows of a forgotten key are read from the gap.
+// After a key is unblocked, its dropped rows are read up to its reader's cursor, and then its new rows. If the database
+// reported the key as blocked, the database is asked again first. The dropped rows of a forgotten key are read from the gap
+// on.
 func TestUnblockedKeyResumes(t *testing.T) {
 	t.Parallel()
 	e, l := threeReaders(t, 50, 10, 50)
@@ -274,19 +276,19 @@ func TestUnblockedKeyResumes(t *testing.T) {
 		e.mergeKeys(&fetch{seq: 1, queue: e.engine.queues[0], keys: []*key{k}, positions: []storage.Position{{Lane: 3, After: k.resumeFrom, Until: until, Key: "k"}}})
 	}
 	if read(49); !k.dropped || k.resumeFrom != 49 {
-		t.Errorf("read up to 49: to be read on: %v, from %d", k.dropped, k.resumeFrom)
+		t.Errorf("after a read up to 49, more dropped rows are to be read: %v, from %d", k.dropped, k.resumeFrom)
 	}
 	if read(50); k.dropped {
-		t.Error("read up to the cursor, and isn't at its end")
+		t.Error("after a read up to the cursor, the key has dropped rows")
 	}
 	named := l.key(keyRef{0, "named"})
 	named.blocked, named.fromDatabase = true, true
 	if e.blocked.unblock(named); !named.dropped || named.resumeFrom != 50 || len(e.blocked.resuming) != 1 {
-		t.Errorf("continues without a query: %+v", named)
+		t.Errorf("the key continues although the database wasn't asked again: %+v", named)
 	}
 	l.readers[0].leaveOut(21)
 	if k := e.blocked.blockAgain(l, keyRef{0, "forgotten"}, 7); !k.dropped || k.resumeFrom != 20 {
-		t.Errorf("what follows it is looked for above %d, want 20", k.resumeFrom)
+		t.Errorf("the key's dropped rows are read from %d on, want 20", k.resumeFrom)
 	}
 	for paused, gap := range map[bool]int64{true: 20, false: none} {
 		if e.engine.control.pauses = nil; paused {
@@ -294,12 +296,12 @@ func TestUnblockedKeyResumes(t *testing.T) {
 		}
 		l.readers[0].gap = 20
 		if e.blocked.mergeBlocked(&fetch{seq: 1, lanes: []int{3}, limit: 10}); l.readers[0].gap != gap {
-			t.Errorf("the gap is at %d while something is paused: %v", l.readers[0].gap, paused)
+			t.Errorf("the gap is %d while something is paused: %v", l.readers[0].gap, paused)
 		}
 	}
 }
 
-// The database is asked about the key of each row that a page moves a reader past, and about no other.
+// The database is asked about a row's key if the page moves the cursor of the row's sink past the row, and about no other key.
 func TestAskFirstSelectsKeys(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -324,7 +326,8 @@ func TestAskFirstSelectsKeys(t *testing.T) {
 	}
 }
 
-// An expired row that its sink may have from an earlier attempt isn't parked: it waits for room like other rows.
+// If a sink may have received a message in an earlier attempt, the message isn't parked when it expires, and waits for room
+// like other messages.
 func TestAnExpiredRowThatItsSinkMayHaveWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	for room, cursor := range map[int]int64{0: 19, 1: 50} {
@@ -336,12 +339,12 @@ func TestAnExpiredRowThatItsSinkMayHaveWaitsForRoom(t *testing.T) {
 		l.journaled.put(refOf(&row, 1), &batchRef{})
 		e.engine.queues[1].buffered = 10 - room
 		if taken := e.admit(l, &row); taken != (room > 0) || l.readers[1].cursor != cursor {
-			t.Errorf("with room for %d it is taken: %v, and the cursor is at %d", room, taken, l.readers[1].cursor)
+			t.Errorf("with room for %d messages the row is taken: %v, and the cursor is %d", room, taken, l.readers[1].cursor)
 		}
 	}
 }
 
-// A topic without a route has no rows left if a page that begins at the first unrouted row of each lane has none of it.
+// A topic is no longer reported as unrouted if a page from the first unrouted row of each lane on has no row of it.
 func TestTopicsThatHaveARouteAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -366,7 +369,7 @@ func TestTopicsThatHaveARouteAgain(t *testing.T) {
 			c.change(f, e)
 			e.merge(f)
 			if got := slices.Sorted(maps.Keys(e.engine.unrouted.topics)); !slices.Equal(got, c.want) || l.readers[3].cursor != 19 {
-				t.Errorf("topics %v, and the reader is at %d; want %v and 19", got, l.readers[3].cursor, c.want)
+				t.Errorf("the topics are %v, and the cursor is %d; want %v and 19", got, l.readers[3].cursor, c.want)
 			}
 		})
 	}

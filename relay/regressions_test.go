@@ -46,7 +46,7 @@ func TestManyFailingKeysRecover(t *testing.T) {
 	})
 }
 
-// retryRows writes one message for each key, and makes it a retry.
+// retryRows writes one message for each key, and turns each into a retry.
 func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 	t.Helper()
 	s := db.Store()
@@ -87,7 +87,7 @@ func retryRows(t *testing.T, db *memstore.DB, n int, topic func(i int) string) {
 	}
 }
 
-// With more than 20,000 blocked keys none is forgotten at a takeover.
+// When a relay takes over more than 20,000 blocked keys, it knows all of them.
 func TestAllHeldKeysAreLoaded(t *testing.T) {
 	onlyComputes(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestAllHeldKeysAreLoaded(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop()
 		if got := len(sink.ids()); got != 0 {
-			t.Errorf("%d messages were delivered though the message of their key before them waits for a retry", got)
+			t.Errorf("%d messages were delivered although an earlier message of their key waits for a retry", got)
 		}
 	})
 }
@@ -123,7 +123,7 @@ func (s *partialKeys) BlockedKeys(ctx context.Context, lanes []int, limit int) (
 	return keys, err
 }
 
-// Blocked keys that the store returns with an error are not used.
+// If the store returns some blocked keys together with an error, the relay ignores them and asks again.
 func TestHeldKeysWithAnErrorAreNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -136,7 +136,7 @@ func TestHeldKeysWithAnErrorAreNotUsed(t *testing.T) {
 		time.Sleep(time.Minute)
 		stop()
 		if got := len(sink.ids()); got != 0 {
-			t.Errorf("%d messages were delivered before those that wait for a retry", got)
+			t.Errorf("%d messages were delivered although an earlier message of their key waits for a retry", got)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func (s *failedOver) Renew(ctx context.Context, name string, r []storage.Renewal
 	return s.Store.Renew(ctx, name, r, ttl)
 }
 
-// After a failover, for which the store returns LateAfter 0 and SafeID 0, the marks are those of the new server.
+// After a failover, when the store returns LateAfter 0 and SafeID 0, the relay stores no mark above 0.
 func TestMarksFollowTheSafeIDDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -175,7 +175,7 @@ func TestMarksFollowTheSafeIDDown(t *testing.T) {
 		s.over.Store(true)
 		time.Sleep(10 * time.Second)
 		if m := s.marks.Load(); m != 0 {
-			t.Errorf("the relay stores the mark %d, though the store reports that no id is final any more", m)
+			t.Errorf("the relay stored the mark %d, although the store has reported the safe id 0", m)
 		}
 		stop()
 	})
@@ -192,7 +192,7 @@ func (s *countsScans) Scan(ctx context.Context, p []storage.Position, except []s
 	return rows, left, err
 }
 
-// A scan doesn't load the rows behind a blocked key into memory.
+// A scan doesn't load into memory the rows that were dropped because their key is blocked.
 func TestScanDoesNotLoadDroppedRowsOfAKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := &recorder{answer: func(m sinks.Message) sinks.Outcome {
@@ -212,12 +212,12 @@ func TestScanDoesNotLoadDroppedRowsOfAKey(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		stop()
 		if n := s.most.Load(); n > 1000 {
-			t.Errorf("a scan for one late row brought %d rows into memory; the buffer was to hold 100", n)
+			t.Errorf("a scan for one late row returned %d rows, although the buffer holds 100", n)
 		}
 	})
 }
 
-// By rows, a stop while a claim is in progress gives its rows back.
+// If a relay that claims by rows stops while a claim is in progress, it gives the claimed rows back.
 func TestStopByRowsGivesBackAClaimInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -243,7 +243,7 @@ func TestStopByRowsGivesBackAClaimInProgress(t *testing.T) {
 	})
 }
 
-// lostCommit commits the handler's transaction and loses the result, once.
+// lostCommit is a store that commits a handler's transaction and loses the result, once.
 type lostCommit struct {
 	*memstore.Store
 	once sync.Once
@@ -267,7 +267,7 @@ func (s *okTx) HandleTx(ctx context.Context, _ *sql.Tx, m sinks.Message) sinks.O
 	return s.Send(ctx, []sinks.Message{m})[0]
 }
 
-// A transactional handler's message whose commit was lost does not block its key for ever.
+// If the result of a transactional handler's commit is lost, the message doesn't block its key for ever.
 func TestKeyContinuesAfterALostCommit(t *testing.T) {
 	onlyComputes(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -282,7 +282,8 @@ func TestKeyContinuesAfterALostCommit(t *testing.T) {
 	})
 }
 
-// The outcome of message n+1 isn't written while that of n isn't; otherwise n would be sent again after n+1.
+// The outcome of a key's message isn't written before those of earlier messages of the key; otherwise, after a crash, an
+// earlier message would be sent again after a later one.
 func TestMarksOfAKeyAreWrittenInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, sink := memstore.New(), &recorder{}
@@ -297,13 +298,13 @@ func TestMarksOfAKeyAreWrittenInOrder(t *testing.T) {
 			default:
 			}
 			if op == memstore.OpSettle && settles.Add(1) == 1 {
-				<-dead // in progress until the process is dead
+				<-dead // the settlement is in progress until the process is dead
 				return errDead
 			}
 			return nil
 		}
 		r, stop := start(t, store, relay.Options{Lease: time.Second, Sinks: map[string]relay.SinkOptions{"main": {Sink: sink, Batch: 300}}})
-		// so many others that a concurrent second settlement is worthwhile
+		// so many other messages that a second settlement would be started concurrently
 		for i := range 400 {
 			write(db, "t", fmt.Sprint("other", i), 1)
 		}
@@ -321,7 +322,7 @@ func TestMarksOfAKeyAreWrittenInOrder(t *testing.T) {
 			}
 		}
 		if len(got) == 3 && got[2] == 1 {
-			t.Errorf("key k: %v: the last one to arrive is the oldest", got)
+			t.Errorf("the messages of key k arrived as %v: the last one must not be the oldest", got)
 		} else {
 			t.Logf("key k: %v", got)
 		}
@@ -340,7 +341,7 @@ func (a *topicAlarm) Unrouted(topic string) {
 	a.topics[topic] = true
 }
 
-// A second topic without a route is reported, too.
+// Each topic without a route is reported.
 func TestEachUnroutedTopicIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db, alarms := memstore.New(), &topicAlarm{topics: map[string]bool{}}
@@ -356,7 +357,7 @@ func TestEachUnroutedTopicIsReported(t *testing.T) {
 	})
 }
 
-// Consumers delete the messages that they have delivered.
+// Consumers delete delivered messages that are older than their retention.
 func TestConsumersApplyTheirRetention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -374,12 +375,12 @@ func TestConsumersApplyTheirRetention(t *testing.T) {
 			time.Sleep(24 * time.Hour)
 		}
 		if n := statusOf(t, db)[storage.StateDone]; n > 1 {
-			t.Errorf("%d done rows are kept; the retention is an hour", n)
+			t.Errorf("%d done rows are kept for longer than the retention of an hour", n)
 		}
 	})
 }
 
-// By rows, a claim whose answer arrives late is not sent, because the claim is about to expire.
+// If the answer of a claim arrives so late that the claim is about to expire, the claimed messages are not sent.
 func TestLateClaimIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -398,7 +399,7 @@ func TestLateClaimIsNotSent(t *testing.T) {
 		_, stopA := start(t, slow, relay.Options{Name: "a", Claim: storage.ByRows, Sinks: to(a)})
 		time.Sleep(time.Second)
 		_, stopB := start(t, db.Store(), relay.Options{Name: "b", Claim: storage.ByRows, Sinks: to(b)})
-		for range 100 { // whenever a has given the message back, either relay may claim it first
+		for range 100 { // repeatedly: after relay a has given the message back, either relay may claim it first
 			if time.Sleep(time.Minute); len(b.ids()) > 0 {
 				break
 			}
@@ -406,12 +407,12 @@ func TestLateClaimIsNotSent(t *testing.T) {
 		stopA()
 		stopB()
 		if n := len(a.ids()) + len(b.ids()); n != 1 {
-			t.Errorf("%d deliveries of one message, though no process stopped and no answer was lost", n)
+			t.Errorf("%d deliveries of one message, although no process stopped and no answer was lost", n)
 		}
 	})
 }
 
-// A drain doesn't wait for a due row whose key waits for a retry.
+// A drain doesn't wait for a due message whose key waits for a retry that isn't due.
 func TestDrainDoesNotWaitForAHeldKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -440,7 +441,7 @@ func TestDrainDoesNotWaitForAHeldKey(t *testing.T) {
 	})
 }
 
-// slowPoison kills the process some time after it got the message.
+// slowPoison is a sink that kills its process some time after it has received a certain message.
 type slowPoison struct {
 	recorder
 	dead chan struct{}
@@ -509,14 +510,15 @@ func TestPoisonIsParkedThoughAnotherSinkIsBusy(t *testing.T) {
 		}
 		parked, _ := db.Store().List(t.Context(), storage.Filter{State: storage.StateError})
 		if len(parked) != 1 {
-			t.Errorf("after %d deaths by one message it is still not parked; %v", lives, statusOf(t, db))
+			t.Errorf("after it has killed %d relays, the message is not parked; %v", lives, statusOf(t, db))
 		} else {
-			t.Logf("parked after %d deaths", lives)
+			t.Logf("the message was parked after it had killed %d relays", lives)
 		}
 	})
 }
 
-// By rows, a row that was given back, and claimed again before that call's answer arrived, is not forgotten.
+// A relay that claims by rows may give a row back, and claim it again before it has received the answer of the call that gave
+// it back. It doesn't forget the row then.
 func TestReturnedRowIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()
@@ -551,12 +553,12 @@ func TestReturnedRowIsNotForgotten(t *testing.T) {
 			}
 		}
 		if crashes > 0 {
-			t.Errorf("%d rows arrived after more than 15 s, %d crashes were charged, though nothing crashed", late, crashes)
+			t.Errorf("%d rows arrived after more than 15 s, and %d crashes were charged, although nothing crashed", late, crashes)
 		}
 	})
 }
 
-// heldByRows makes a relay by rows move this many messages to the held table, in this state.
+// heldByRows moves this number of messages to the held table, in the given state, as a relay that claims by rows does.
 func heldByRows(t *testing.T, db *memstore.DB, count int, state storage.State) {
 	t.Helper()
 	ctx, s := t.Context(), db.Store()
@@ -577,7 +579,7 @@ func heldByRows(t *testing.T, db *memstore.DB, count int, state storage.State) {
 	}
 }
 
-// By rows, a drain doesn't end while more than a thousand deferred rows are due.
+// A drain by rows delivers all deferred rows that are due, even if they are more than Reclaim moves in one call.
 func TestDrainByRowsDeliversAllDueRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
@@ -598,9 +600,9 @@ func TestDrainByRowsDeliversAllDueRows(t *testing.T) {
 	})
 }
 
-// A drain by rows doesn't end with a claim that was answered just when rows had become claimable again.
+// A drain by rows doesn't end after an empty claim if rows became claimable while the claim was in progress.
 func TestDrainByRowsReadsAgainAfterRowsReturn(t *testing.T) {
-	for range 20 { // which of the two the relay learns of first is random
+	for range 20 { // repeatedly, because the order in which the relay receives the two results is random
 		synctest.Test(t, func(t *testing.T) {
 			ctx, db, began := t.Context(), memstore.New(), time.Now()
 			heldByRows(t, db, 1000, storage.StateRetry)
@@ -608,7 +610,7 @@ func TestDrainByRowsReadsAgainAfterRowsReturn(t *testing.T) {
 			later := began.Add(time.Second)
 			store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
 				if op == memstore.OpReclaim {
-					time.Sleep(time.Until(later)) // nothing is brought back before that
+					time.Sleep(time.Until(later)) // no row becomes claimable before this time
 				}
 				return nil
 			}
@@ -633,8 +635,8 @@ func TestDrainByRowsReadsAgainAfterRowsReturn(t *testing.T) {
 	}
 }
 
-// busy blocks the relay's loop when the leases were first renewed, so that the loop gets all results of the first second
-// together.
+// busy is an observer that blocks the relay's loop after the first renewal, so that the loop receives all results of the first
+// second together.
 type busy struct {
 	relay.NoObserver
 	began time.Time
@@ -646,7 +648,7 @@ func (b *busy) LanesHeld(int, int) {
 	}
 }
 
-// Of two retries of one key, the one with the lower id is sent first.
+// If two retries have the same key, the one with the lower id is sent first.
 func TestLowestRetryBlocksTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db := t.Context(), memstore.New()
