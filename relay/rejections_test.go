@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// picky is a sink that refuses the topic "bad", or everything.
+// picky is a sink that refuses messages of the topic "bad", or all messages.
 type picky struct {
 	*refusing
 	says sinks.Outcome
@@ -36,8 +36,8 @@ func (p *picky) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome
 	})
 }
 
-// writeMixed writes messages of as many keys. The given percentage of them is bad, in a pseudo-random order that is always the
-// same.
+// writeMixed writes messages, each with another key. The given percentage of them is bad, in a pseudo-random order that is
+// always the same.
 func writeMixed(db *memstore.DB, messages, percent int, pace time.Duration) (good int) {
 	draw := rand.New(rand.NewPCG(1, uint64(percent)))
 	for i := range messages {
@@ -56,8 +56,9 @@ var failed = map[string]sinks.Outcome{
 	"refuses": sinks.Fail(sinks.Reject, sinks.ReasonRefused, "422 Unprocessable Entity"),
 }
 
-// A sink that rejects most messages for their own reasons isn't down: consecutive failures happen by chance. Its good messages
-// are delivered, the bad ones are charged and parked with the reason, and it isn't reported as down repeatedly.
+// A sink that rejects most messages because of the messages themselves isn't down, although it often fails several times in a
+// row. Its good messages are delivered, the bad ones are charged and parked with the reason, and it isn't reported as down
+// repeatedly.
 func TestMostlyRejectingSinkStaysUp(t *testing.T) {
 	t.Parallel()
 	for name, says := range failed {
@@ -76,11 +77,11 @@ func TestMostlyRejectingSinkStaysUp(t *testing.T) {
 							time.Sleep(10 * time.Second)
 							const written = 1500
 							good := writeMixed(db, written, percent, pace)
-							time.Sleep(2 * time.Minute) // the first failures may be an outage for all that the breaker knows
+							time.Sleep(2 * time.Minute) // the breaker can't distinguish the first failures from an outage
 							if n := len(sink.ids()); n != good {
 								t.Errorf("%d of %d good messages were delivered", n, good)
 							}
-							if n := watch.n.Load(); n > 3 { // the last time because only bad messages are left
+							if n := watch.n.Load(); n > 3 { // once of these at the end, when only bad messages are left
 								t.Errorf("the sink was reported as down %d times", n)
 							}
 							parked, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError, Limit: written})
@@ -103,8 +104,8 @@ func TestMostlyRejectingSinkStaysUp(t *testing.T) {
 	}
 }
 
-// Bad messages that fill the buffer leave it when others arrive, whose deliveries show that the sink works. The bad messages are
-// judged nevertheless, because their failures are remembered.
+// Bad messages that fill the buffer leave memory when other messages arrive. The deliveries of those show that the sink works.
+// The bad messages are judged when they return, because their failures are remembered.
 func TestBadMessagesThatLeaveTheBufferAreJudged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +141,7 @@ func TestBadMessagesThatLeaveTheBufferAreJudged(t *testing.T) {
 			t.Errorf("%d good messages were delivered, want %d", n, want)
 		}
 		if controls, err := db.Store().Controls(t.Context()); err != nil || len(controls) > 0 {
-			t.Errorf("in force are %+v (%v)", controls, err)
+			t.Errorf("the controls in force are %+v (%v)", controls, err)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -148,7 +149,7 @@ func TestBadMessagesThatLeaveTheBufferAreJudged(t *testing.T) {
 	})
 }
 
-// An outage of a sink that rejects most messages is detected, and costs no message an attempt.
+// If a sink usually rejects most messages, an outage of it is detected nevertheless, and no message is charged an attempt.
 func TestOutageAmongRejectionsIsDetected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,7 +186,8 @@ func TestOutageAmongRejectionsIsDetected(t *testing.T) {
 	})
 }
 
-// A message that is invalid in itself says nothing about a sink that is down: it is parked, and isn't logged as the reason.
+// While a sink is down, messages that are invalid in themselves are parked, and the log doesn't give them as the reason of the
+// outage.
 func TestInvalidMessageDoesNotCountAgainstTheSink(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// recorder is a sink that records what it gets, and answers as configured.
+// recorder is a sink that records the messages that it receives, and answers as configured.
 type recorder struct {
 	answer func(sinks.Message) sinks.Outcome // nil: delivered
 	delay  time.Duration
@@ -60,7 +60,8 @@ func (r *recorder) ids() []int64 {
 	return ids
 }
 
-// decade is a bound for waits that must not end within a test: a relay draws each at random, between zero and the bound.
+// decade is the bound for back-offs that shall not end within a test. It is so long because a relay draws each wait at random
+// between zero and the bound.
 const decade = 90_000 * time.Hour
 
 // start runs a relay until stop is called. stop returns the result of Run.
@@ -83,7 +84,7 @@ func to(sink sinks.Sink) map[string]relay.SinkOptions {
 	return map[string]relay.SinkOptions{"main": {Sink: sink}}
 }
 
-// judging returns a relay's sink with JudgeAtOnce.
+// judging returns the options of a single sink, with JudgeAtOnce.
 func judging(sink sinks.Sink) map[string]relay.SinkOptions {
 	return map[string]relay.SinkOptions{"main": {Sink: sink, JudgeAloneAfter: relay.JudgeAtOnce}}
 }
@@ -133,7 +134,7 @@ func inOrder(t *testing.T, received []sinks.Message) {
 	last := map[string]int64{}
 	for _, m := range received {
 		if m.Key != "" && m.Sequence <= last[m.Key] {
-			t.Errorf("key %s: %d arrived after %d", m.Key, m.Sequence, last[m.Key])
+			t.Errorf("key %s: message %d arrived after message %d", m.Key, m.Sequence, last[m.Key])
 		}
 		last[m.Key] = m.Sequence
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// While a relay can't release the lanes that it gives up, their leases are not renewed, and other relays lease the lanes. The
-// relay sends none of their messages, even if its share grows meanwhile.
+// If a relay fails to release the lanes that it gives up, it doesn't renew their leases, and other relays lease the lanes when
+// the leases have expired. The relay sends no message of these lanes, even if its share grows meanwhile.
 func TestLaneWhoseReleaseFailsIsNotKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLaneWhoseReleaseFailsIsNotKept(t *testing.T) {
 		_, stop := start(t, store, relay.Options{Name: "a", Lease: lease, Sinks: to(sink)})
 		time.Sleep(5 * time.Second)
 
-		// Two relays join, which the test plays.
+		// Two other relays start, for which the test sends heartbeats and leases lanes.
 		others := db.Store()
 		status, err := others.Status(ctx)
 		if err != nil {
@@ -53,7 +53,7 @@ func TestLaneWhoseReleaseFailsIsNotKept(t *testing.T) {
 		}
 		grants, err := others.Acquire(ctx, "b", storage.Lanes, lease)
 		if err != nil || len(grants) == 0 {
-			t.Fatalf("%d lanes are free after a lease, %v", len(grants), err)
+			t.Fatalf("%d lanes are free after the duration of a lease, %v", len(grants), err)
 		}
 		if err := others.Deregister(ctx, "c"); err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ func TestLaneWhoseReleaseFailsIsNotKept(t *testing.T) {
 			}
 		}
 		if wrong > 0 || len(sink.received) == 0 {
-			t.Errorf("relay a sent %d messages, %d of them of lanes that relay b has leased", len(sink.received), wrong)
+			t.Errorf("relay a sent %d messages, %d of them in lanes that relay b has leased", len(sink.received), wrong)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestRouterWithoutARouteForAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.route("b").sinks[0]; got != 1 {
-		t.Errorf("a topic without a route goes to %d, want the unrouted 1", got)
+		t.Errorf("a topic without a route goes to queue %d, want 1, the queue for messages without a route", got)
 	}
 }
 
@@ -63,12 +63,12 @@ func TestFairSharesAddUp(t *testing.T) {
 		for _, relay := range relays {
 			share := fairShare(relays, relay.Name)
 			if share < storage.Lanes/len(relays) || share > storage.Lanes/len(relays)+1 {
-				t.Errorf("of %d relays one gets %d lanes", len(relays), share)
+				t.Errorf("one of %d relays gets %d lanes", len(relays), share)
 			}
 			total += share
 		}
 		if total != storage.Lanes {
-			t.Errorf("%d relays share %d lanes", len(relays), total)
+			t.Errorf("the shares of %d relays have %d lanes in total", len(relays), total)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func TestRowsOfADeadRelayAreClaimedAgain(t *testing.T) {
 		_, stop := start(t, db.Store(), relay.Options{Claim: storage.ByRows, Sinks: to(sink)})
 		time.Sleep(14 * time.Second)
 		if len(sink.ids()) != 0 {
-			t.Error("rows were delivered though their claim had not ended")
+			t.Error("rows were delivered although their claim had not ended")
 		}
 		time.Sleep(3 * time.Second)
 		if len(sink.ids()) != 10 {
@@ -137,7 +137,7 @@ func TestStopByRowsGivesClaimsBackUncharged(t *testing.T) {
 func TestTransactionalHandlerNeedsASQLStore(t *testing.T) {
 	t.Parallel()
 	if _, err := relay.New(memstore.New().Store(), relay.Options{Sinks: to(txSink{})}); err == nil {
-		t.Error("a transactional handler over a store without SQL was accepted")
+		t.Error("New accepted a transactional handler with a store that isn't over a SQL database")
 	}
 }
 
@@ -220,9 +220,9 @@ func TestConsumerSkipsPausedMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := c.Receive(ctx, 10); err != nil || len(got) != 1 || got[0].Topic != "a" {
-			t.Errorf("once it is resumed: %v, %v", got, err)
+			t.Errorf("after the topic was resumed: %v, %v", got, err)
 		}
-		// A paused consumer leaves its messages to others, if any are active.
+		// A paused consumer leaves messages to other relays and consumers, if any are active.
 		db.Write(outbox.Message{Topic: "b"})
 		if err := store.SetControl(ctx, storage.Control{Kind: storage.PauseRelay, Name: "c"}, 0); err != nil {
 			t.Fatal(err)
@@ -234,18 +234,19 @@ func TestConsumerSkipsPausedMessages(t *testing.T) {
 		waiting, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		if got, err := c.Receive(waiting, 10); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("while it stands down: %v, %v", got, err)
+			t.Errorf("while the consumer is paused and a relay is active: %v, %v", got, err)
 		}
 		if err := store.Deregister(ctx, "other"); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := c.Receive(ctx, 10); err != nil || len(got) == 0 {
-			t.Errorf("alone: %v, %v", got, err)
+			t.Errorf("while the consumer is paused, without other relays: %v, %v", got, err)
 		}
 	})
 }
 
-// If a row that isn't for the application can't be settled, the other claimed rows are received.
+// Receive settles some claimed rows itself, such as expired ones. If it fails to settle such a row, it returns the other
+// claimed rows.
 func TestConsumerReceivesClaimedRowsThoughOneCannotBeSettled(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -264,17 +265,17 @@ func TestConsumerReceivesClaimedRowsThoughOneCannotBeSettled(t *testing.T) {
 		late := outbox.Message{Topic: "late", ExpiresAt: time.Now().Add(-time.Hour)}
 		db.Write(outbox.Message{Topic: "a"}, late, outbox.Message{Topic: "b"})
 		if got, err := c.Receive(ctx, 10); err != nil || len(got) != 2 {
-			t.Errorf("received %d, %v; want the other two", len(got), err)
+			t.Errorf("received %d messages, %v; want the other two", len(got), err)
 		}
 		db.Write(late)
 		if got, err := c.Receive(ctx, 10); err == nil || len(got) != 0 {
-			t.Errorf("received %d, %v; want the error", len(got), err)
+			t.Errorf("received %d messages, %v; want the error", len(got), err)
 		}
 	})
 }
 
-// If the table is changed to lanes while a relay by rows is considered dead, the relay learns that from a claim before its next
-// heartbeat, and ends without changing the table.
+// If the table is changed to lanes while a relay that claims by rows is considered dead, the relay's next claim or heartbeat
+// fails. The relay then ends without having changed the table.
 func TestRowsRelayEndsWhenTheClaimModeChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -284,7 +285,7 @@ func TestRowsRelayEndsWhenTheClaimModeChanges(t *testing.T) {
 		var changed atomic.Bool
 		store.Hooks.Fail = func(_ context.Context, op memstore.Op) error {
 			if changed.Load() && op == memstore.OpHeartbeat {
-				return errors.New("no beat tells it")
+				return errors.New("heartbeats fail, so only a claim can report the change")
 			}
 			return nil
 		}
@@ -296,7 +297,7 @@ func TestRowsRelayEndsWhenTheClaimModeChanges(t *testing.T) {
 		go func() { done <- r.Run(t.Context()) }()
 		time.Sleep(time.Second)
 		changed.Store(true)
-		if err := db.Store().Deregister(t.Context(), "r"); err != nil { // as if the relay had died
+		if err := db.Store().Deregister(t.Context(), "r"); err != nil { // now the table considers the relay dead
 			t.Fatal(err)
 		}
 		if err := db.Store().SetClaimMode(t.Context(), storage.ByLanes); err != nil {

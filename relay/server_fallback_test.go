@@ -17,12 +17,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The server loses the delivery of the first message of a key, and its relay, which doesn't know that, writes a retry of the
-// second one. Then both are retries. The later messages of the key are sent after both, by any relay.
+// A key's first message was a retry and was delivered. The server loses this delivery, and the relay, which doesn't notice,
+// writes a retry of the second message. So the key has two retries. Every relay sends the key's later messages only after
+// both.
 func TestTwoMessagesOfAKeyWaitForAnotherAttempt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		keep   int // blocked keys in memory
+		keep   int // the maximum number of blocked keys in memory
 		topics []string
 		delays []time.Duration
 	}{
@@ -61,7 +62,7 @@ func TestTwoMessagesOfAKeyWaitForAnotherAttempt(t *testing.T) {
 	}
 }
 
-// startKeeping runs a relay that keeps this many blocked keys in memory, and asks the database about others.
+// startKeeping runs a relay that keeps at most this number of blocked keys in memory, and asks the database about others.
 func startKeeping(t *testing.T, keep int, store storage.Store, options relay.Options) (stop func() error) {
 	t.Helper()
 	options.Logger = slog.New(slog.DiscardHandler)
@@ -81,7 +82,7 @@ func followers(db *memstore.DB) []int64 {
 	return db.Write(outbox.Message{Topic: "t", Key: "k"}, outbox.Message{Topic: "t", Key: "k"})
 }
 
-// waitForAttempts makes a message of each topic a retry, all of one key, and returns their ids.
+// waitForAttempts writes a message of each topic, all with the same key, turns them into retries, and returns their ids.
 func waitForAttempts(t *testing.T, db *memstore.DB, topics []string, delays []time.Duration) (ids []int64) {
 	t.Helper()
 	s, ctx := db.Store(), t.Context()
@@ -116,7 +117,8 @@ func waitForAttempts(t *testing.T, db *memstore.DB, topics []string, delays []ti
 	return ids
 }
 
-// The server falls back between a page and the query which of its keys are blocked, so the answer is not of the page's time.
+// The server loses its last commits (it falls back) after a page was read and before the relay asks which of the page's keys
+// are blocked. So the answer and the page belong to different states of the server.
 func TestServerFallsBackBeforeABlockedKeyQuery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -150,7 +152,7 @@ func TestServerFallsBackBeforeABlockedKeyQuery(t *testing.T) {
 	})
 }
 
-// fallsBack makes its server fall back before it is asked about blocked keys.
+// fallsBack is a store whose server falls back before the first query about blocked keys.
 type fallsBack struct {
 	storage.Store
 	restore func()
@@ -164,9 +166,9 @@ func (s *fallsBack) BlockedAmong(ctx context.Context, keys []storage.LaneKey) ([
 	return s.Store.BlockedAmong(ctx, keys)
 }
 
-// The server falls back while a relay reads new rows beyond the backlog of a sink that is down, so the page has another epoch
-// than the lanes. The rows that have appeared below their cursors aren't sent before the lanes are leased again, since the
-// relay's state of their key is no longer valid: the message before them was a retry, and no longer is.
+// The server falls back while a relay reads new rows beyond the backlog of a sink that is down. So the page has another epoch
+// than the lanes' leases. The page's rows aren't sent until the lanes are leased again, since the relay's state of their key
+// is no longer valid: the key's previous message, which was a retry, is pending again.
 func TestServerFallsBackWithABacklog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,12 +210,13 @@ func TestServerFallsBackWithABacklog(t *testing.T) {
 	})
 }
 
-// fallsBackBeyond makes its server fall back when a retry is written, before the next read without the backlog.
+// fallsBackBeyond is a store whose server falls back after a retry was written, before the next read that excludes the
+// backlog.
 type fallsBackBeyond struct {
 	storage.Store
 	fall    func()
 	retried atomic.Bool
-	looks   int // reads since then
+	looks   int // the number of these reads since the retry was written
 }
 
 func (s *fallsBackBeyond) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
@@ -232,15 +235,16 @@ func (s *fallsBackBeyond) Read(ctx context.Context, request storage.ReadRequest)
 	if s.retried.Load() {
 		s.looks++
 	}
-	if s.fall != nil && s.looks == 2 { // the key was forgotten after the first read
+	if s.fall != nil && s.looks == 2 { // after the first of these reads, the relay has forgotten the blocked key
 		s.fall()
 		s.fall = nil
 	}
 	return s.Store.Read(ctx, request)
 }
 
-// While a settlement is in progress, the server loses the lease that it was made under, and the same relay leases the lane again.
-// The settlement changes nothing. Otherwise the relay, which has read the blocked keys already, would skip the row.
+// While a settlement is in progress, the server loses the lane's lease, and the same relay leases the lane again. The
+// settlement then changes nothing. If it made the row a retry, the relay, which has already read the lane's blocked keys,
+// would never send the row.
 func TestSettlementUnderALeaseThatTheServerHasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -267,8 +271,8 @@ func TestSettlementUnderALeaseThatTheServerHasLost(t *testing.T) {
 	})
 }
 
-// settlesLate makes its server fall back while the first settlement is in progress. The settlement arrives when the relay has
-// leased its lanes again and has read the blocked keys.
+// settlesLate is a store whose server falls back while the first settlement is in progress. The settlement reaches the server
+// after the relay has leased its lanes again and has read the blocked keys.
 type settlesLate struct {
 	storage.Store
 	restore              func()
@@ -294,7 +298,7 @@ func (s *settlesLate) BlockedKeys(ctx context.Context, lanes []int, limit int) (
 	return keys, err
 }
 
-// failsFirst fails the first message that it gets, and records the ids of all.
+// failsFirst is a sink that fails the first message that it receives, and records the ids of all messages.
 func failsFirst(sent *[]int64) *recorder {
 	return &recorder{answer: func(m sinks.Message) sinks.Outcome {
 		if *sent = append(*sent, m.Sequence); len(*sent) == 1 {
@@ -313,8 +317,8 @@ func isClosed(c chan struct{}) bool {
 	}
 }
 
-// The id sequence is reset while many messages with higher ids wait. The relay reads these once, and then the new ones with low
-// ids, in order.
+// The id sequence is reset while many messages with high ids wait. The relay reads these once, and reads and delivers the new
+// messages, which have low ids, in order.
 func TestIDSequenceIsResetBelowABacklog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -345,7 +349,7 @@ func TestIDSequenceIsResetBelowABacklog(t *testing.T) {
 		var anew []int64
 		for range 600 {
 			anew = append(anew, db.Write(outbox.Message{Topic: "t", Key: "new"})...)
-			r.Wake() // otherwise it would poll more often
+			r.Wake() // a message that a poll finds would make the polls more frequent
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
@@ -378,8 +382,8 @@ func (r *recorder) of(key string) (ids []int64) {
 	return ids
 }
 
-// The dropped rows of a key are read while another message appears late: the page waits both for a scan and for the database's
-// answer about the key.
+// While the dropped rows of a key are read, another message appears late. So the page waits both for a scan and for the
+// database's answer about the key.
 func TestBlockedKeyQueryWithAScan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -394,18 +398,18 @@ func TestBlockedKeyQueryWithAScan(t *testing.T) {
 			t.Error(err)
 		}
 		if store.late != nil {
-			t.Error("no key was caught up with")
+			t.Error("no dropped rows were read")
 		}
 		if got := sink.of("k"); !slices.Equal(got, want) {
 			t.Errorf("delivered %v, want %v", got, want)
 		}
 		if got := sink.of("late"); len(got) != 1 {
-			t.Errorf("delivered %v, want the one that appeared late", got)
+			t.Errorf("delivered %v, want the message that appeared late", got)
 		}
 	})
 }
 
-// commitsLate commits a transaction when the dropped rows of a key are read.
+// commitsLate is a store that commits a transaction when the dropped rows of a key are read.
 type commitsLate struct {
 	storage.Store
 	late *memstore.Tx

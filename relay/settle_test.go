@@ -9,7 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The waiting items of each list, those in flight, and the sizes of the settlements that start then.
+// TestSettlerStart checks the sizes of the settlements that start, for the numbers of waiting items and of items in flight in
+// each list.
 func TestSettlerStart(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -59,13 +60,13 @@ func checkJob(t *testing.T, job settleJob) int {
 	for queue, n := range job.of {
 		for range n {
 			if job.items[at].row.Lane != queue {
-				t.Fatalf("place %d of the settlement isn't of queue %d", at, queue)
+				t.Fatalf("item %d of the settlement isn't from list %d", at, queue)
 			}
 			at++
 		}
 	}
 	if at != len(job.items) {
-		t.Errorf("%d items, of which %d are counted", len(job.items), at)
+		t.Errorf("the job has %d items, but its field of counts %d", len(job.items), at)
 	}
 	return at
 }
@@ -86,17 +87,17 @@ func TestFailedSettlementIsRepeatedFirst(t *testing.T) {
 	for queue, want := range [settlers][]int64{{2, 4}, {1, 3, 5}} {
 		q := &s.lists[queue]
 		if q.inFlight != 0 || !q.retryAt.After(time.Now().Add(-time.Second)) || len(q.unwritten) != len(want) {
-			t.Fatalf("queue %d: %d under way, %d wait, want %v", queue, q.inFlight, len(q.unwritten), want)
+			t.Fatalf("list %d: %d items are in flight and %d wait, want %v", queue, q.inFlight, len(q.unwritten), want)
 		}
 		for i, id := range want {
 			if it := q.unwritten[i]; it.row.ID != id {
-				t.Errorf("queue %d, place %d: row %d, want %d", queue, i, it.row.ID, id)
+				t.Errorf("list %d, item %d: row %d, want %d", queue, i, it.row.ID, id)
 			}
 		}
 	}
 }
 
-// If a store gains nothing from concurrent settlements, the rows of all lanes are written by one at a time.
+// If a store allows no concurrent settlements, the rows of all lanes are written in one settlement at a time.
 func TestSettlerWritesOneSettlementAtATime(t *testing.T) {
 	t.Parallel()
 	of := &lane{}
@@ -113,6 +114,6 @@ func TestSettlerWritesOneSettlementAtATime(t *testing.T) {
 		t.Fatalf("%d concurrent settlements", n)
 	}
 	if job := <-s.jobs; job.of[0] != settleBatch || len(job.items) != settleBatch || s.count() != 2*settleBatch+1 {
-		t.Errorf("a settlement of %d rows, %d wait or are under way", len(job.items), s.count())
+		t.Errorf("the settlement has %d rows, and %d outcomes are unwritten", len(job.items), s.count())
 	}
 }

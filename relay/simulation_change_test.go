@@ -23,8 +23,9 @@ func TestSimulationOfAChange(t *testing.T) {
 	}
 }
 
-// playChange first runs relays by rows, some of which are suspended. When these are considered dead, other relays claim by lanes,
-// and the suspended ones resume, one after the other. Messages that were committed before the change have no order.
+// playChange first runs relays that claim by rows, some of which are suspended. When these are considered dead, other relays
+// start to claim by lanes, and the suspended relays resume, one after the other. Messages that were committed before the
+// change may be delivered in any order.
 func (w *world) playChange() {
 	w.course.change = true
 	w.setByRows(true)
@@ -52,7 +53,8 @@ func (w *world) playChange() {
 	for slot := range 2 {
 		w.relays.Go(func() { w.keepRelaying(slot, end) })
 	}
-	// A relay that resumes before the table has changed keeps it by rows. A store that is broken on purpose may never change it.
+	// If a relay resumed before the change, the table would stay claimed by rows. A store that is broken on purpose may never
+	// change the table.
 	for range 30 {
 		if w.db.Claim() == storage.ByLanes {
 			break
@@ -76,12 +78,12 @@ func (w *world) setByRows(byRows bool) {
 	w.byRows = byRows
 }
 
-// sleeper runs a relay that is suspended, and ends when it learns of the change.
+// sleeper runs a relay that is suspended, and checks that it ends because of the change after it has resumed.
 func (w *world) sleeper(name string, fall, wake chan struct{}) {
 	store := w.db.Store()
 	disturb := func(ctx context.Context, op memstore.Op) error {
 		if op == memstore.OpSetClaimMode {
-			return nil // otherwise no relay would be suspended
+			return nil // if this call failed, Run would end before the relay is suspended
 		}
 		return w.disturb(ctx, nil)
 	}
@@ -90,12 +92,11 @@ func (w *world) sleeper(name string, fall, wake chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), simulatedTime)
 	defer cancel()
 	if err := r.Run(ctx); w.wrap == nil && !errors.Is(err, storage.ErrOtherClaim) {
-		w.problem("relay %s woke up and ended with %v, want %v", name, err, storage.ErrOtherClaim)
+		w.problem("relay %s resumed and ended with %v, want %v", name, err, storage.ErrOtherClaim)
 	}
 }
 
-// sleeping is the store of a relay that is suspended just before a call. It makes the call when it resumes, as if no time had
-// passed.
+// sleeping is the store of a relay that is suspended just before a call. When the relay resumes, the call is made.
 type sleeping struct {
 	*memstore.Store
 	fall, wake chan struct{}
@@ -131,8 +132,8 @@ func (s sleeping) Reclaim(ctx context.Context, limit int) (int, error) {
 	return s.Store.Reclaim(s.sleep(ctx), limit)
 }
 
-// TestSimulationOfAChangeFindsSuspendedRelays shows that these histories can fail: they detect a suspended relay that doesn't
-// learn of the change.
+// TestSimulationOfAChangeFindsSuspendedRelays shows that these histories can fail: they detect a store that doesn't report the
+// change to a relay that was suspended.
 func TestSimulationOfAChangeFindsSuspendedRelays(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
@@ -153,7 +154,8 @@ func TestSimulationOfAChangeFindsSuspendedRelays(t *testing.T) {
 	}
 }
 
-// tellsNobody hides the change to lanes: from everything if all is set, otherwise from SetClaimMode only.
+// tellsNobody is a store whose table stays in the mode rows, even for relays that claim by lanes. So its methods don't detect
+// the change. Unless the field all is set, Heartbeat and Claim report the change nevertheless.
 type tellsNobody struct {
 	storage.Store
 	all bool
@@ -178,7 +180,7 @@ func (s tellsNobody) Claim(ctx context.Context, request storage.ClaimRequest) ([
 	return rows, errors.Join(err, s.changed(ctx))
 }
 
-// changed returns ErrOtherClaim if relays by lanes are active, unless all is set.
+// changed returns ErrOtherClaim if relays that claim by lanes are active, unless the field all is set.
 func (s tellsNobody) changed(ctx context.Context) error {
 	status, err := s.Store.(storage.Operator).Status(ctx)
 	if err == nil && !s.all && status.LanesLeased > 0 {

@@ -7,10 +7,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// operators is how many operators set controls in a history at the same time.
+// operators is the number of operators that set controls concurrently in a history.
 const operators = 2
 
-// steer pauses, limits and resumes random sinks, topics, keys and relays until the end. After the end no control is in force.
+// steer pauses, limits and resumes random sinks, topics, keys and relays until the given time. No control lasts longer than
+// that.
 func (w *world) steer(end time.Time) {
 	table := w.db.Store()
 	for {
@@ -23,7 +24,7 @@ func (w *world) steer(end time.Time) {
 		if err := table.SetControl(context.Background(), c, lasts); err != nil {
 			w.problem("set %s: %v", c.String(), err)
 		}
-		if w.pick(2) == 0 { // the others end by themselves
+		if w.pick(2) == 0 { // the other controls end after their duration
 			time.Sleep(w.span(lasts))
 			if _, err := table.LiftControl(context.Background(), c); err != nil {
 				w.problem("lift %s: %v", c.String(), err)
@@ -32,7 +33,8 @@ func (w *world) steer(end time.Time) {
 	}
 }
 
-// control returns a random control. Topics are paused most often, since the later messages of their keys must wait, too.
+// control returns a random control. It pauses topics most often, because a pause of a topic must also hold back the later
+// messages of its keys.
 func (w *world) control() storage.Control {
 	pick := func(names ...string) string { return names[w.pick(len(names))] }
 	topics := []string{"a.1", "a.2", "b.1", "c.1", "c.2"}

@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// deduplicating is a sink that recognises batches which are sent again. It fails, rejects and loses answers like other sinks, and
-// may accept a batch long after its sender has died. No message may arrive there twice.
+// deduplicating is a sink that recognises batches which are sent again. It fails, rejects and loses answers like other sinks,
+// and may accept a batch long after its sender has died. It must not receive any message twice.
 type deduplicating struct {
 	*unsteady
 	plans int
@@ -39,7 +39,8 @@ func (s *deduplicating) Plan(ctx context.Context, batch []sinks.Message) ([]sink
 	return batchRefs, nil
 }
 
-// Send sends the batches one after the other. Batches that are sent again are ordered; the first time they may be in any order.
+// Send sends the batches one after the other. The messages of batches that are sent again are in the order of their batches;
+// messages that are sent for the first time may be in any order.
 func (s *deduplicating) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	outcomes := make([]sinks.Outcome, len(batch))
 	for done := map[string]bool{}; ; {
@@ -74,7 +75,7 @@ func (s *deduplicating) sendGroup(ctx context.Context, name string, group []sink
 	if _, down := s.w.isDown(s.name); down || ctx.Err() != nil || s.isDead() {
 		return open
 	}
-	if strings.HasSuffix(name, " 1") && time.Now().Unix()%60 < 15 && !s.w.isCalm() { // one of the partitions gives no answer
+	if strings.HasSuffix(name, " 1") && time.Now().Unix()%60 < 15 && !s.w.isCalm() { // one of the two partitions doesn't answer for 15 s of each minute
 		return sinks.All(n, sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "no answer"))
 	}
 	if n < group[0].BatchRef.Size {
@@ -84,7 +85,7 @@ func (s *deduplicating) sendGroup(ctx context.Context, name string, group []sink
 		return sinks.All(n, sinks.Fail(sinks.Unsent, sinks.ReasonBlocked, "not there"))
 	}
 	switch fate := s.w.pick(100); {
-	case fate < 3 && !s.w.isCalm(): // it is in flight for a long time, and its sender gives up
+	case fate < 3 && !s.w.isCalm(): // the batch arrives after a long time, and its sender has given up
 		s.w.relays.Go(func() {
 			time.Sleep(s.w.span(20 * time.Second))
 			s.w.take(s.name, s.relay, name, group)
@@ -101,7 +102,8 @@ func (s *deduplicating) sendGroup(ctx context.Context, name string, group []sink
 	return s.w.take(s.name, s.relay, name, group)
 }
 
-// take makes the sink accept a whole batch, unless it has it, or refuse the whole batch, which it then does every time.
+// take makes the sink accept a whole batch that it doesn't have yet, or refuse the whole batch. A refused batch is refused
+// again each time.
 func (w *world) take(sink, by, name string, group []sinks.Message) []sinks.Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +149,7 @@ func (w *world) has(name string) bool {
 	return w.log[name] == "taken"
 }
 
-// refuses reports whether the sink refuses a batch for good. It never refuses one that it has.
+// refuses reports whether the sink refuses a batch each time that it is sent. It never refuses a batch that it has accepted.
 func (w *world) refuses(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,8 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestSimulationOfHeldKeys has parked messages that hold their keys, while operators requeue, skip and discard them at any time,
-// and relays start and stop. No later message of a key is sent before the decision, and then all of them are.
+// TestSimulationOfHeldKeys has parked messages that hold their keys. Operators requeue, skip and discard them at random times,
+// while relays start and stop. No later message of a key is sent before the operator's decision; after it, all of them are
+// sent.
 func TestSimulationOfHeldKeys(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -26,7 +27,7 @@ func TestSimulationOfHeldKeys(t *testing.T) {
 
 func holds(c *course) { c.holds = true }
 
-// TestSimulationOfHeldKeysAndLostSeconds also makes the server lose its last second, and the decisions in it.
+// TestSimulationOfHeldKeysAndLostSeconds also makes the server lose its last second, including the operators' decisions in it.
 func TestSimulationOfHeldKeysAndLostSeconds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(max(1, *simulations/2)) {
@@ -37,8 +38,8 @@ func TestSimulationOfHeldKeysAndLostSeconds(t *testing.T) {
 	}
 }
 
-// decide decides about messages that hold their keys. It requeues one, which may be refused again, skips it or discards it. In
-// the calm at the end it leaves none.
+// decide makes operators' decisions about messages that hold their keys. It requeues a message, which may be refused again, or
+// skips or discards it. In the calm at the end of the history, it decides about all that are left.
 func (w *world) decide(stop chan struct{}) {
 	operator := storage.Operator(w.db.Store())
 	if w.operate != nil {
@@ -76,7 +77,7 @@ func (w *world) decide(stop chan struct{}) {
 				n, err = operator.Requeue(ctx, filter)
 			}
 			if n != 1 || err != nil {
-				w.problem("decided about %d: changed %d, %v", number, n, err)
+				w.problem("the decision about message %d changed %d messages, %v", number, n, err)
 			}
 		}
 		w.mu.Unlock()
@@ -115,7 +116,7 @@ func TestSimulationFindsBrokenHolds(t *testing.T) {
 	}
 }
 
-// parksAlone parks rows that don't hold their keys.
+// parksAlone parks rows without letting them hold their keys.
 type parksAlone struct {
 	storage.Store
 	storage.Journaler
@@ -129,7 +130,7 @@ func (s parksAlone) Settle(ctx context.Context, name string, keep bool, settleme
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// parksDiscarded parks rows that should be discarded.
+// parksDiscarded parks rows instead of discarding them.
 type parksDiscarded struct {
 	storage.Store
 	storage.Journaler
@@ -145,7 +146,7 @@ func (s parksDiscarded) Settle(ctx context.Context, name string, keep bool, sett
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// tellsNoDecision returns skipped and discarded rows as if they had been requeued.
+// tellsNoDecision returns rows that are to be skipped or discarded as if they had been requeued.
 type tellsNoDecision struct {
 	storage.Store
 	storage.Journaler
@@ -159,7 +160,7 @@ func (s tellsNoDecision) Due(ctx context.Context, lanes []int, after storage.Due
 	return rows, next, err
 }
 
-// neverDecided returns no row with a decision.
+// neverDecided doesn't return rows that are to be skipped or discarded.
 type neverDecided struct {
 	storage.Store
 	storage.Journaler
@@ -170,7 +171,8 @@ func (s neverDecided) Due(ctx context.Context, lanes []int, after storage.DueCur
 	return slices.DeleteFunc(rows, func(row storage.Row) bool { return row.Holds != storage.NoHold }), next, err
 }
 
-// discardsAtOnce deletes rows that hold their keys, instead of leaving that to the relay that has the key.
+// discardsAtOnce is an operator that deletes rows that hold their keys, instead of leaving the deletion to the relay that
+// holds the lane.
 type discardsAtOnce struct {
 	storage.Operator
 	db *memstore.DB

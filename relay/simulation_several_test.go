@@ -12,8 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// TestSimulationOfSeveralSinks has topics with several sinks and topics with one of these. Each sink gets all of its messages in
-// the order of their keys, whatever their outcomes at other sinks, with and without parked messages that hold their keys.
+// TestSimulationOfSeveralSinks has topics with several sinks, and topics with only one of these sinks. Each sink receives all
+// of its messages, in order per key, whatever the outcomes at other sinks are. Some histories have parked messages that hold
+// their keys.
 func TestSimulationOfSeveralSinks(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -41,13 +42,13 @@ func TestSimulationOfSeveralSinksAndLostSeconds(t *testing.T) {
 	}
 }
 
-// several routes some messages to several sinks, which gives each sink more to do.
+// several routes some messages to several sinks, and makes sinks faster, since each receives more messages.
 func several(c *course) {
 	c.several, c.call, c.rest = true, c.call/2, 2*c.rest
 }
 
-// TestSimulationFindsBrokenParts shows that these histories can fail: each of these stores breaks one rule of rows that several
-// sinks need.
+// TestSimulationFindsBrokenParts shows that these histories can fail: each of these stores breaks one rule for rows that
+// several sinks need.
 func TestSimulationFindsBrokenParts(t *testing.T) {
 	t.Parallel()
 	onlyMutants(t)
@@ -78,7 +79,7 @@ func TestSimulationFindsBrokenParts(t *testing.T) {
 	}
 }
 
-// orOf replaces some sinks by others.
+// orOf returns others if the text sinks isn't empty, and otherwise the empty text.
 func orOf(some, others string) string {
 	if some == "" {
 		return ""
@@ -86,7 +87,7 @@ func orOf(some, others string) string {
 	return others
 }
 
-// changesSettlements changes the settlements.
+// changesSettlements is a store that changes each settlement before it is written.
 type changesSettlements struct {
 	storage.Store
 	storage.Journaler
@@ -101,7 +102,7 @@ func (s changesSettlements) Settle(ctx context.Context, name string, keep bool, 
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// writesLate delays deliveries to several sinks until the next call.
+// writesLate writes a delivery to some of a message's sinks only with the next call of Settle.
 type writesLate struct {
 	storage.Store
 	storage.Journaler

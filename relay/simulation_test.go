@@ -28,7 +28,7 @@ var (
 	simulated   = flag.Uint64("simulate", 0, "try only the history with this seed")
 )
 
-// histories is how many histories a test of every change runs.
+// histories returns the default number of histories.
 func histories() int {
 	if underRace {
 		return 1
@@ -36,26 +36,26 @@ func histories() int {
 	return 8
 }
 
-// onlyComputes skips a test with thousands of messages or long times under the race detector, which sees the same code in shorter
-// tests.
+// onlyComputes skips a test with thousands of messages or long times under the race detector, because shorter tests run the
+// same code.
 func onlyComputes(t *testing.T) {
 	t.Helper()
 	if underRace && !*wholeHour {
-		t.Skip("it computes for long: run it without the race detector, as make test does, too, or with -whole-hour")
+		t.Skip("this test takes long with the race detector: run it without, as make test does, or with -whole-hour")
 	}
 }
 
-// onlyMutants skips a test of mutants under the race detector, since mutants test stores and not races. make test runs each of
-// them without it.
+// onlyMutants skips a test of mutants under the race detector, since mutants find no races. The command make test runs each of
+// them without the race detector.
 func onlyMutants(t *testing.T) {
 	t.Helper()
 	if underRace && !*wholeHour {
-		t.Skip("mutants are looked for without the race detector, as make test does, too, or with -whole-hour")
+		t.Skip("mutants find no races: run this test without the race detector, as make test does, or with -whole-hour")
 	}
 }
 
-// TestSimulation runs many interleavings of writers, relays, crashes and outages on a simulated clock, and checks the promise in
-// each of them.
+// TestSimulation runs many histories: random interleavings of writers, relays, crashes and outages on a simulated clock. It
+// checks in each that what docs/semantics.md promises is kept.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	if *simulated != 0 {
@@ -70,7 +70,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestSimulationOfOneKey has a single active key in each sink, so no other key shows whether an outage has ended.
+// TestSimulationOfOneKey has a single active key in each sink, so no delivery of another key shows the relay that an outage
+// has ended.
 func TestSimulationOfOneKey(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -83,10 +84,10 @@ func TestSimulationOfOneKey(t *testing.T) {
 
 func hasOneKey(c *course) { c.oneKey, c.writers, c.keys = true, 1, c.keys[:1] }
 
-// TestSimulationOfLostSeconds makes the server lose its last second from time to time, so that ids are reused for other messages
-// while relays have the old ones in memory. Messages that survive are delivered in order, and are marked only after that. Leases
-// are lost, too: until its next renewal, a relay may send concurrently with one that has leased its lane, and messages that both
-// send arrive twice.
+// TestSimulationOfLostSeconds makes the server lose its last second from time to time. So ids are reused for other messages
+// while relays have the old messages in memory. Messages that the server hasn't lost are delivered in order, and are marked as
+// done only after that. The server loses leases, too. So until its next renewal, a relay may send the messages of a lane that
+// another relay has leased, and some messages arrive twice.
 func TestSimulationOfLostSeconds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -99,8 +100,9 @@ func TestSimulationOfLostSeconds(t *testing.T) {
 
 func losesSeconds(c *course) { c.loses = time.Minute }
 
-// TestSimulationOfRenumbering resets the id sequence from time to time, so that rows have the ids of others that are done, are
-// held, or are in a relay's memory. All messages are delivered, and in order once ids are higher than any earlier one.
+// TestSimulationOfRenumbering resets the id sequence from time to time. So new rows get the ids of other rows that are done,
+// are held, or are in a relay's memory. All messages are delivered. They are delivered in order once the ids are higher than
+// before the reset.
 func TestSimulationOfRenumbering(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(max(1, *simulations/4)) {
@@ -121,7 +123,7 @@ const unsent = "is marked done, and was never sent"
 
 const undecided = "was sent, though an operator had skipped or discarded it"
 
-// isPoison reports whether sinks refuse the message, for good unless it is mended.
+// isPoison reports whether sinks refuse the message each time, until an operator mends it.
 func isPoison(number int64) bool { return number%37 == 0 }
 
 // world is one simulated history: a table, its writers, relays and sinks.
@@ -130,48 +132,48 @@ type world struct {
 	t      testing.TB
 	random *rand.Rand
 	db     *memstore.DB
-	wrap   func(storage.Store) storage.Store // breaks a store on purpose
-	spoil  []func(*relay.SinkOptions)        // removes a protection
+	wrap   func(storage.Store) storage.Store // replaces the store by one that is broken on purpose; nil: it stays
+	spoil  []func(*relay.SinkOptions)        // change a sink's options so that a protection is missing
 	course course
 
 	mu sync.Mutex
-	// A message's number is that of its id. It is also its row's id, unless ids are reused.
+	// A message's number is part of its message id. It is also its row's id, unless ids are reused.
 	numbers   int64
 	committed map[string][]int64 // by sink and key, in the order of their commits
-	rows      map[int64]int64    // the ids of their rows
+	rows      map[int64]int64    // by number: the id of the message's row
 	given     int64              // the last assigned id
 	highest   int64              // the highest id before the id sequence was reset
 	topics    map[int64]string
-	loose     map[int64]bool // scheduled messages, which have no order
-	young     int64          // messages from this number on were written at the end
+	loose     map[int64]bool // scheduled messages, which may be delivered in any order
+	young     int64          // messages with this number or a higher one were written at the end
 	delivered map[arrival]int
-	refused   map[arrival]bool    // refused by their sinks, and so parked at some time
-	expires   map[int64]time.Time // the times of those that expire
-	told      int                 // how many expiries were reported
-	gone      map[int64]bool      // committed, and lost by the server
-	lost      map[arrival]bool    // delivered, but the relay doesn't know
-	cancelled map[int64]bool      // by their writers, before their time
+	refused   map[arrival]bool    // refused by the sink, and so parked at some time
+	expires   map[int64]time.Time // by number: when the message expires; none for messages that don't expire
+	told      int                 // how many expired messages the observer was told of
+	gone      map[int64]bool      // committed, and then lost by the server
+	lost      map[arrival]bool    // delivered, but the relay didn't receive the answer
+	cancelled map[int64]bool      // cancelled by their writers before they were due
 	mended    map[arrival]bool    // requeued by an operator, and no longer refused
 	skipped   map[arrival]bool    // skipped by an operator: they no longer hold their keys, and are not sent
-	discarded map[arrival]bool    // discarded by an operator: the same, and they are deleted
+	discarded map[arrival]bool    // discarded by an operator: as skipped, and deleted
 	last      map[string]int64    // by sink and key: the last delivered message
 	downUntil map[string]time.Time
 	downAs    map[string]sinks.Outcome // the answer of a sink that is down
-	log       map[string]string        // what the deduplicating sink did with each batch
+	log       map[string]string        // by batch: what the deduplicating sink did with it
 	calm      bool
 	problems  []string
 
-	byRows  bool                                // the table is claimed by rows, so messages have no order
-	operate func(*memstore.DB) storage.Operator // an operator with a mistake
+	byRows  bool                                // the table is claimed by rows, so messages are delivered in any order
+	operate func(*memstore.DB) storage.Operator // returns an operator that is broken on purpose
 
 	writers, relays sync.WaitGroup
 	trace           []traced
 	tracer          *tracer // nil: no trace is written
-	incidents       int     // crashes and similar events, without which no message is sent twice
+	incidents       int     // the number of crashes and similar events, without which no message may be sent twice
 	falls           int     // how often the server lost its last second
 }
 
-// arrival is a message on its way to one of its sinks.
+// arrival is a message and one of its sinks.
 type arrival struct {
 	number int64
 	sink   string
@@ -185,28 +187,28 @@ type traced struct {
 	text string
 }
 
-// course is the kind of a history.
+// course has the properties of one kind of history.
 type course struct {
 	writers   int
 	keys      []string      // the keys of the writers, used in turn
 	open      time.Duration // the longest time that a transaction stays open after each of its messages
 	rest      time.Duration // the longest time between two transactions of a writer
 	call      time.Duration // the longest time that a sink takes for a message
-	change    bool          // changes from rows to lanes; without the deduplicating sink, which requires lanes
-	steady    bool          // one relay keeps its lanes, so no other reads again what it has passed
+	change    bool          // the table changes from rows to lanes; there is no deduplicating sink, because that requires lanes
+	steady    bool          // one relay keeps all lanes, so no other relay reads again the rows that it has missed
 	loses     time.Duration // the shortest time between two losses of the server's last second; 0: none
 	renumbers bool          // the id sequence is reset from time to time
 	several   bool          // some topics have several sinks
 	oneKey    bool          // a single key is active in each sink
 	holds     bool          // parked messages hold their keys, and an operator decides about them
 
-	lasts      time.Duration // how long writers write and failures happen; 0: simulatedTime
+	lasts      time.Duration // how long writers write messages and failures happen; 0: simulatedTime
 	stalls     bool          // processes are suspended from time to time
-	unfinished bool          // the history ends soon after the last failure, and only what is sent is judged
+	unfinished bool          // the history ends soon after the last failure, so only the sent messages are checked, not whether all are delivered
 }
 
-// courseOf selects a third of the histories for transactions that overlap, with keys that share their lanes, under one relay, and
-// another third for the same under relays that start and stop.
+// courseOf returns the course for a seed. A third of the histories has overlapping transactions, keys that share lanes, and
+// one relay. Another third has the same with relays that start and stop.
 func courseOf(seed uint64, random *rand.Rand) course {
 	if seed%3 == 0 {
 		return course{writers: 4, keys: keysOf(0, 1, 12), open: 5 * time.Millisecond, rest: 600 * time.Millisecond, call: 20 * time.Millisecond}
@@ -217,7 +219,7 @@ func courseOf(seed uint64, random *rand.Rand) course {
 	}
 }
 
-// keysOf returns n keys, one in each of these lanes: first, first+every, and so on.
+// keysOf returns n keys in the lanes first, first+every, and so on, one key in each of these lanes.
 func keysOf(first, every, n int) (keys []string) {
 	db := memstore.New()
 	for i := range 100 * n {
@@ -300,7 +302,7 @@ func (w *world) play() {
 	if w.course.unfinished {
 		time.Sleep(longestOutage / 2)
 		stop()
-		time.Sleep(2 * longestOutage) // for calls that the relays have abandoned
+		time.Sleep(2 * longestOutage) // until calls that the relays have abandoned have returned
 		return
 	}
 	w.goOn()
@@ -308,7 +310,8 @@ func (w *world) play() {
 	w.check()
 }
 
-// playSteadily runs one relay, which is judged while it still runs, so that no other relay delivers what it has lost.
+// playSteadily runs one relay, and checks the table while that relay runs, so that no other relay delivers messages that it
+// has missed.
 func (w *world) playSteadily() {
 	store := w.db.Store()
 	store.Hooks = w.hooks(make(chan struct{}))
@@ -316,7 +319,7 @@ func (w *world) playSteadily() {
 	w.calmDown()
 	if w.course.unfinished {
 		stop()
-		time.Sleep(2 * longestOutage) // for calls that the relay has abandoned
+		time.Sleep(2 * longestOutage) // until calls that the relay has abandoned have returned
 		return
 	}
 	w.goOn()
@@ -324,8 +327,8 @@ func (w *world) playSteadily() {
 	stop()
 }
 
-// goOn writes a few messages to each sink. One of two is good, whatever was refused before, which shows that the sinks work. The
-// last messages may be the only ones left, and would wait for others if they were bad.
+// goOn writes a few messages to each sink. At most one in 37 is bad (isPoison), so that deliveries show that the sinks work. A
+// bad message among the last ones (young) may wait at the end, because no other delivery follows it.
 func (w *world) goOn() {
 	for round := range 25 {
 		tx, written := w.db.Begin(), map[int64]outbox.Message{}
@@ -346,7 +349,7 @@ func (w *world) goOn() {
 	time.Sleep(longestOutage + 20*time.Second)
 }
 
-// calmDown waits until all failures have ended.
+// calmDown waits until the writers and relays have ended, and then lets no more failures happen.
 func (w *world) calmDown() {
 	w.writers.Wait()
 	w.relays.Wait()
@@ -371,7 +374,7 @@ func (w *world) run(name string, store storage.Store) (stop func()) {
 	}
 }
 
-// write commits messages of its own keys, one transaction after the other.
+// write writes messages with keys of its own, one transaction after the other.
 func (w *world) write(writer int) {
 	end := time.Now().Add(w.course.time() * 3 / 4)
 	for n := 0; time.Now().Before(end); n++ {
@@ -394,7 +397,7 @@ func (w *world) write(writer int) {
 	}
 }
 
-// insert assigns a message its number.
+// insert assigns a message its number, and inserts it.
 func (w *world) insert(tx *memstore.Tx, m outbox.Message) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -413,8 +416,8 @@ func (w *world) insert(tx *memstore.Tx, m outbox.Message) int64 {
 	return w.numbers
 }
 
-// expireAfter is that of the topic a.2. late is how long after its expiry a message may still be sent: as long as a relay may go
-// without learning the database's clock, and a batch may take from when it was made up.
+// expireAfter is the ExpireAfter of the topic a.2. late is how long after its expiry a message may be sent. It allows for the
+// time between two heartbeats, which report the database's clock, and for the time from the making of a batch to its arrival.
 const (
 	expireAfter = 30 * time.Second
 	late        = 8 * time.Second
@@ -437,8 +440,8 @@ func numberOf(message string) int64 {
 	return number
 }
 
-// loseSeconds makes the server lose its last commits, like a server that commits before it writes to its disk, or before its
-// replica has the commits. Messages written in that time need not be delivered.
+// loseSeconds makes the server lose its last commits from time to time, like a server that confirms commits before they are on
+// its disk or on its replica. Messages that are lost with these commits needn't be delivered.
 func (w *world) loseSeconds(end time.Time) {
 	for {
 		w.nap(w.course.loses)
@@ -460,8 +463,8 @@ func (w *world) loseSeconds(end time.Time) {
 	}
 }
 
-// renumber resets the id sequence: to 1, as with TRUNCATE or a restore without the sequence, or a little below the current id, so
-// that ids soon exceed the earlier ones.
+// renumber resets the id sequence from time to time. It resets the sequence to 1, as TRUNCATE or a restore without the
+// sequence does, or to a little below the current id, so that new ids soon exceed the earlier ones.
 func (w *world) renumber(end time.Time) {
 	for {
 		w.nap(2 * time.Minute)
@@ -494,7 +497,7 @@ func (w *world) message(writer int) outbox.Message {
 	return m
 }
 
-// keyOf returns a key that no other writer uses, so that its transactions don't overlap.
+// keyOf returns a key that no other writer uses, so that no two open transactions have messages of the same key.
 func (w *world) keyOf(writer int) string {
 	each := len(w.course.keys) / w.course.writers
 	return w.course.keys[writer*each+w.pick(each)]
@@ -530,7 +533,7 @@ func (w *world) commit(tx *memstore.Tx, written map[int64]outbox.Message) {
 	}
 }
 
-// cancel cancels a scheduled message some time before it is due, if it still exists.
+// cancel cancels a scheduled message at some time before it is due, if the message still exists.
 func (w *world) cancel(number int64, due time.Time) {
 	time.Sleep(time.Until(due) * time.Duration(number%7) / 7)
 	w.mu.Lock()
@@ -540,13 +543,13 @@ func (w *world) cancel(number int64, due time.Time) {
 	}
 }
 
-// unordered reports whether the table is claimed by rows, or was until the first relay by lanes has changed that. Stores that are
-// broken on purpose hide the change.
+// unordered reports whether messages may be delivered in any order: the table is claimed by rows, or no relay has changed it
+// to lanes yet. With a store that is broken on purpose, only the course counts, since such a store may never change the table.
 func (w *world) unordered() bool {
 	return w.course.change && (w.byRows || w.wrap == nil && w.db.Claim() != storage.ByLanes)
 }
 
-// keepRelaying runs relays one after the other, some of which are stopped and some of which die.
+// keepRelaying runs relays one after the other. Some of them are stopped, and some are killed.
 func (w *world) keepRelaying(slot int, end time.Time) {
 	for n := 0; time.Now().Before(end); n++ {
 		life := min(w.span(40*time.Second), time.Until(end))
@@ -557,7 +560,8 @@ func (w *world) keepRelaying(slot int, end time.Time) {
 
 var errDead = errors.New("the process is dead")
 
-// oneLife runs a relay for a while. A relay that is killed loses the table and its sinks from one moment to the next.
+// oneLife runs a relay for the given time, and then stops or kills it. All calls of a killed relay to the table and its sinks
+// fail.
 func (w *world) oneLife(name string, life time.Duration, kill bool) {
 	dead := make(chan struct{})
 	store := w.db.Store()
@@ -590,14 +594,14 @@ func (w *world) hooks(dead chan struct{}) memstore.Hooks {
 			w.stall(&stalledUntil)
 		}
 		if op == memstore.OpSetClaimMode && w.course.steady {
-			return nil // a relay that can't start ends, and no other follows
+			return nil // in a steady course only one relay runs, and it would end if this call failed
 		}
 		return w.disturb(ctx, dead)
 	}
 	return memstore.Hooks{Fail: disturb, Lose: disturb}
 }
 
-// stall suspends a relay's process from time to time, at its calls: all of them wait until the process continues.
+// stall suspends a relay's process from time to time: all its calls to the store wait until the process resumes.
 func (w *world) stall(until *time.Time) {
 	begins := w.pick(200) == 0 && !w.isCalm()
 	w.mu.Lock()
@@ -610,7 +614,7 @@ func (w *world) stall(until *time.Time) {
 	time.Sleep(wait)
 }
 
-// byID reads in the order of ids, across lanes, as stores may do.
+// byID is a store whose pages have the rows of all lanes in the order of ids, as stores may do.
 type byID struct{ *memstore.Store }
 
 func (s byID) Read(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
@@ -640,11 +644,11 @@ func (w *world) disturb(ctx context.Context, dead chan struct{}) error {
 		w.napFor(ctx, w.span(2*time.Second))
 	}
 	if w.pick(300) == 0 && !w.course.steady {
-		w.incident() // the process was suspended, or its packets were lost for a while
+		w.incident() // the process was suspended, or its packets were lost for some time
 		time.Sleep(w.span(30 * time.Second))
 	}
 	if w.pick(50) == 0 {
-		w.incident() // a settlement whose result is unknown may come too late
+		w.incident() // a settlement whose result is unknown may arrive too late
 		return errors.New("the connection broke")
 	}
 	select {
@@ -704,7 +708,7 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 		w.t.Error(err)
 	}
 	if w.pick(2) == 0 {
-		r.KeepBlockedKeys(w.pick(3)) // the database is asked about the others
+		r.KeepBlockedKeys(w.pick(3)) // the relay asks the database about the other blocked keys
 	}
 	if w.pick(2) == 0 {
 		r.PassAtMost(1 + w.pick(20))
@@ -712,7 +716,7 @@ func (w *world) relay(name string, store storage.Store, dead chan struct{}) *rel
 	return r
 }
 
-// unsteady is a sink that is slow, fails, rejects, and loses answers.
+// unsteady is a sink that is slow, fails and rejects messages, and loses answers.
 type unsteady struct {
 	w     *world
 	name  string
@@ -771,7 +775,7 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 	defer w.mu.Unlock()
 	w.checkOrder(sink, m)
 	if w.cancelled[numberOf(m.ID)] {
-		w.problem("message %d was cancelled before it was handed over", numberOf(m.ID))
+		w.problem("message %d was handed over although its writer had cancelled it", numberOf(m.ID))
 	}
 	w.traced(m, "sink %s, attempt %d, fate %d, by %s", sink, m.Attempt, fate, by)
 	w.checkDecided(sink, m)
@@ -790,12 +794,12 @@ func (w *world) receive(sink, by string, m sinks.Message) sinks.Outcome {
 	}
 	w.arrived(sink, m)
 	if w.delivered[arrivalOf(m, sink)] > 1 && w.incidents == 0 && !w.lost[arrivalOf(m, sink)] {
-		w.problem("message %d came twice though nothing had happened", numberOf(m.ID))
+		w.problem("message %d came twice, although there was no crash or similar event", numberOf(m.ID))
 	}
 	return sinks.Ok("")
 }
 
-// traced records what happened to a message.
+// traced adds an event of a message to the trace of the history.
 func (w *world) traced(m sinks.Message, format string, args ...any) {
 	number := numberOf(m.ID)
 	text := fmt.Sprintf("%s %d, row %d, key %s: ", time.Now().Format("04:05.000"), number, w.rows[number], m.Key) + fmt.Sprintf(format, args...)
@@ -809,11 +813,11 @@ func (w *world) arrived(sink string, m sinks.Message) {
 	}
 }
 
-// checkLast checks that after a crash messages are sent again up to the last one of their key, so that an application may take a
-// key's last received message for its newest.
+// checkLast checks that the last received message of each key is its newest: if messages are sent again after a crash, all up
+// to the key's newest are. So an application may keep only the last received message of a key.
 func (w *world) checkLast() {
 	if w.falls > 0 || w.highest > 0 {
-		return // the newest message may be lost, or not have the highest id
+		return // the server may have lost the newest message, or the newest message may not have the highest id
 	}
 	for ref, ids := range w.committed {
 		sink, _, _ := strings.Cut(ref, "/")
@@ -823,18 +827,18 @@ func (w *world) checkLast() {
 				newest = max(newest, id)
 			}
 		}
-		if _, expires := w.expires[newest]; w.last[ref] != newest && !expires { // it may have expired before it was sent again
-			w.problem("key %s: the last message that arrived was %d, the newest %d", ref, w.last[ref], newest)
+		if _, expires := w.expires[newest]; w.last[ref] != newest && !expires { // unless the newest message expired before it could be sent again
+			w.problem("key %s: the last message that arrived was %d, but the newest is %d", ref, w.last[ref], newest)
 		}
 	}
 }
 
-// checkOrder checks promise 2 for a message that is sent now.
+// checkOrder checks promise 2 of docs/semantics.md for a message that is sent now.
 func (w *world) checkOrder(sink string, m sinks.Message) {
 	if w.topics[numberOf(m.ID)] == "" {
 		w.problem("message %d was handed over but never committed", numberOf(m.ID))
 	}
-	if at, expires := w.expires[numberOf(m.ID)]; expires && sink != "c" && w.db.Now().After(at.Add(late)) { // c may send again a message that it may have
+	if at, expires := w.expires[numberOf(m.ID)]; expires && sink != "c" && w.db.Now().After(at.Add(late)) { // a message may be sent to c again after its expiry, because c may have received it before
 		w.problem("message %d %s, at %v", numberOf(m.ID), tooLate, at)
 	}
 	if !slices.Contains(sinksOf(m.Topic), sink) {
@@ -850,7 +854,7 @@ func (w *world) checkOrder(sink string, m sinks.Message) {
 	}
 }
 
-// checkDecided checks that no message is sent that an operator has skipped or discarded.
+// checkDecided checks that a message that is sent was not skipped or discarded by an operator.
 func (w *world) checkDecided(sink string, m sinks.Message) {
 	if a := arrivalOf(m, sink); w.falls == 0 && (w.skipped[a] || w.discarded[a]) {
 		w.problem("message %d %s", a.number, undecided)
@@ -863,7 +867,7 @@ func (w *world) parked(a arrival) bool {
 	if w.skipped[a] || w.discarded[a] {
 		return true
 	}
-	if w.falls > 0 && (w.refused[a] && !w.course.holds || w.hasExpired(number, w.db.Now())) { // these states may be lost with the last second
+	if w.falls > 0 && (w.refused[a] && !w.course.holds || w.hasExpired(number, w.db.Now())) { // the server may have lost the settlement with its last second
 		return true
 	}
 	found, err := w.db.Store().List(context.Background(), storage.Filter{IDs: []string{messageOf(number)}})
@@ -893,14 +897,14 @@ func (w *world) hasExpired(number int64, by time.Time) bool {
 // longestOutage is the longest outage of a sink.
 const longestOutage = 20 * time.Second
 
-// outages has the answers of sinks that are down.
+// outages has the answers that sinks give while they are down.
 var outages = []sinks.Outcome{
 	sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "down"),
 	sinks.Fail(sinks.Reject, sinks.ReasonRefused, "the login has expired"),
 	sinks.Fail(sinks.Retry, sinks.ReasonServerError, "bad gateway"),
 }
 
-// breakSinks takes the sinks down from time to time.
+// breakSinks takes each sink down from time to time.
 func (w *world) breakSinks(end time.Time) {
 	for time.Now().Before(end) {
 		time.Sleep(5 * time.Second) // long enough for refused messages to be retried
@@ -909,7 +913,7 @@ func (w *world) breakSinks(end time.Time) {
 		w.mu.Lock()
 		name := []string{"a", "b", "c"}[w.random.IntN(3)]
 		answer := outages[w.random.IntN(len(outages))]
-		if time.Since(w.downUntil[name]) > 5*time.Second { // two consecutive outages count as one
+		if time.Since(w.downUntil[name]) > 5*time.Second { // the next outage begins only after the sink has worked, so that outages don't merge
 			w.downUntil[name], w.downAs[name] = down, answer
 			w.tracer.outage(name)
 		}
@@ -923,7 +927,7 @@ func (w *world) isDown(sink string) (answer sinks.Outcome, down bool) {
 	return w.downAs[sink], time.Now().Before(w.downUntil[sink])
 }
 
-// check checks promises 1, 4 and 5 at the end.
+// check checks promises 1, 4 and 5 of docs/semantics.md at the end of the history.
 func (w *world) check() {
 	rows, err := w.db.Store().List(context.Background(), storage.Filter{Limit: 1_000_000})
 	if err != nil {
@@ -946,7 +950,7 @@ func (w *world) check() {
 			w.problem("message %d was charged for an outage: %s", row.ID, row.LastError)
 		}
 	}
-	settled := map[int64]time.Time{} // by row: when it was parked or discarded; not if ids are reused
+	settled := map[int64]time.Time{} // by row: when it was parked or discarded; empty if ids are reused
 	for _, c := range w.db.History() {
 		if parked := c.To == storage.StateDiscarded || c.To == storage.StateError; parked && !c.Refused && w.falls == 0 && w.highest == 0 {
 			settled[c.ID] = c.At
@@ -973,16 +977,16 @@ func (w *world) check() {
 				continue
 			case (!there || state == stateExpired) && w.hasExpired(id, w.db.Now()):
 				if parks := slices.Contains([]string{"a.1", "b.1", "d.1", "d.2"}, topic); parks != there {
-					w.problem("message %d has expired, and is there: %t", id, there)
+					w.problem("message %d has expired; it is in the table: %t", id, there)
 				}
 				if at, known := settled[w.rows[id]]; known && at.Before(w.expires[id]) && len(sinksOf(topic)) == 1 {
-					w.problem("message %d was taken for expired at %v, and expires at %v", id, at, w.expires[id])
+					w.problem("message %d was parked or discarded as expired at %v, but expires at %v", id, at, w.expires[id])
 				}
 				states[a] = want
 				expired++
 			case w.discarded[a] && w.falls == 0:
 				w.problem("message %d ended as %q, want it discarded", id, state)
-			case (w.mended[a] || w.falls > 0 && w.delivered[a] > 0) && state == storage.StateDone: // another decision may apply to lost messages by now
+			case (w.mended[a] || w.falls > 0 && w.delivered[a] > 0) && state == storage.StateDone: // for lost messages, an operator may have made another decision later
 				want = storage.StateDone
 			}
 			if waits := id >= w.young && want == storage.StateError && states[a] != storage.StateDone; states[a] != want && !waits {
@@ -992,14 +996,14 @@ func (w *world) check() {
 	}
 	w.checkLast()
 	if w.told < expired {
-		w.problem("%d messages have expired, and %d were told of", expired, w.told)
+		w.problem("%d messages have expired, but %d were reported to the observer", expired, w.told)
 	}
 	if len(states) != owed {
 		w.problem("%d rows, but %d messages were committed", len(states), owed)
 	}
 }
 
-// stateExpired is the name for a parked message that has expired.
+// stateExpired is the state, in this test, of a message that is parked because it has expired.
 const stateExpired storage.State = "expired"
 
 func (w *world) problem(format string, args ...any) {
@@ -1030,7 +1034,7 @@ func (w *world) pick(n int) int {
 	return w.random.IntN(n)
 }
 
-// span returns a random time of at most d, more often short than long.
+// span returns a random duration of at most d; short ones are more frequent than long ones.
 func (w *world) span(d time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -1047,8 +1051,8 @@ func (w *world) napFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// explain logs what happened to the lanes of the messages that a problem names: what was sent, the history of their rows, and the
-// rows that are left.
+// explain logs what happened in the lanes of the messages that a problem names: which messages were sent, the history of their
+// rows, and the rows that are left.
 func (w *world) explain(problem string) {
 	lanes, rows := map[int]bool{}, map[int64]bool{}
 	for _, word := range strings.Fields(problem) {

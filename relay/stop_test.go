@@ -45,7 +45,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A drain reads again immediately, however long the poll interval is.
+// A drain doesn't wait for the poll interval before it reads again.
 func TestDrainDoesNotWaitForAPoll(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -71,13 +71,14 @@ func TestDrainDoesNotWaitForAPoll(t *testing.T) {
 	}
 }
 
-// A drain needs no sweep except those of its lanes when it leases them. It makes another sweep only if the last one is long ago,
-// or if its survey finds a message that no read did. Then it delivers the rows that the sweep found, and ends.
+// Before it ends, a drain needs only the sweeps of its lanes at their lease. It makes another sweep if the last one began more
+// than half a minute ago, or if its survey has found a message that no read found. It delivers the rows that this sweep finds,
+// and ends.
 func TestDrainEndsSoonAfterASweep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		takes   time.Duration // the time to send the first message
-		appears bool          // another message appears, with a lower id
+		takes   time.Duration // how long the sink takes for the first message
+		appears bool          // a message with a lower id appears meanwhile
 		swept   bool
 	}{"short": {20 * time.Second, false, false}, "short, and a message is left": {20 * time.Second, true, true}, "long": {70 * time.Second, true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -102,14 +103,15 @@ func TestDrainEndsSoonAfterASweep(t *testing.T) {
 					t.Error(err)
 				}
 				if delivered := len(sink.ids()) == 2; store.swept != c.swept || delivered != c.appears {
-					t.Errorf("there was a sweep: %t, want %t; the other message is delivered: %t, want %t", store.swept, c.swept, delivered, c.appears)
+					t.Errorf("there was another sweep: %t, want %t; the late message was delivered: %t, want %t", store.swept, c.swept, delivered, c.appears)
 				}
 			})
 		})
 	}
 }
 
-// unexpected is a store that doesn't report rows that appear below the cursor. Its scans take a second, so that sweeps are rare.
+// unexpected is a store that doesn't report rows that appear below the cursors. Its scans take a second, so that the pauses
+// between sweeps are long.
 type unexpected struct {
 	*memstore.Store
 	last, safe int64
@@ -133,7 +135,7 @@ func (s *unexpected) Scan(ctx context.Context, positions []storage.Position, exc
 type notInADrain struct{ t *testing.T }
 
 func (l notInADrain) Listen(ctx context.Context, _ func()) error {
-	l.t.Error("a drain listens")
+	l.t.Error("the drain called the Listener")
 	<-ctx.Done()
 	return nil
 }
@@ -171,7 +173,7 @@ func TestStopFinishesSendsInFlight(t *testing.T) {
 			t.Errorf("the stop took %v", took)
 		}
 		if counts := statusOf(t, db); counts[storage.StateDone] != 20 || counts[storage.StatePending] != 80 {
-			t.Errorf("after the stop: %v, want the 20 under way done", counts)
+			t.Errorf("after the stop: %v, want the 20 that were in flight done", counts)
 		}
 		grants, err := db.Store().Acquire(t.Context(), "other", storage.Lanes, time.Second)
 		if err != nil || len(grants) != storage.Lanes || grants[0].Crashes != 0 {
@@ -180,7 +182,7 @@ func TestStopFinishesSendsInFlight(t *testing.T) {
 	})
 }
 
-// A stop that takes longer than a second logs once what it waits for, and for how long at most.
+// A stop that takes longer than a second logs once what it waits for, and how long it takes at most.
 func TestStopLogsWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -210,7 +212,7 @@ func TestStopLogsWhatItWaitsFor(t *testing.T) {
 				}
 				_ = stop() // other tests check its result
 				if n := log.with("level=INFO", "relay: stopping", "relay=one", `waits_for="3 messages in flight at sink \"main\""`, `at_most=40s`); n != c.lines {
-					t.Errorf("%d lines say what the stop waits for, want %d:\n%s", n, c.lines, log.text.String())
+					t.Errorf("%d lines report what the stop waits for, want %d:\n%s", n, c.lines, log.text.String())
 				}
 			})
 		})
@@ -228,8 +230,8 @@ func (s *stubborn) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 	return s.recorder.Send(ctx, batch)
 }
 
-// A stop takes at most as long as it logs, even if a sink ignores its context and the database doesn't answer, so a grace period
-// may be set from the log.
+// A stop takes at most as long as it logs, even if a sink ignores its context and the database doesn't answer. So an operator
+// may set the process manager's grace period to the logged time.
 func TestStopEndsWithinTheTimeThatItLogs(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -259,8 +261,8 @@ func TestStopEndsWithinTheTimeThatItLogs(t *testing.T) {
 				if took := time.Since(began).Round(time.Second); took != c.took {
 					t.Errorf("the stop took %v, want %v", took, c.took)
 				}
-				if n := log.with("relay: stopping", "at_most=40s"); n != 1 { // logged after a second
-					t.Errorf("%d lines have the longest time, want 1:\n%s", n, log.text.String())
+				if n := log.with("relay: stopping", "at_most=40s"); n != 1 { // the line is logged a second after the stop began: 24 s + abortGrace + leaveGrace + workerGrace
+					t.Errorf("%d lines have the maximum time, want 1:\n%s", n, log.text.String())
 				}
 				close(sink.release)
 				synctest.Wait()
@@ -309,7 +311,7 @@ func TestAbortSkipsTheDrain(t *testing.T) {
 	})
 }
 
-// waiter sends only when its context ends.
+// waiter is a sink whose Send returns only when its context ends, without sending.
 type waiter struct{ recorder }
 
 func (w *waiter) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
@@ -341,13 +343,13 @@ func TestDatabaseGoneStopsSendingBeforeTheLeaseEnds(t *testing.T) {
 		close(gone)
 		time.Sleep(11 * time.Second)
 		if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "connection refused") {
-			t.Errorf("a relay without its database has the health %v", err)
+			t.Errorf("for a relay that can't reach its database, Healthy returned %v", err)
 		}
 		other := &recorder{}
 		_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(other), Name: "other"})
 		time.Sleep(15 * time.Second)
 		if len(other.ids()) != 1 {
-			t.Error("no relay took over")
+			t.Error("no relay took over the lanes")
 		}
 		stop()
 		if err := stopOther(); err != nil {
@@ -356,8 +358,8 @@ func TestDatabaseGoneStopsSendingBeforeTheLeaseEnds(t *testing.T) {
 	})
 }
 
-// A relay whose leases are renewed, but of which one kind of read has failed for longer than a lease, is unhealthy until such a
-// read succeeds.
+// If one kind of read has failed for longer than a lease, the relay is unhealthy until such a read succeeds, even if it renews
+// its leases.
 func TestReadsThatFailForALeaseAreUnhealthy(t *testing.T) {
 	t.Parallel()
 	for op, claim := range map[memstore.Op]storage.Claim{
@@ -379,31 +381,31 @@ func TestReadsThatFailForALeaseAreUnhealthy(t *testing.T) {
 				failing.Store(true)
 				late := db.Begin()
 				late.Insert(outbox.Message{Topic: "orders", Key: "k"})
-				write(db, "orders", "k", 500) // so many that the next page begins above the late row
+				write(db, "orders", "k", 500) // so many messages that the next page begins above the late row
 				db.Write(outbox.Message{Topic: "orders", AvailableAt: time.Now().Add(time.Second)})
 				time.Sleep(5 * time.Second)
 				late.Commit()
 				time.Sleep(15 * time.Second)
 				if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "statement timeout") {
-					t.Errorf("a relay that can't %s has the health %v", op, err)
+					t.Errorf("for a relay whose calls of %s fail, Healthy returned %v", op, err)
 				}
 				failing.Store(false)
 				time.Sleep(10 * time.Second)
 				if err := r.Healthy(); err != nil {
-					t.Errorf("healthy again: %v", err)
+					t.Errorf("after the reads succeeded again, Healthy returned %v", err)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
 				}
 				if counts := statusOf(t, db); counts[storage.StateDone] != 502 {
-					t.Errorf("in the end: %v, want 502 done", counts)
+					t.Errorf("at the end: %v, want 502 done", counts)
 				}
 			})
 		})
 	}
 }
 
-// stopsAtItsStart is a store whose SetClaimMode takes until its context ends, and then fails like a driver.
+// stopsAtItsStart is a store whose SetClaimMode waits until its context ends, and then returns an error, as a driver does.
 type stopsAtItsStart struct {
 	*memstore.Store
 	stop context.CancelFunc
@@ -419,7 +421,7 @@ func (s stopsAtItsStart) SetClaimMode(ctx context.Context, claim storage.Claim) 
 	return s.err
 }
 
-// A relay that is stopped while it starts returns nil, whatever error the driver returned.
+// If a relay is stopped while it starts, Run returns nil, whatever error the driver returned.
 func TestRelayStopsCleanlyWhileItStarts(t *testing.T) {
 	t.Parallel()
 	for _, drain := range []bool{false, true} {
@@ -435,7 +437,7 @@ func TestRelayStopsCleanlyWhileItStarts(t *testing.T) {
 							t.Fatal(err)
 						}
 						if err := r.Run(ctx); err != nil || sink.closed != 1 {
-							t.Errorf("a relay that is stopped at its start returned %v; its sink was closed %d times", err, sink.closed)
+							t.Errorf("Run returned %v after a stop during the start; the sink was closed %d times", err, sink.closed)
 						}
 					})
 				})

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An unresolved batch that is sent again has no items, but the text calls it a Send, too.
+// A job that sends unresolved batches again has no items. The text about it, too, says that Send has not returned.
 func TestDescribeStuckCall(t *testing.T) {
 	t.Parallel()
 	q, now := &sinkQueue{name: "main"}, time.Now()
@@ -18,7 +18,7 @@ func TestDescribeStuckCall(t *testing.T) {
 		`from Send for 1m0s, with 2 messages, the first of topic "orders"`: {job: &batch{}, items: []*item{first, first}, began: now.Add(-time.Minute)},
 	} {
 		if text := q.describe(f, now); !strings.Contains(text, call) {
-			t.Errorf("%s, want that it did not return %s", text, call)
+			t.Errorf("the text is %q, want that the sink has not returned %s", text, call)
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// lines is a log whose lines a test can read.
+// lines is an io.Writer for a log. A test can count its lines.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -47,7 +47,7 @@ func (l *lines) with(words ...string) (n int) {
 	return n
 }
 
-// The relay of a stuck handler reports it, and another relay delivers its messages in order.
+// If a handler is stuck, its relay reports this, and another relay delivers the handler's messages in order.
 func TestStuckHandlerLeavesItsMessagesToOthers(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -79,9 +79,9 @@ func testStuck(t *testing.T, claim storage.Claim, workers int) {
 	if n := log.with("appears to be stuck", "sink=main"); n != workers {
 		t.Errorf("%d lines in the log, want %d", n, workers)
 	}
-	time.Sleep(300 * time.Millisecond) // otherwise both would renew at the same moment
+	time.Sleep(300 * time.Millisecond) // so that the two relays don't renew their leases at the same moment
 	other := options(good)
-	other.Name, other.Join = "other", true // because its sink is another one
+	other.Name, other.Join = "other", true // Join, because its sink differs
 	_, stopOther := start(t, db.Store(), other)
 	time.Sleep(40 * time.Second)
 	if n := len(good.ids()); n != 200 {
@@ -126,7 +126,7 @@ func TestStuckHandlerReturns(t *testing.T) {
 	})
 }
 
-// An abort returns soon although a handler is stuck. So does a stop of a relay whose sink doesn't return from Close.
+// An abort ends Run soon, even if a handler is stuck. A stop ends Run soon, even if the sink doesn't return from Close.
 func TestAbortWithAStuckHandlerReturnsSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,8 @@ func TestAbortWithAStuckHandlerReturnsSoon(t *testing.T) {
 	})
 }
 
-// Handlers' errors are logged at intervals, with the cause, and with the place of a panic.
+// Handlers' errors are logged with their cause, and panics with the file and line. Similar errors are logged only at
+// intervals.
 func TestHandlersErrorsAreLogged(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,7 +178,7 @@ func TestHandlersErrorsAreLogged(t *testing.T) {
 			t.Errorf("%d lines report the handler's error", n)
 		}
 		if n := log.with("a message failed", "index out of range", "stuck_test.go:"); n == 0 {
-			t.Error("no line has the place of the panic")
+			t.Error("no line has the file of the panic")
 		}
 		if n := log.with("parked a message", "customer 7 is not known"); n != 1 {
 			t.Errorf("%d lines report why a message was parked", n)

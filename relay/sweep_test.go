@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A lane is lost and leased again during a step of its sweep. That step doesn't count for it: the lane is swept once more, and
-// then read.
+// If a lane is lost and leased again during a step of its sweep, the step doesn't count. The lane is swept from its beginning,
+// and then read.
 func TestLaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	t.Parallel()
 	e := withLanes(&engine{routes: toOneSink(), names: []string{"a"}, base: &base{health: &health{},
@@ -33,7 +33,7 @@ func TestLaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	f.seq, f.scan.left = 3, nil
 	e.sweep.merge(f)
 	if stays.unswept || !anew.unswept {
-		t.Errorf("unswept are lane 1 (%v) and lane 2 (%v), want lane 2 alone", stays.unswept, anew.unswept)
+		t.Errorf("lane 1 is unswept: %v, and lane 2: %v; want only lane 2 unswept", stays.unswept, anew.unswept)
 	}
 	f = e.sweep.step(time.Now())
 	if f == nil || len(f.positions) != 1 || f.positions[0] != (storage.Position{Lane: 2, Until: 20}) {
@@ -41,6 +41,6 @@ func TestLaneThatIsLeasedAgainIsSweptAgain(t *testing.T) {
 	}
 	f.seq, f.scan.left = 4, nil
 	if e.sweep.merge(f); anew.unswept {
-		t.Error("lane 2 was swept, and isn't read")
+		t.Error("lane 2 was swept, but may not be read")
 	}
 }

@@ -21,21 +21,21 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Traces of simulated histories, for the model in internal/model. The model accepts a trace if each event is an action that the
-// model allows, with the same result. An event of a call has the place of the moment when the call took effect, and the result
-// that the relay received: a store that is broken on purpose (mutants_test.go) is between the two.
+// Traces of simulated histories, for the model in internal/model. The model accepts a trace if each event is an action that
+// the model allows, with the same result. The event of a call stands where the call took effect, but it has the result that
+// the relay received. The two may differ if the store is broken on purpose (mutants_test.go).
 
 var (
 	traceFolder = flag.String("traces", "", "write a trace of each simulated history to this folder, for the model")
-	traceLong   = flag.Int("trace-long", 100, "each how many-th trace of TestTraces is as long as those of TestSimulation")
+	traceLong   = flag.Int("trace-long", 100, "one trace of TestTraces in this number is as long as the histories of TestSimulation")
 	traceCount  = flag.Int("trace-histories", 100, "how many traces TestTraces writes")
 )
 
 // traceEvent is a line of a trace. Times are in microseconds from the beginning of the history.
 type traceEvent struct {
-	E     string `json:"e"` // the kind
+	E     string `json:"e"` // the kind of the event
 	T     int64  `json:"t"`
-	Call  int    `json:"c,omitempty"`     // the number of the call, which the event of its result repeats
+	Call  int    `json:"c,omitempty"`     // the number of the call; the event with its result has the same number
 	Began int64  `json:"began,omitempty"` // when the relay made the call
 	Relay string `json:"r,omitempty"`
 	Lost  bool   `json:"lost,omitempty"` // the relay didn't receive the call's result
@@ -46,7 +46,7 @@ type traceEvent struct {
 	Topic   string `json:"topic,omitempty"`
 	Due     int64  `json:"due,omitempty"`     // available_at
 	Expires int64  `json:"expires,omitempty"` // expires_at
-	By      int64  `json:"by,omitempty"`      // when the message expires for its route
+	By      int64  `json:"by,omitempty"`      // when the message expires because of its route
 
 	IDs     []int64  `json:"ids,omitempty"`
 	Sink    string   `json:"sink,omitempty"`
@@ -55,9 +55,9 @@ type traceEvent struct {
 
 	TTL    int64             `json:"ttl,omitempty"`
 	Now    int64             `json:"now,omitempty"`
-	Grants []traceLease      `json:"grants,omitempty"` // with the stored marks; or the renewals, with the new ones
-	Leases []storage.Lease   `json:"leases,omitempty"` // that were granted or renewed, in the table
-	Kept   []storage.Lease   `json:"kept,omitempty"`   // the relay was told that these are valid
+	Grants []traceLease      `json:"grants,omitempty"` // for Acquire: the grants, with the stored marks; for Renew and Release: the renewals, with the new marks
+	Leases []storage.Lease   `json:"leases,omitempty"` // the leases that were granted or renewed in the table
+	Kept   []storage.Lease   `json:"kept,omitempty"`   // the leases that the relay was told are valid
 	Lanes  []int             `json:"lanes,omitempty"`
 	Limit  int               `json:"limit,omitempty"`
 	Asked  []storage.LaneKey `json:"asked,omitempty"`
@@ -71,7 +71,7 @@ type traceEvent struct {
 	Counts  *[3]int        `json:"counts,omitempty"` // changed, fenced, missing
 }
 
-// traceRange is a position: lane, after, until and key, of which the last two may be absent.
+// traceRange is a position: lane, after, until and key. The last two may be absent.
 type traceRange storage.Position
 
 func (r traceRange) MarshalJSON() ([]byte, error) {
@@ -118,7 +118,7 @@ type traceSettled struct {
 	Attempts int    `json:"attempts"`
 	Holds    bool   `json:"holds,omitempty"`
 	Deferred bool   `json:"deferred,omitempty"`
-	Result   string `json:"result"` // in the table: changed, fenced or missing
+	Result   string `json:"result"` // the result in the table: changed, fenced or missing
 }
 
 // tracer records the events of one history. A nil tracer records nothing.
@@ -128,12 +128,12 @@ type tracer struct {
 	mu      sync.Mutex
 	events  []*traceEvent
 	calls   int
-	message outbox.Message // the one that is being inserted
+	message outbox.Message // the message that is being inserted
 	outages map[string]int
 	last    int // the number of the last outage
 }
 
-// tracedCall is the key of a call's event in its context.
+// tracedCall is the key under which a call's context has the call's event.
 type tracedCall struct{}
 
 func newTracer(db *memstore.DB) *tracer {
@@ -156,7 +156,8 @@ func (t *tracer) add(e *traceEvent) {
 	t.events = append(t.events, e)
 }
 
-// observe records that a call takes effect. The call's wrapper adds what the relay asked for and what it was told.
+// observe records that a call takes effect. The method of tracedStore for the call adds the relay's request and the result
+// that it received.
 func (t *tracer) observe(ctx context.Context, op memstore.Op, changes []memstore.Change) {
 	var ids []int64
 	for _, c := range changes {
@@ -260,7 +261,7 @@ func (t *tracer) answered(relay, sink string, batch []sinks.Message, outcomes []
 	t.add(e)
 }
 
-// answerOf names an answer as the model does.
+// answerOf returns the model's name for an answer.
 func answerOf(o sinks.Outcome) string {
 	switch {
 	case o.Result == sinks.Delivered:
@@ -284,14 +285,15 @@ func (t *tracer) wrap(relay string, store storage.Store) storage.Store {
 	return tracedStore{store, t, relay}
 }
 
-// tracedStore records the calls of one relay. It is no Journaler, so that its relay neither journals batches nor quarantines.
+// tracedStore records the calls of one relay. It doesn't implement Journaler, so its relay has no guards: neither quarantine
+// nor dedup.
 type tracedStore struct {
 	storage.Store
 	t     *tracer
 	relay string
 }
 
-// call makes a call and records it, if it takes effect, and its result.
+// call makes a call. If the call takes effect, call records it and its result.
 func (s tracedStore) call(ctx context.Context, work func(context.Context, *traceEvent) error) error {
 	e := &traceEvent{Relay: s.relay, Began: s.t.since(time.Now())}
 	s.t.mu.Lock()
@@ -471,9 +473,9 @@ func traceOf(t *testing.T, path string, seed uint64, wrap func(storage.Store) st
 	}, spoil...)
 }
 
-// TestTraces writes traces of short histories, one in five of them with one key, one in five with parked messages that hold their keys,
-// and two in five with suspended processes. One in a hundred is as long as those of TestSimulation. What the simulation finds wrong
-// in a history fails the test.
+// TestTraces writes traces of short histories. One history in five has one key, one in five has parked messages that hold
+// their keys, and two in five have suspended processes. One in a hundred is as long as those of TestSimulation. The test fails
+// if the simulation finds a problem in a history.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	if *traceFolder == "" {
@@ -505,7 +507,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestTracesOfMutants writes traces of stores and options that are broken on purpose, and what the simulation reports about each.
+// TestTracesOfMutants writes traces of histories with stores and options that are broken on purpose, and the problems that the
+// simulation finds in each.
 func TestTracesOfMutants(t *testing.T) {
 	t.Parallel()
 	if *traceFolder == "" {

@@ -14,7 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// If the message that blocks a key is deleted from the table, the key continues. Otherwise the key keeps waiting.
+// If the message that blocks a key is deleted from the table, the key's next message is sent. Otherwise the next message
+// waits.
 func TestKeyContinuesIfItsBlockerIsDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -25,7 +26,7 @@ func TestKeyContinuesIfItsBlockerIsDeleted(t *testing.T) {
 			}
 			return sinks.Ok("")
 		}}
-		db.Write(outbox.Message{Topic: "orders", Key: "other"}) // a delivery, so that the failure isn't the destination's
+		db.Write(outbox.Message{Topic: "orders", Key: "other"}) // a delivery, so that the failures count as caused by the messages
 		for _, key := range []string{"gone", "stays"} {
 			db.Write(outbox.Message{Topic: "orders", Key: key, Payload: []byte("bad")})
 			db.Write(outbox.Message{Topic: "orders", Key: key, Payload: []byte("good")})
@@ -50,12 +51,12 @@ func TestKeyContinuesIfItsBlockerIsDeleted(t *testing.T) {
 			}
 		}
 		if arrived["gone"] != 1 || arrived["stays"] != 0 {
-			t.Errorf("good messages arrived by key: %v, want one of gone alone", arrived)
+			t.Errorf("the number of good messages by key is %v, want one of the key gone and none of the key stays", arrived)
 		}
 	})
 }
 
-// If the store can't list a lane's blocked keys, the database is asked about each key that is read.
+// If the store can't list a lane's blocked keys, the relay asks about each key of the rows that it reads.
 func TestFailingBlockedKeyQueryDoesNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestFailingBlockedKeyQueryDoesNotDelayOthers(t *testing.T) {
 	})
 }
 
-// tellsNoKeys is a store that can't list the blocked keys of lanes.
+// tellsNoKeys is a store whose BlockedKeys fails.
 type tellsNoKeys struct{ storage.Store }
 
 func (tellsNoKeys) BlockedKeys(context.Context, []int, int) ([]storage.BlockedKey, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// alarms records the unrouted topics that are reported.
+// alarms is an observer that records the topics that are reported as unrouted.
 type alarms struct {
 	relay.NoObserver
 	mu     sync.Mutex
@@ -35,8 +35,9 @@ func (a *alarms) told() []string {
 	return slices.Clone(a.topics)
 }
 
-// During a rollout the processes of the old version read topics that they have no handler for. Their messages wait uncharged and
-// are reported, and so do the later messages of their keys. The new version delivers all of them in order.
+// During a rollout, processes of the old version read messages of topics that they have no handler for. These messages wait,
+// uncharged, and so do later messages of their keys. The topics are reported. Processes of the new version deliver all
+// messages in order.
 func TestTopicWithoutAHandlerWaits(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -75,13 +76,13 @@ func rollOut(t *testing.T, claim storage.Claim) {
 		t.Errorf("parked: %v", counts)
 	}
 	if n := len(got["b"]); n != 1 {
-		t.Errorf("another key got %d of 1 messages", n)
+		t.Errorf("%d messages of another key were delivered, want 1", n)
 	}
 	if claim == storage.ByLanes && len(got["a"]) != 1 {
-		t.Errorf("of its key arrived %v: later messages have overtaken it", got["a"])
+		t.Errorf("the messages %v of the key were delivered, although an earlier one waits", got["a"])
 	}
 	if told := watch.told(); len(told) < 10 || told[0] != "refunded" {
-		t.Errorf("in twenty minutes %v was reported", told)
+		t.Errorf("in twenty minutes the reported topics were %v", told)
 	}
 
 	before := len(watch.told())
@@ -92,12 +93,12 @@ func rollOut(t *testing.T, claim storage.Claim) {
 		t.Error(err)
 	}
 	want := []string{"paid 1", "refunded 1", "paid 1"}
-	if claim == storage.ByRows { // by rows there is no order
+	if claim == storage.ByRows { // a relay that claims by rows keeps no order
 		slices.Sort(want)
 		slices.Sort(got["a"])
 	}
 	if !slices.Equal(got["a"], want) {
-		t.Errorf("of the key arrived %v, want %v", got["a"], want)
+		t.Errorf("the messages %v of the key were delivered, want %v", got["a"], want)
 	}
 	if after := watch.told()[before:]; len(after) != 0 {
 		t.Errorf("the new version reported %v", after)

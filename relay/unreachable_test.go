@@ -16,8 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A relay that can send heartbeats but can't read is unhealthy, and leaves its lanes to one that can read. When it can read again
-// it gets its share back.
+// A relay that can send heartbeats but can't read is unhealthy, and leaves its lanes to a relay that can read. When it can
+// read again, it gets its share of the lanes again.
 func TestRelayThatCannotReadLeavesItsLanes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestRelayThatCannotReadLeavesItsLanes(t *testing.T) {
 		ours, others := &recorder{}, &recorder{}
 		log := &lines{}
 		r, stop := start(t, blind, relay.Options{Sinks: to(ours), Logger: slog.New(slog.NewTextHandler(log, nil))})
-		time.Sleep(500 * time.Millisecond) // so that they don't send heartbeats at the same moment
+		time.Sleep(500 * time.Millisecond) // so that the relays don't send heartbeats at the same moment
 		_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(others)})
 		round := func(n int) (got, gotOther int) {
 			before, beforeOther := len(ours.all()), len(others.all())
@@ -45,7 +45,7 @@ func TestRelayThatCannotReadLeavesItsLanes(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if got, other := round(1); got < 50 || other < 50 {
-			t.Errorf("two relays had %d and %d messages", got, other)
+			t.Errorf("the two relays sent %d and %d messages", got, other)
 		}
 		revoked.Store(true)
 		time.Sleep(40 * time.Second)
@@ -61,10 +61,10 @@ func TestRelayThatCannotReadLeavesItsLanes(t *testing.T) {
 			t.Error(err)
 		}
 		if lost, again := log.with("level=ERROR", "the table can't be read"), log.with("level=INFO", "the table can be read again"); lost != 1 || again != 1 {
-			t.Errorf("%d lines say that the table can't be read, and %d that it can be again, want one of each", lost, again)
+			t.Errorf("%d lines report that the table can't be read, and %d that it can be read again, want one of each", lost, again)
 		}
 		if got, other := round(3); got < 50 || other < 50 {
-			t.Errorf("afterwards two relays had %d and %d messages", got, other)
+			t.Errorf("after the reads succeeded again, the two relays sent %d and %d messages", got, other)
 		}
 		for _, stop := range []func() error{stop, stopOther} {
 			if err := stop(); err != nil {
@@ -74,8 +74,9 @@ func TestRelayThatCannotReadLeavesItsLanes(t *testing.T) {
 	})
 }
 
-// A relay whose database doesn't answer for a while gets its share of the lanes back soon after the database answers again,
-// however long that took. It doesn't leave its lanes to others for a minute, as a relay does that can send heartbeats but can't read.
+// If the database doesn't answer a relay for some time, the relay gets its share of the lanes again soon after the database
+// answers, however long the outage was. It doesn't leave its lanes to others for a minute, as a relay does that can send
+// heartbeats but can't read.
 func TestRelayReturnsSoonAfterItsNetwork(t *testing.T) {
 	t.Parallel()
 	for _, length := range []time.Duration{10 * time.Second, 25 * time.Second, 40 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute} {
@@ -93,13 +94,13 @@ func TestRelayReturnsSoonAfterItsNetwork(t *testing.T) {
 				}
 				ours := &recorder{}
 				r, stop := start(t, apart, relay.Options{Sinks: to(ours)})
-				time.Sleep(500 * time.Millisecond) // so that they don't send heartbeats at the same moment
+				time.Sleep(500 * time.Millisecond) // so that the relays don't send heartbeats at the same moment
 				_, stopOther := start(t, db.Store(), relay.Options{Sinks: to(&recorder{})})
 				time.Sleep(time.Minute)
 				cut.Store(true)
 				time.Sleep(length)
 				cut.Store(false)
-				time.Sleep(25 * time.Second) // a call that waits for its answer ends after 15 s, and the next renewal follows within seconds
+				time.Sleep(25 * time.Second) // a call that was waiting for its answer ends after its time-out of 15 s, and the next renewal follows within seconds
 				if err := r.Healthy(); err != nil {
 					t.Error(err)
 				}
@@ -156,7 +157,7 @@ func TestRelayThatCannotRenewIsUnhealthy(t *testing.T) {
 	}
 }
 
-// If no call is answered, Healthy reports that, and not that reads fail.
+// If the database answers no call, Healthy reports this, and not that reads fail.
 func TestUnreachableDatabaseIsUnhealthy(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

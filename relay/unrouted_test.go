@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// drainOnce drains the table with a route for one topic.
+// drainOnce drains the table with a route for the topic "known" only.
 func drainOnce(t *testing.T, db *memstore.DB, alarms *topicAlarm) error {
 	t.Helper()
 	r, err := relay.New(db.Store(), relay.Options{Drain: true, Observer: alarms,
@@ -25,8 +25,8 @@ func drainOnce(t *testing.T, db *memstore.DB, alarms *topicAlarm) error {
 	return r.Run(t.Context())
 }
 
-// Each drain reports that messages without a route are left, even if it knows only from the marks that some exist. A drain
-// reports nothing once they are gone.
+// Each drain reports that messages without a route are left, even if only the marks show it that such messages exist. When the
+// messages have been deleted, drains report nothing.
 func TestEachDrainReportsUnroutedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,13 +50,13 @@ func TestEachDrainReportsUnroutedMessages(t *testing.T) {
 		takeAway(t, db, "lost", "stray")
 		for range 2 {
 			if err := drainOnce(t, db, &topicAlarm{topics: map[string]bool{}}); err != nil {
-				t.Errorf("a drain after the messages were taken away: %v", err)
+				t.Errorf("a drain after the messages were deleted: %v", err)
 			}
 		}
 	})
 }
 
-// A restarted relay reports the topics of messages without a route for as long as these wait.
+// A restarted relay reports the topics of messages without a route as long as these messages wait.
 func TestRestartedRelayReportsUnroutedMessages(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestRestartedRelayReportsUnroutedMessages(t *testing.T) {
 		told = alarms.times.Load()
 		time.Sleep(10 * time.Minute)
 		if alarms.times.Load() != told {
-			t.Errorf("%d alarms after the message was taken away", alarms.times.Load()-told)
+			t.Errorf("%d alarms after the message was deleted", alarms.times.Load()-told)
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -90,8 +90,8 @@ func TestRestartedRelayReportsUnroutedMessages(t *testing.T) {
 	})
 }
 
-// A sink may have no destination for a topic, such as a Kafka topic that does not exist. The log says which, and doesn't say that
-// a route is missing.
+// A sink may have no destination for a topic, for example because a topic doesn't exist in Kafka. The log then has the sink's
+// detail, and doesn't report a missing route.
 func TestTopicWithoutADestinationIsLoggedWithItsDetail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ type countedAlarm struct {
 
 func (a *countedAlarm) Unrouted(string) { a.times.Add(1) }
 
-// takeAway deletes the messages of some topics from the table, as an operator may by SQL.
+// takeAway deletes the messages of some topics from the table, as an operator may do by SQL.
 func takeAway(t *testing.T, db *memstore.DB, topics ...string) {
 	t.Helper()
 	for _, topic := range topics {

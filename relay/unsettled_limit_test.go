@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// stuckSettles is a store whose settlements wait, once they are stuck, until they are released.
+// stuckSettles is a store whose settlements, from a certain moment on, wait until they are released.
 type stuckSettles struct {
 	*memstore.Store
 	stuck atomic.Bool
@@ -31,7 +31,7 @@ func (s *stuckSettles) Settle(ctx context.Context, name string, keep bool, settl
 	}
 }
 
-// While the database accepts no outcomes, the messages that were sent and are not settled stay within the limit.
+// While settlements hang, the number of messages that were sent but not settled is limited.
 func TestUnsettledMessagesAreLimited(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestUnsettledMessagesAreLimited(t *testing.T) {
 				write(db, "orders", "", rows-1)
 				time.Sleep(20 * time.Second)
 				if sent := len(sink.ids()) - 1; sent > test.most || sent < test.most/2 {
-					t.Errorf("%d were sent, and at most %d may come twice", sent, test.most)
+					t.Errorf("%d messages were sent, but at most %d may be sent twice after a crash", sent, test.most)
 				}
 				close(store.free)
 				time.Sleep(10 * time.Minute)
@@ -69,7 +69,7 @@ func TestUnsettledMessagesAreLimited(t *testing.T) {
 					t.Error(err)
 				}
 				if sent := len(sink.ids()); sent != rows {
-					t.Errorf("%d of %d were sent in the end", sent, rows)
+					t.Errorf("%d of %d messages were sent at the end", sent, rows)
 				}
 			})
 		})

@@ -18,11 +18,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// choosy is a store that refuses settlements for good, with an error that shows this or one that doesn't.
+// choosy is a store that always refuses certain settlements. Its error either shows that the refusal is lasting, or doesn't.
 type choosy struct {
 	*memstore.Store
 	refuses func(storage.Settlement) bool
-	lasting error // nil: the error doesn't show that the refusal lasts
+	lasting error // the error; nil: an error that doesn't show that the refusal is lasting
 	settles atomic.Int64
 }
 
@@ -39,7 +39,7 @@ func (s *choosy) Settle(ctx context.Context, name string, keep bool, settlements
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// A text that the database can't store is omitted, and nothing else is delayed.
+// If the database can't store an error's text, the row is settled without it, and other messages aren't delayed.
 func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -87,7 +87,7 @@ func TestTextThatTheDatabaseCannotStore(t *testing.T) {
 	}
 }
 
-// limited is a store whose server ends settlements of many rows, and all settlements while it is overloaded.
+// limited is a store whose server ends settlements of many rows with ErrTimeout, and all settlements while it is overloaded.
 type limited struct {
 	*memstore.Store
 	most       int
@@ -101,7 +101,7 @@ func (s *limited) Settle(ctx context.Context, name string, keep bool, settlement
 	return s.Store.Settle(ctx, name, keep, settlements)
 }
 
-// If the server ends a settlement because it takes too long, fewer rows are settled together. No row counts as unwritable.
+// If the server ends a settlement because it takes too long, the next settlements have fewer rows. No row becomes unwritable.
 func TestSettlementsThatTheServerEndsAreMadeSmaller(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -115,7 +115,7 @@ func TestSettlementsThatTheServerEndsAreMadeSmaller(t *testing.T) {
 					write(db, "orders", fmt.Sprint("k", i%100), 1)
 				}
 				_, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(sink), Observer: fails})
-				time.Sleep(5 * time.Minute) // long enough for each row to become unwritable
+				time.Sleep(5 * time.Minute) // longer than it takes until a refused row becomes unwritable
 				store.overloaded.Store(false)
 				time.Sleep(time.Minute)
 				if counts := statusOf(t, db); counts[storage.StateDone] != 400 {
@@ -135,8 +135,8 @@ func TestSettlementsThatTheServerEndsAreMadeSmaller(t *testing.T) {
 	}
 }
 
-// A row whose outcome the database refuses is set aside and reported. It isn't sent again, others are delivered, and its outcome
-// is written when the database accepts it.
+// If the database refuses a row's outcome, the row is set aside and reported. Its message isn't sent again, and other messages
+// are delivered. Its outcome is written when the database accepts it.
 func TestRowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -166,15 +166,15 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 					t.Errorf("%d deliveries of 400 messages", n)
 				}
 				if n := fails.count.Load(); n != 4 {
-					t.Errorf("the observer got %d", n)
+					t.Errorf("the observer received %d failures", n)
 				}
 				healed.Store(true)
 				time.Sleep(time.Minute)
 				if err := r.Healthy(); err != nil {
-					t.Errorf("in the end: %v", err)
+					t.Errorf("at the end Healthy returned %v", err)
 				}
 				if refused, stored := log.with("level=ERROR", "setting it aside"), log.with("level=INFO", "has stored all outcomes that it had refused"); refused != 4 || stored != 1 {
-					t.Errorf("%d lines report a refused outcome, want 4, and %d that all are stored, want 1", refused, stored)
+					t.Errorf("%d lines report a refused outcome, want 4, and %d lines that all outcomes are stored, want 1", refused, stored)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -187,7 +187,7 @@ func TestRowThatTheDatabaseRefuses(t *testing.T) {
 	}
 }
 
-// failures counts the failures of a stage.
+// failures is an observer that counts the failures of a stage.
 type failures struct {
 	relay.NoObserver
 	stage string
@@ -200,8 +200,8 @@ func (f *failures) Failed(stage string, _ error) {
 	}
 }
 
-// If all outcomes are refused, for example because the disk is full, only a few rows become unwritable, a limited number of
-// messages is sent, and everything is written in the end.
+// If the database refuses all outcomes, for example because its disk is full, only a few rows become unwritable, and only a
+// limited number of messages is sent. When the database accepts outcomes again, all are written.
 func TestFewRowsAreUnwritableIfAllOutcomesAreRefused(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()
@@ -215,10 +215,10 @@ func TestFewRowsAreUnwritableIfAllOutcomesAreRefused(t *testing.T) {
 		_, stop := start(t, store, relay.Options{Sinks: to(sink)})
 		time.Sleep(10 * time.Minute)
 		if n := len(sink.ids()); n > 8000 {
-			t.Errorf("%d were sent with nothing written", n)
+			t.Errorf("%d messages were sent while no outcome was written", n)
 		}
 		if n := fails.count.Load(); n > 10 {
-			t.Errorf("%d became unwritable", n)
+			t.Errorf("%d rows became unwritable", n)
 		}
 		healed.Store(true)
 		time.Sleep(10 * time.Minute)
@@ -231,7 +231,7 @@ func TestFewRowsAreUnwritableIfAllOutcomesAreRefused(t *testing.T) {
 	})
 }
 
-// The error of the stop reports that the row's message will be sent again.
+// If a relay with an unwritable row is stopped, the error of Run reports that the row's message will be sent again.
 func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestStopWithARowThatTheDatabaseRefuses(t *testing.T) {
 	})
 }
 
-// A lane with an unwritable row can be given up to another relay, which delivers the lane's later messages.
+// A lane with an unwritable row can be released to another relay, which delivers the lane's later messages.
 func TestLaneWithAnUnwritableRowIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -274,8 +274,8 @@ func TestLaneWithAnUnwritableRowIsGivenUp(t *testing.T) {
 	})
 }
 
-// The refused row is found with a few settlements and without waits between them, and no row of the other list becomes
-// unwritable.
+// If the error shows that the refusal is lasting, the refused row is found with a few settlements without pauses between them.
+// No row of the other list becomes unwritable.
 func TestLastingRefusalIsNarrowedImmediately(t *testing.T) {
 	t.Parallel()
 	for name, lasting := range map[string]error{"invalid": storage.ErrInvalid, "refused": storage.ErrRefused} {
@@ -291,16 +291,16 @@ func TestLastingRefusalIsNarrowedImmediately(t *testing.T) {
 					time.Sleep(time.Millisecond)
 				}
 				if took := time.Since(began); took > time.Second {
-					t.Errorf("it took %v", took)
+					t.Errorf("the search took %v", took)
 				}
 				if err := stop(); (err != nil) != (name == "refused") { // an invalid row is deleted and not kept
 					t.Errorf("stop: %v", err)
 				}
 				if took := time.Since(began); took > 2*time.Second {
-					t.Errorf("with the stop it took %v", took)
+					t.Errorf("the search and the stop took %v", took)
 				}
 				if counts := statusOf(t, db); counts[storage.StateDone] != 396 || counts[storage.StatePending] != map[string]int64{"refused": 4}[name] {
-					t.Errorf("in the end: %v", counts)
+					t.Errorf("at the end the states are %v", counts)
 				}
 				if n := store.settles.Load(); n > 150 {
 					t.Errorf("%d settlements", n)
@@ -310,7 +310,8 @@ func TestLastingRefusalIsNarrowedImmediately(t *testing.T) {
 	}
 }
 
-// Each start sends at most the first batches again, and the relay resumes automatically when the cause is fixed.
+// While the database refuses all outcomes, each run sends only the first batches again. When the cause is fixed, the relay
+// resumes automatically.
 func TestNothingIsSentWhileAllOutcomesAreRefused(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -334,7 +335,7 @@ func TestNothingIsSentWhileAllOutcomesAreRefused(t *testing.T) {
 					}
 				}
 				if n := len(sink.ids()); n == 0 || n > 10*3*10 {
-					t.Errorf("%d deliveries in ten runs with nothing written", n)
+					t.Errorf("%d deliveries in ten runs in which no outcome was written", n)
 				}
 				if n := log.with("level=ERROR", "refuses every outcome"); n != 10 {
 					t.Errorf("%d lines report that every outcome is refused, want one for each run", n)
@@ -348,7 +349,7 @@ func TestNothingIsSentWhileAllOutcomesAreRefused(t *testing.T) {
 				mended.Store(true)
 				time.Sleep(time.Minute)
 				if err := r.Healthy(); err != nil {
-					t.Errorf("after it was mended: %v", err)
+					t.Errorf("after the database was repaired, Healthy returned %v", err)
 				}
 				if err := stop(); err != nil {
 					t.Error(err)
@@ -361,7 +362,8 @@ func TestNothingIsSentWhileAllOutcomesAreRefused(t *testing.T) {
 	}
 }
 
-// The drain fails because of the refusal, and doesn't search for the row in the table.
+// If the database refuses a row's outcome, a drain fails for this reason. It doesn't report the row as a due message that it
+// can't read.
 func TestDrainWithARowThatTheDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -380,7 +382,7 @@ func TestDrainWithARowThatTheDatabaseRefuses(t *testing.T) {
 					t.Errorf("drain: %v", err)
 				}
 				if took := time.Since(began); took > 5*time.Second {
-					t.Errorf("it took %v", took)
+					t.Errorf("the drain took %v", took)
 				}
 				if n := len(sink.ids()); n != 10 {
 					t.Errorf("%d deliveries of 10 messages", n)
@@ -390,7 +392,8 @@ func TestDrainWithARowThatTheDatabaseRefuses(t *testing.T) {
 	}
 }
 
-// leaving is a store that takes time to release lanes. After that a settlement changes nothing, and so is no longer refused.
+// leaving is a store whose Release takes time. After the release a settlement changes nothing, and so the store doesn't refuse
+// it.
 type leaving struct {
 	*choosy
 	left atomic.Bool
@@ -403,7 +406,8 @@ func (s *leaving) Release(ctx context.Context, name string, renewals []storage.R
 	return err
 }
 
-// The drain's error has the reason, even if the relay tries to write once more while it leaves.
+// If all outcomes are refused, the drain's error has the reason, even if a settlement succeeds without effect while the lanes
+// are released.
 func TestDrainReportsWhyAllOutcomesAreRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -450,7 +454,7 @@ func TestDeadLetterThatTheDatabaseRefuses(t *testing.T) {
 					t.Errorf("%v, want 30 done and 30 parked", counts)
 				}
 				if n := log.with("level=ERROR", "refuses a dead letter"); n != 30 {
-					t.Errorf("%d lines say so, want 30", n)
+					t.Errorf("%d lines report a refused dead letter, want 30", n)
 				}
 			})
 		})
