@@ -36,10 +36,10 @@ const (
 	readers   = "the-token-of-readers"
 	operators = "the-token-of-operators"
 
-	testCookie = "cookie" // stands for the name of the cookie in the tests' headers
+	testCookie = "cookie" // in the tests' headers, a placeholder for the name of the cookie
 )
 
-// desk has the pages of a table in memory.
+// desk has the pages for a table in memory.
 type desk struct {
 	*Pages
 	db    *memstore.DB
@@ -115,7 +115,7 @@ func (s *seeker) Find(ctx context.Context, filter storage.Filter, patience time.
 	return found, err
 }
 
-// If a search for a message's id doesn't reach the last row, the answer says how far it got.
+// If a search for a message's id doesn't reach the last row, the answer has the id that it reached.
 func TestFindingInALargeTable(t *testing.T) {
 	t.Parallel()
 	const absent = "0197a3b4-0000-7abc-8def-0123456789ab"
@@ -128,11 +128,11 @@ func TestFindingInALargeTable(t *testing.T) {
 		"/api/messages/" + absent:    "in the rows up to id 7 of 9",
 	} {
 		if got := d.ask("GET", path, "", "Authorization", "Bearer "+operators).Body.String(); !strings.Contains(got, want) || s.patience > time.Second {
-			t.Errorf("%s: %s, want %s, after %v", path, got, want, s.patience)
+			t.Errorf("%s: %s, want %s in it; the search had a time limit of %v", path, got, want, s.patience)
 		}
 	}
 	if d.ask("GET", "/api/messages?all=yes&id=1", "", "Authorization", "Bearer "+operators); s.patience != countTimeout {
-		t.Errorf("with all=yes it looked for %v", s.patience)
+		t.Errorf("with all=yes the search had a time limit of %v", s.patience)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestRoles(t *testing.T) {
 				}
 				for _, path := range []string{"/healthz", "/readyz", "/", "/page.js", "/page.css"} {
 					if answer := d.ask("GET", path, "", test.headers...); answer.Code != 200 {
-						t.Errorf("GET %s got %d, want 200 for everybody", path, answer.Code)
+						t.Errorf("GET %s got %d, want 200 for every client", path, answer.Code)
 					}
 				}
 				for path, body := range changes {
@@ -228,7 +228,7 @@ func TestRoles(t *testing.T) {
 				}
 				actions, err := d.store.Actions(t.Context(), 10)
 				if test.change != 0 && (err != nil || len(actions) != 0) {
-					t.Errorf("done without a right to: %v, %v", actions, err)
+					t.Errorf("a refused request made changes: %v, %v", actions, err)
 				}
 			})
 		})
@@ -265,7 +265,7 @@ func TestLogin(t *testing.T) {
 		}
 		session := read[map[string]any](t, d.ask("GET", "/api/session", "", "Cookie", cookies[0].Name+"="+cookies[0].Value))
 		if session["role"] != role || session["logged_in"] != true {
-			t.Errorf("the session is %v, want a %s's", session, role)
+			t.Errorf("the session is %v, want the role %s", session, role)
 		}
 		behindTLS := d.ask("POST", "/api/login", `{"token":"`+token+`"}`, "X-Forwarded-Proto", "https")
 		if !behindTLS.Result().Cookies()[0].Secure {
@@ -273,11 +273,11 @@ func TestLogin(t *testing.T) {
 		}
 	}
 	if session := read[map[string]any](t, d.ask("GET", "/api/session", "")); session["role"] != "nobody" || len(session["sources"].([]any)) != 0 {
-		t.Errorf("nobody's session is %v", session)
+		t.Errorf("the session without a login is %v", session)
 	}
 }
 
-// The security headers forbid the page to load anything from other servers.
+// The security headers forbid the page to load anything from other servers, and the page doesn't try.
 func TestThePageLoadsNothingFromElsewhere(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, nil)
@@ -290,7 +290,7 @@ func TestThePageLoadsNothingFromElsewhere(t *testing.T) {
 	for _, content := range [][]byte{indexHTML, pageCSS, pageJS} {
 		for _, never := range []string{"https://", "innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "@import", " style=\"", "onclick=\""} {
 			if strings.Contains(string(content), never) {
-				t.Errorf("%q is in the page", never)
+				t.Errorf("the page contains %q", never)
 			}
 		}
 	}
@@ -315,7 +315,7 @@ func TestBadRequests(t *testing.T) {
 		"no id":              {"POST", "/api/jobs", `{"action":"requeue","select":{"ids":["x"]}}`, 400, "isn't an id"},
 		"no action":          {"POST", "/api/jobs", `{"action":"purge","all":true,"select":{}}`, 400, "isn't an action"},
 		"no sink":            {"POST", "/api/jobs", `{"action":"requeue","all":true,"select":{},"to":"nowhere"}`, 400, "there is no sink"},
-		"skip to a sink":     {"POST", "/api/jobs", `{"action":"skip","all":true,"select":{},"to":"main"}`, 400, "to can only be given"},
+		"skip to a sink":     {"POST", "/api/jobs", `{"action":"skip","all":true,"select":{},"to":"main"}`, 400, "can be given only for requeue"},
 		"a replay of parked": {"POST", "/api/jobs", `{"action":"replay","select":{"state":"error"}}`, 400, "delivered messages"},
 		"no replay":          {"POST", "/api/jobs", `{"action":"replay","name":"unknown","select":{}}`, 400, "the replay doesn't exist"},
 		"no job":             {"POST", "/api/jobs/7/stop", `{}`, 404, "the job doesn't exist"},
@@ -371,7 +371,7 @@ func TestMessages(t *testing.T) {
 		}
 		for _, m := range got.Messages {
 			if m["payload"] != nil || m["headers"] != nil {
-				t.Errorf("%s: a listing has %v", query, m)
+				t.Errorf("%s: a list has the message %v, want no payload and headers", query, m)
 			}
 		}
 	}
@@ -394,8 +394,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// If messages are large, a page has fewer of them, and the next page begins with the next message. So no
-// message is read without being shown.
+// If messages are large, a page of the list has fewer of them, and the next page begins with the next message. So the database
+// reads no payload that isn't shown.
 func TestListsOfLargeMessages(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, nil)
@@ -419,7 +419,7 @@ func TestListsOfLargeMessages(t *testing.T) {
 		}
 	}
 	if len(seen) != 20 || !slices.IsSorted(seen) || pages != 2 {
-		t.Errorf("%d messages on %d pages and a last one", len(seen), pages)
+		t.Errorf("%d messages were listed, on %d full pages and a last one", len(seen), pages)
 	}
 	got := read[struct{ Parked []parkedGroup }](t, d.ask("GET", "/api/overview", ""))
 	if len(got.Parked) != 1 || got.Parked[0].Of != 0 || got.Parked[0].Count != 20 {
@@ -427,7 +427,7 @@ func TestListsOfLargeMessages(t *testing.T) {
 	}
 }
 
-// Jobs do what the command line does, and the log of actions has their authors.
+// Jobs make the same changes as the command line, and the log of actions has their authors.
 func TestJobs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -466,13 +466,14 @@ func TestJobs(t *testing.T) {
 				log = fmt.Sprintf("%s %s %d %s %s", a.Action, a.Target, a.Changed, a.By, a.Reason)
 			}
 			if log != test.log {
-				t.Errorf("the log says %q, want %q", log, test.log)
+				t.Errorf("the log has %q, want %q", log, test.log)
 			}
 		})
 	}
 }
 
-// A job with a rate shows its progress. After the job was stopped, another job changes the remaining messages by its plan.
+// A job with a rate shows its progress. After the job was stopped, another job with the same plan changes the remaining
+// messages.
 func TestStoppedJobContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -480,23 +481,23 @@ func TestStoppedJobContinues(t *testing.T) {
 		const request = `{"action":"requeue","select":{"topic":"t"},"rate":100}`
 		began := read[job](t, d.asOperator("POST", "/api/jobs", request))
 		if got := began; got.State != jobRuns || got.Total != 1000 || got.Done != 200 && got.Done != 300 {
-			t.Errorf("after two seconds: %+v", got)
+			t.Errorf("after two seconds the job is %+v", got)
 		}
 		time.Sleep(2500 * time.Millisecond)
 		got := read[job](t, d.asOperator("POST", "/api/jobs/"+began.ID+"/stop", `{}`))
 		if got.State != jobStopped || got.Done != 500 || got.Ended.IsZero() {
-			t.Errorf("stopped: %+v", got)
+			t.Errorf("the stopped job is %+v", got)
 		}
 		rest := read[job](t, d.asOperator("POST", "/api/jobs", `{"plan":"`+began.ID+`","rate":100}`))
 		time.Sleep(time.Minute)
 		if got := read[job](t, d.ask("GET", "/api/jobs/"+rest.ID, "")); got.State != jobDone || got.Total != 500 || got.Done != 500 {
-			t.Errorf("it went on: %+v", got)
+			t.Errorf("the job that continues is %+v", got)
 		}
 		// A running job stops when the server stops.
 		d.asOperator("POST", "/api/jobs", `{"action":"replay","all":true,"select":{},"name":"again"}`)
 		d.Close()
 		if answer := d.asOperator("POST", "/api/jobs", request); answer.Code != http.StatusTooManyRequests {
-			t.Errorf("a job begins on a server that has stopped: %d", answer.Code)
+			t.Errorf("a request for a job on a stopped server got %d", answer.Code)
 		}
 	})
 }
@@ -566,11 +567,11 @@ func TestProblems(t *testing.T) {
 		}
 	}
 	if len(got) == 10 && got[9].Select["error"] != "invalid: account" {
-		t.Errorf("the parked ones are found by %v", got[9].Select)
+		t.Errorf("the filter for the group of parked messages is %v", got[9].Select)
 	}
 }
 
-// Relays that could not be read in time don't count as dead.
+// If the table of relays could not be read in time, the page doesn't report that no relay is alive.
 func TestAbsentRelaysAreNoProblem(t *testing.T) {
 	t.Parallel()
 	for absent, want := range map[storage.Gauge]bool{storage.GaugeRelays: false, storage.GaugeCounts: true} {
@@ -659,14 +660,14 @@ func TestAttemptsAreBounded(t *testing.T) {
 		}
 	}
 	if w.attemptsOf(9, "m") != nil || len(w.attempts) != mostMessages {
-		t.Errorf("%d messages are remembered", len(w.attempts))
+		t.Errorf("the Watch has attempts of %d messages", len(w.attempts))
 	}
 	if got := w.attemptsOf(10, "m"); len(got) != mostAttempts || got[0].Number != 5 {
 		t.Errorf("%d attempts, the first is %d", len(got), got[0].Number)
 	}
 }
 
-// Tables are counted rarely, even if a page is open.
+// An open page causes few counts of the table.
 func TestOpenPageCountsRarely(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -684,12 +685,12 @@ func TestOpenPageCountsRarely(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if counts < 25 || counts > 31 {
-			t.Errorf("counted %d times in ten minutes, a second each; want at most 5 %% of the time", counts)
+			t.Errorf("in ten minutes the table was counted %d times, a second each; want counting to take at most 5 %% of the time", counts)
 		}
 	})
 }
 
-// Without a reader's token the pages are only shown under this server's own names, whatever its address is.
+// Without a reader's token, requests are refused if their Host isn't one of this server's names or an IP address.
 func TestForeignHostNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	machine, err := os.Hostname()
@@ -799,7 +800,7 @@ func TestTLS(t *testing.T) {
 	_ = answer.Body.Close()
 }
 
-// certify writes a certificate file with this modification time.
+// certify writes a certificate and its key to files with this modification time.
 func certify(t *testing.T, o Options, name string, at time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -825,7 +826,8 @@ func certify(t *testing.T, o Options, name string, at time.Time) {
 	}
 }
 
-// A job with a plan changes exactly the messages of the preview. A plan that doesn't exist any more or has been carried out is refused.
+// A job with a plan changes exactly the messages of the preview. A request is refused if the plan was dropped or has been
+// carried out.
 func TestAPlanIsCarriedOut(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 3, nil)

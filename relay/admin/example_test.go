@@ -32,7 +32,7 @@ func ExampleHandler() {
 	// 503 shop: the database has not answered for 20s
 }
 
-// With a Watch and the table, the page shows and changes messages.
+// With a Watch and an Operator, the page shows and changes messages.
 func ExampleNewWatch() {
 	table := memstore.New().Store() // a sqlstore.Store, in an application
 	watch := admin.NewWatch(nil, "handlers")

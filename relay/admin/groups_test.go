@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// incidents is an Operator with these parked messages, the newest last.
+// incidents is an Operator with the given parked messages, the newest last.
 type incidents struct {
 	storage.Operator
 	parked []storage.Parked
@@ -48,15 +48,15 @@ func TestProblemsHaveTheLargestIncidentsAndTheNewest(t *testing.T) {
 	i.add(1, "newest", func(int) string { return "HTTP 422: refused" })
 	var found parkedGroups
 	var err error
-	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // so that groupingTime doesn't pass
+	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // on a simulated clock, so that the grouping never exceeds groupingTime
 	if err != nil || len(found.groups) != mostGroups || found.of != 0 {
 		t.Fatalf("%d groups of %d, %v", len(found.groups), found.of, err)
 	}
 	if g := found.groups[0]; g.Topic != "orders.paid" || g.Count != 5000 || g.Error != "HTTP 503: account" || g.Newest {
-		t.Errorf("the largest is %+v", g)
+		t.Errorf("the largest group is %+v", g)
 	}
 	if g := found.groups[mostGroups-1]; g.Topic != "newest" || g.Count != 1 || !g.Newest {
-		t.Errorf("the newest is %+v", g)
+		t.Errorf("the group with the newest message is %+v", g)
 	}
 	all := found.others
 	for _, group := range found.groups {
@@ -75,14 +75,14 @@ func TestOnlyTheNewestMessagesAreGrouped(t *testing.T) {
 	i.add(100, "new", func(int) string { return "no" })
 	var found parkedGroups
 	var err error
-	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // so that groupingTime doesn't pass
+	synctest.Test(t, func(t *testing.T) { found, err = groupParked(t.Context(), i) }) // on a simulated clock, so that the grouping never exceeds groupingTime
 	if err != nil || found.of != mostGrouped || len(found.groups) != 2 || found.groups[1].Topic != "new" || found.groups[1].Count != 100 || found.groups[1].Of != mostGrouped {
 		t.Errorf("%+v, %v", found, err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	if _, err := groupParked(ended, i); err == nil {
-		t.Error("groups of a request that has ended")
+		t.Error("groupParked returned groups although its context had ended")
 	}
 }
 

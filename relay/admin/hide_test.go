@@ -12,7 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Without a token, /readyz shows whether the relay works, but not the reason, which may have the name of the database.
+// Without a token, /readyz shows whether the relay works, but not the reason, which may contain the name of the database's
+// host.
 func TestReadyzHidesReasonsWithoutAToken(t *testing.T) {
 	t.Parallel()
 	source := works("a")
@@ -33,7 +34,8 @@ func TestReadyzHidesReasonsWithoutAToken(t *testing.T) {
 	}
 }
 
-// If payloads are hidden, the values of headers and receipts, which are answers of sinks, are hidden, too. The names of headers are shown.
+// If payloads are hidden, the values of headers are hidden, too, and so are receipts, because they come from the sinks. The
+// names of headers are shown.
 func TestHiddenHeadersAndReceipts(t *testing.T) {
 	t.Parallel()
 	for _, hides := range []bool{false, true} {
@@ -64,7 +66,7 @@ func TestHiddenHeadersAndReceipts(t *testing.T) {
 			if !hides {
 				shown = []string{"accepted: secret"}
 			} else if strings.Contains(text, "secret") {
-				t.Errorf("%s shows what is hidden: %s", path, text)
+				t.Errorf("%s shows a text that must be hidden: %s", path, text)
 			}
 			for _, want := range shown {
 				if !strings.Contains(text, want) {
@@ -75,7 +77,8 @@ func TestHiddenHeadersAndReceipts(t *testing.T) {
 	}
 }
 
-// If payloads are hidden, no text is shown that may repeat one: in errors, attempts, sinks, groups, and pauses by breakers.
+// If payloads are hidden, the API shows no text that may repeat a payload: in errors, attempts, sinks, groups, and the pauses
+// of breakers.
 func TestHiddenPayloadsAreNotInErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "4711"
@@ -93,7 +96,7 @@ func TestHiddenPayloadsAreNotInErrors(t *testing.T) {
 			t.Errorf("%s shows %s", path, text)
 		}
 		if path == "/api/messages" && !strings.Contains(text, `"last_error":"invalid: (hidden)"`) || path == "/api/actions" && !strings.Contains(text, "50 messages were parked") {
-			t.Errorf("%s shows no reason: %s", path, text)
+			t.Errorf("%s doesn't show the reason: %s", path, text)
 		}
 	}
 	groups := read[struct{ Parked []parkedGroup }](t, d.ask("GET", "/api/overview", "")).Parked
@@ -108,7 +111,7 @@ func TestHiddenPayloadsAreNotInErrors(t *testing.T) {
 	}
 }
 
-// A text that no database accepts is an error of the client.
+// A request with a text that isn't UTF-8 or has a zero character is refused, because databases refuse such text.
 func TestTextsThatAreNotUTF8AreRefused(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1, nil)

@@ -29,7 +29,7 @@ func TestMessageHasItsFailedAttempts(t *testing.T) {
 	}
 }
 
-// A message with a valid traceparent has the URL of its trace, whatever else the header contains.
+// A message with a valid traceparent has the URL of its trace. Other values of the header give no URL.
 func TestTraceURL(t *testing.T) {
 	t.Parallel()
 	const id, template = "4bf92f3577b34da6a3ce929d0e0e4736", "https://jaeger.example/trace/{trace_id}?x={trace_id}"
@@ -66,7 +66,8 @@ func (follower) LastDelivered(_ context.Context, filter storage.Filter, since ti
 	return infos, nil
 }
 
-// The time line of a key has what was delivered, what is parked or waits for another attempt, and what waits.
+// The time line of a key has its delivered messages, its messages that are parked or wait for another attempt, and its waiting
+// messages.
 func TestKeyLine(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 3, func(o *Options) { o.Sources[0].Reads = follower{o.Sources[0].Operator} })
@@ -92,7 +93,8 @@ func TestKeyLine(t *testing.T) {
 	}
 }
 
-// A copy has the topic, key, headers and priority of its message, another payload, and a header that names the message.
+// A copy has the topic, key, headers and priority of the original message, another payload, and a header with the original's
+// id.
 func TestCopyAsNewMessage(t *testing.T) {
 	t.Parallel()
 	var written []outbox.Message
@@ -148,7 +150,7 @@ func TestCopyAsNewMessage(t *testing.T) {
 	}
 }
 
-// The name in a header counts only if a trusted proxy has set it, once.
+// The name in the UserHeader counts only if the request comes from a trusted proxy and has the header once.
 func TestUserHeader(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, func(o *Options) {
@@ -226,7 +228,7 @@ func TestHistoryOfASink(t *testing.T) {
 			t.Errorf("the last point of all sinks is %+v", whole)
 		}
 		if points := other.HistoryOf("new"); len(points) != 0 {
-			t.Errorf("a sink that is new has the points %+v", points)
+			t.Errorf("the points of a new sink are %+v", points)
 		}
 		if answer := d.ask("GET", "/api/history?sink=nowhere", ""); answer.Code != 404 {
 			t.Errorf("an unknown sink got %d", answer.Code)

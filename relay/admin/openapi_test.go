@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// patterns records the routes that are added to it.
+// patterns is a mux that records the routes that are added to it.
 type patterns []string
 
 func (p *patterns) Handle(pattern string, _ http.Handler) { *p = append(*p, pattern) }
 
-// openapi.yaml describes all routes of the API and of the probes, and no others. That the answers have its schemas is tested in
-// internal/browser, whose module requires a library for that.
+// openapi.yaml describes all routes of the API and of the probes, and no others. A test in internal/browser compares the
+// answers with its schemas, because it needs a library that only that module requires.
 func TestOpenAPIDescribesAllRoutes(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, nil)

@@ -23,8 +23,8 @@ func (d *desk) login(t *testing.T, headers ...string) *http.Cookie {
 	return answer.Result().Cookies()[0]
 }
 
-// If several processes share an address, a request for a job may reach another process. That process answers with an error that names the
-// job's process, and not with its own job of the same number.
+// If several processes share an address, a request for a job may reach another process. That process may have a job with the
+// same number. It doesn't answer with its own job, but with an error that names the job's process.
 func TestJobsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	one, other := newDesk(t, 3, nil), newDesk(t, 3, nil)
@@ -137,21 +137,21 @@ func TestWrongTokensAreSlowAndCounted(t *testing.T) {
 				guessing.Wait()
 				took := time.Since(began)
 				if refused.Load()+busy.Load() != 100 || counted.Load() != refused.Load() || float64(refused.Load()) > mostChecked*(took.Seconds()+1) || busy.Load() == 0 {
-					t.Errorf("%d were refused in %v, %d told to wait, %d counted", refused.Load(), took, busy.Load(), counted.Load())
+					t.Errorf("%d requests were refused in %v, %d got 429, and %d were counted", refused.Load(), took, busy.Load(), counted.Load())
 				}
 				began = time.Now()
 				for range 20 {
 					d.login(t)
 				}
 				if took := time.Since(began); took != 0 {
-					t.Errorf("logins took %v", took)
+					t.Errorf("logins with right tokens took %v", took)
 				}
 			})
 		})
 	}
 }
 
-// A Watch continues the data of another one.
+// A Watch can take over the data of another Watch.
 func TestAWatchContinuesAnother(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

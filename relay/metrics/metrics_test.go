@@ -173,7 +173,7 @@ rowrelay_unrouted_topics{source="shop"} 2
 	}
 }
 
-// The default registry of Prometheus' client has the collectors of Go and of the process, too.
+// The metrics can be registered in a registry that has the collectors of Go and of the process, such as the default one.
 func TestMetricsJoinAnExistingRegistry(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
@@ -245,12 +245,12 @@ func TestEachStageStartsAtZero(t *testing.T) {
 		}
 		for _, stage := range failing.FindAllStringSubmatch(string(text), -1) {
 			if found++; !strings.Contains(scraped, `rowrelay_failures_total{source="shop",stage="`+stage[1]+`"} 0`) {
-				t.Errorf("%s fails at the stage %q, which doesn't begin at 0", file, stage[1])
+				t.Errorf("%s reports failures of the stage %q, whose counter doesn't begin at 0", file, stage[1])
 			}
 		}
 	}
 	if found < 10 {
-		t.Errorf("only %d places were found at which a relay fails", found)
+		t.Errorf("only %d places were found where a relay reports a failure", found)
 	}
 }
 
@@ -275,11 +275,11 @@ func TestATopicThatFoundItsRouteIsForgotten(t *testing.T) {
 		time.Sleep(unroutedFor)
 		s.Unrouted("b")
 		if got := testutil.ToFloat64(m.unrouted); got != 2 {
-			t.Errorf("%v topics on the limit, want 2", got)
+			t.Errorf("%v topics when their last report is unroutedFor old, want 2", got)
 		}
 		time.Sleep(time.Millisecond)
 		if got := testutil.ToFloat64(m.unrouted); got != 1 {
-			t.Errorf("%v topics after it, want 1", got)
+			t.Errorf("%v topics after that, want 1", got)
 		}
 	})
 }
@@ -296,7 +296,7 @@ func TestUnroutedTopicsAreBounded(t *testing.T) {
 	}
 }
 
-// table has a Status that can be slow or fail.
+// table has a method Status that can be slow or fail.
 type table struct {
 	calls atomic.Int64
 	took  atomic.Int64 // a time.Duration
@@ -378,9 +378,9 @@ func TestAnAbsentGaugeIsGoneAlone(t *testing.T) {
 	status.Counts, status.Absent = nil, []storage.Gauge{storage.GaugeCounts, storage.GaugeHeldKeys}
 	s.show(status)
 	if n := testutil.CollectAndCount(m.messages) + testutil.CollectAndCount(m.held) + testutil.CollectAndCount(m.oldestHeld); n != 0 {
-		t.Errorf("%d gauges are there that could not be had", n)
+		t.Errorf("%d gauges remain although their part of the status is absent", n)
 	}
 	if testutil.ToFloat64(m.relays) != 1 || testutil.ToFloat64(m.oldest) != 60 {
-		t.Error("gauges are gone that could be had")
+		t.Error("gauges were removed although their part of the status was read")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// table is an outbox whose lanes the test has leased.
+// table is an outbox table whose lanes the test has leased.
 type table struct {
 	*testing.T
 	db     testdb.Database
@@ -60,11 +60,11 @@ func (o *table) write(topic string) storage.Row {
 			return row
 		}
 	}
-	o.Fatalf("the message of %s is not there", topic)
+	o.Fatalf("the message of topic %s was not found", topic)
 	return storage.Row{}
 }
 
-// park parks the row, or only its part for a sink.
+// park parks the row for all its sinks, or for one sink only.
 func (o *table) park(row storage.Row, sink, left string) {
 	o.Helper()
 	settlement := storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: o.fences[row.Lane], Sinks: row.Sinks,
@@ -87,8 +87,8 @@ func (o *table) parked() (rows []string) {
 	return rows
 }
 
-// A bulk changes only the rows of its plan. Between the plan and the change, the test parks other rows: rows above and
-// below the highest id of the plan, and a row of one of its messages for another sink.
+// A bulk changes only the rows of its plan. After the plan was made, the test parks other rows: rows above and below the
+// highest id of the plan, and a second row of one of the plan's messages, for another sink.
 func TestABulkChangesOnlyTheRowsOfItsPlan(t *testing.T) {
 	for _, target := range testdb.Each() {
 		t.Run(target.Name, func(t *testing.T) {
@@ -112,13 +112,13 @@ func TestABulkChangesOnlyTheRowsOfItsPlan(t *testing.T) {
 				t.Errorf("discarded %d, %v, %d are left", done, err, plan.Rest())
 			}
 			if got, want := o.parked(), []string{"between", "later", "partstwo"}; !slices.Equal(got, want) {
-				t.Errorf("still parked are %q, want %q", got, want)
+				t.Errorf("the parked rows are %q, want %q", got, want)
 			}
 		})
 	}
 }
 
-// crowd is an Operator with many parked messages.
+// crowd is an Operator with any number of parked messages.
 type crowd struct {
 	storage.Operator
 	count, step int64
@@ -145,7 +145,7 @@ func TestPlanOfManyMessagesIsSmall(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		if after.HeapAlloc > before.HeapAlloc+most {
-			t.Errorf("a plan of each %d. message takes %d bytes, want at most %d", step, after.HeapAlloc-before.HeapAlloc, most)
+			t.Errorf("a plan of every %d-th id takes %d bytes, want at most %d", step, after.HeapAlloc-before.HeapAlloc, most)
 		}
 		runtime.KeepAlive(plan)
 	}
