@@ -26,7 +26,7 @@ import (
 
 // A shop that writes messages and handles them itself.
 func Example() {
-	ctx, stop := context.WithCancel(context.Background()) // a program has signal.NotifyContext here
+	ctx, stop := context.WithCancel(context.Background()) // a program uses signal.NotifyContext instead
 	dir := must(os.MkdirTemp("", "rowrelay-example-"))
 	defer func() { check(os.RemoveAll(dir)) }()
 	db := must(sql.Open("sqlite", rowrelay.SQLiteFile(filepath.Join(dir, "shop.db"))))
@@ -38,7 +38,7 @@ func Example() {
 	app.Handle("orders.placed", func(ctx context.Context, m sinks.Message) error {
 		fmt.Printf("%s %s: %s\n", m.Topic, m.Key, m.Payload)
 		stop()
-		return nil // an error is another attempt, later
+		return nil // an error would cause another attempt later
 	})
 
 	place := func(order string, accepted bool) error {
@@ -78,8 +78,8 @@ func ExampleApp_Store() {
 	registry := prometheus.NewRegistry() // a service has its own here, or prometheus.DefaultRegisterer
 	counted := metrics.New(metrics.Build{Version: "v1.2.3"})
 	registry.MustRegister(counted)
-	observer := counted.Source("shop")            // the label source of the metrics
-	watch := admin.NewWatch(observer, "handlers") // for the page: the names of the sinks
+	observer := counted.Source("shop")            // the value of the label source of the metrics
+	watch := admin.NewWatch(observer, "handlers") // for the page; the further arguments are the names of the sinks
 	app := must(rowrelay.New(db, rowrelay.SQLite, rowrelay.Options{
 		Relay: relay.Options{Observer: watch, Logger: slog.New(slog.DiscardHandler)},
 	}))
@@ -89,7 +89,7 @@ func ExampleApp_Store() {
 
 	var running sync.WaitGroup
 	running.Go(func() { check(app.Run(ctx)) })
-	store := must(app.Store(ctx))                                            // the store with which Run relays
+	store := must(app.Store(ctx))                                            // the store that Run uses, too
 	running.Go(func() { observer.Watch(ctx, watch.Counting(store.Status)) }) // counts the table every 15 seconds
 	pages := admin.Handler(admin.Options{
 		Sources: []admin.Source{{Name: "shop", Healthy: app.Healthy, StandbyReason: app.StandbyReason, Status: store.Status, Operator: store, Watch: watch}},

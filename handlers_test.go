@@ -16,12 +16,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A fast topic doesn't wait for the messages of a slow one that are ahead of it, and the log says when messages wait.
+// Messages of a fast topic don't wait for earlier messages of a slow topic. If messages wait because all handlers are busy,
+// this is logged.
 func TestSlowTopicDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		concurrency int
-		slow        int // messages
+		slow        int // how many messages of the slow topic precede the fast one
 		within      time.Duration
 		logs        bool
 	}{

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newFile is an SQLite file whose name means something in a URL.
+// newFile returns a new SQLite database. The file's name has characters with a special meaning in a URL.
 func newFile(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", rowrelay.SQLiteFile(filepath.Join(t.TempDir(), "shop 100%?#.db")))
@@ -58,8 +58,8 @@ func write(t *testing.T, db *sql.DB, app *rowrelay.App, topics ...string) {
 	}
 }
 
-// Topics go to their handlers, the rest to the sink beside them; all of it in the
-// table that was named once.
+// Messages of topics with a handler go to the handler, and all others to the sink. Options.Table is used by the writer, the
+// migrations and the store.
 func TestHandlersAndSinksShareTheTopics(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -92,11 +92,11 @@ func TestHandlersAndSinksShareTheTopics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all) != 2 || !all["handler a"] || !all["rest c"] || effects != 1 || done != 3 {
-		t.Errorf("got %v, %d effects, %d done at the first attempt", all, effects, done)
+		t.Errorf("the handlers and the sink got %v; %d rows were inserted by the transactional handler, and %d messages are done at the first attempt", all, effects, done)
 	}
 }
 
-// A listener of another table would wake the relay for messages that the relay doesn't read.
+// New refuses a Listener of another table, which would wake the relay for messages that it doesn't read.
 func TestNewRefusesAListenerOfAnotherTable(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -120,8 +120,8 @@ func TestNewRefusesAListenerOfAnotherTable(t *testing.T) {
 	}
 }
 
-// A route without a sink says when the messages of a handled topic expire, and no more: what
-// isn't handled still goes to the one sink.
+// A route without a sink sets when the messages of a topic with a handler expire. It doesn't change that topics without a
+// handler go to the single sink.
 func TestMessagesOfHandlersExpire(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -143,11 +143,11 @@ func TestMessagesOfHandlersExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 	if handled.Load() != 1 || rest.Load() != 1 {
-		t.Errorf("%d were handled, %d went to the sink, want 1 and 1", handled.Load(), rest.Load())
+		t.Errorf("%d messages were handled and %d went to the sink, want 1 and 1", handled.Load(), rest.Load())
 	}
 }
 
-// What nobody handles waits.
+// Messages of a topic without a handler or route wait, and a drain returns an error.
 func TestTopicsWithoutAHandlerWait(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -155,16 +155,16 @@ func TestTopicsWithoutAHandlerWait(t *testing.T) {
 	app.Handle("a", func(context.Context, sinks.Message) error { return nil })
 	write(t, db, app, "a", "unknown")
 	if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "topics: unknown") {
-		t.Errorf("a drain that leaves a topic: %v", err)
+		t.Errorf("a drain that leaves messages of a topic returned %v", err)
 	}
 	var waiting string
 	if err := db.QueryRow("SELECT group_concat(topic) FROM outbox_messages WHERE state <> 'done'").Scan(&waiting); err != nil || waiting != "unknown" {
-		t.Errorf("waiting: %s, %v", waiting, err)
+		t.Errorf("the waiting topics are %s, %v", waiting, err)
 	}
 }
 
-// A row may name the handlers' sink and have a topic that no handler takes, as an operator can redirect it. It waits,
-// uncharged, and holds up no other.
+// An operator can redirect a message to the handlers' sink although its topic has no handler. The message waits, uncharged,
+// and delays no other message.
 func TestRowsForHandlersWithoutTheirTopicWait(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -203,15 +203,15 @@ func TestWakeAndHealthy(t *testing.T) {
 	app.Handle("a", func(context.Context, sinks.Message) error { handled <- struct{}{}; return nil })
 	app.Wake()
 	if err := app.Healthy(); err == nil {
-		t.Error("it is healthy before it runs")
+		t.Error("Healthy returned nil before Run")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
-	write(t, db, app, "a") // is there when the relay looks for the first time
+	write(t, db, app, "a") // written before the relay's first poll
 	go func() { ran <- app.Run(ctx) }()
 	<-handled
 	write(t, db, app, "a")
-	app.Wake() // without it, an hour
+	app.Wake() // without Wake, the next poll would be in an hour
 	<-handled
 	if err := app.Healthy(); err != nil {
 		t.Error(err)
@@ -225,7 +225,7 @@ func TestWakeAndHealthy(t *testing.T) {
 	}
 }
 
-// Store and Run share one store, so that counting and changing messages opens nothing else.
+// Store and Run return and use the same store, so that a program that counts and changes messages needs no second one.
 func TestStoreWorksBeforeAndDuringRun(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -264,7 +264,7 @@ func TestStoreWorksBeforeAndDuringRun(t *testing.T) {
 	}
 	<-called
 	if again, err := app.Store(t.Context()); err != nil || again != store {
-		t.Errorf("Store during Run returned another store, or the error %v", err)
+		t.Errorf("Store during Run returned a different store, or the error %v", err)
 	}
 	stop()
 	if err := <-ran; err != nil {
@@ -277,7 +277,7 @@ func TestStoreWorksBeforeAndDuringRun(t *testing.T) {
 	cancel()
 	for _, app := range []*rowrelay.App{nil, {}} {
 		if store, err := app.Store(ended); err == nil || store != nil {
-			t.Errorf("Store of an App that New didn't make: %v, %v", store, err)
+			t.Errorf("Store of an App that New didn't return: %v, %v", store, err)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func TestAStopBeforeTheStartIsClean(t *testing.T) {
 	}
 }
 
-// A mistake is an error that says what to do, never a panic.
+// Invalid arguments and options cause an error that says what to do, and no panic.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -312,7 +312,7 @@ func TestMistakes(t *testing.T) {
 		"a bad claim":           {db, rowrelay.SQLite, rowrelay.Options{Relay: relay.Options{Claim: "columns"}}, `"columns"`},
 	} {
 		if app, err := rowrelay.New(c.db, c.kind, c.options); err == nil || app != nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("New with %s: %v, want one with %q", name, err, c.want)
+			t.Errorf("New with %s returned %v, want an error with %q", name, err, c.want)
 		}
 	}
 	two := map[string]relay.SinkOptions{"one": {Sink: inproc.Func(nothing)}, "two": {Sink: inproc.Func(nothing)}}
@@ -344,7 +344,7 @@ func TestMistakes(t *testing.T) {
 			}
 			c.handle(app)
 			if err := app.Run(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("Run: %v, want one with %q", err, c.want)
+				t.Errorf("Run returned %v, want an error with %q", err, c.want)
 			}
 		})
 	}
@@ -355,7 +355,7 @@ func TestMistakes(t *testing.T) {
 		for what, err := range map[string]error{"Migrate": app.Migrate(t.Context()), "Write": app.Write(t.Context(), outbox.WithoutTransaction(db), outbox.Message{Topic: "a"}),
 			"Run": app.Run(t.Context()), "Healthy": app.Healthy()} {
 			if err == nil {
-				t.Errorf("%s of an App that New didn't make is no error", what)
+				t.Errorf("%s of an App that New didn't return returned no error", what)
 			}
 		}
 	}
@@ -365,7 +365,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Who gave a database of another kind is told in the words that it was given in.
+// If the database is of another kind than the argument, the error names the right value of that argument: a constant of
+// package rowrelay for New, a dialect for sqlstore.Open.
 func TestAnotherKindOfDatabase(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []rowrelay.Database{rowrelay.Postgres, rowrelay.MySQL, rowrelay.MariaDB, rowrelay.SQLServer} {
@@ -392,7 +393,7 @@ func TestAnotherKindOfDatabase(t *testing.T) {
 				"sqlstore.Open": {openErr, "the dialect is " + string(kind) + ": pass dialect.SQLite(): ", "rowrelay."},
 			} {
 				if c.err == nil || !strings.Contains(c.err.Error(), c.want) || strings.Contains(c.err.Error(), c.without) {
-					t.Errorf("%s: %v, want %q, and nothing of %q", name, c.err, c.want, c.without)
+					t.Errorf("%s returned %v, want %q in it, and not %q", name, c.err, c.want, c.without)
 				}
 			}
 		})

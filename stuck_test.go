@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// said is a log that is read line by line.
+// said is an io.Writer for a log. It sends each line to the channel.
 type said chan string
 
 func (s said) Write(line []byte) (int, error) {
@@ -23,12 +23,12 @@ func (s said) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// A handler that ignores its context, also inside a transaction, is told in the log; its messages go to
-// another process, also those of its key behind it, and it doesn't hold up a stop for ever.
+// If a handler ignores its context, with or without a transaction, this is logged. Its message and the later messages of the
+// key are delivered by another process, in order. A stop gives up after its time-outs.
 func TestAHandlerThatHangsHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("it takes the twenty seconds after which a handler counts as stuck and a stop is given up")
+		t.Skip("it takes twenty seconds until a handler counts as stuck and a stop gives up")
 	}
 	for _, kind := range []string{"Handle", "HandleTx"} {
 		t.Run(kind, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestAHandlerThatHangsHoldsUpNothing(t *testing.T) {
 				}
 			}
 			if err := hangs.Healthy(); err == nil || !strings.Contains(err.Error(), "appears to be stuck") {
-				t.Errorf("healthy: %v", err)
+				t.Errorf("Healthy returned %v", err)
 			}
 			handled := make(chan sinks.Message, 10)
 			options.Relay.Logger = slog.New(slog.DiscardHandler)
@@ -68,7 +68,7 @@ func TestAHandlerThatHangsHoldsUpNothing(t *testing.T) {
 			stopWell := run(well)
 			for n := range 3 {
 				if m := <-handled; m.Priority != int16(n) {
-					t.Errorf("message %d came in the place of %d", m.Priority, n)
+					t.Errorf("message %d was handled instead of message %d", m.Priority, n)
 				}
 			}
 			if err := stopWell(); err != nil {

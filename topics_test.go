@@ -29,8 +29,8 @@ const (
 	ordersBilled outbox.Topic[orderPaid] = "orders.billed"
 )
 
-// What is written as a value comes to its handler as that value, inside a transaction, too; what is
-// written past the type is parked.
+// A handler of a typed topic, with or without a transaction, gets the value that was written. A message whose payload doesn't
+// fit the type is parked.
 func TestTopicsHaveATypeBothWays(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -44,7 +44,7 @@ func TestTopicsHaveATypeBothWays(t *testing.T) {
 		return nil
 	})
 	rowrelay.HandleTx(app, ordersBilled, func(ctx context.Context, tx *sql.Tx, o orderPaid, m sinks.Message) error {
-		return app.Write(ctx, tx, ordersPaid.Message(m.Key, orderPaid{o.Order, o.Total + 1})) // what a handler writes is delivered, too
+		return app.Write(ctx, tx, ordersPaid.Message(m.Key, orderPaid{o.Order, o.Total + 1})) // a handler can write messages, which are delivered, too
 	})
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -55,7 +55,7 @@ func TestTopicsHaveATypeBothWays(t *testing.T) {
 	if err = errors.Join(err, tx.Commit()); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what the handler wrote may have come too late for the first
+	for range 2 { // the first drain may end before it reads the message that the handler has written
 		if err := app.Drain(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestTopicsHaveATypeBothWays(t *testing.T) {
 	}
 }
 
-// A body that JSON can't hold is refused by Write, which says why.
+// Write refuses a body that can't be encoded as JSON, and its error has the reason.
 func TestABodyThatCantBeWrittenIsRefused(t *testing.T) {
 	t.Parallel()
 	const odd outbox.Topic[func()] = "odd"
@@ -82,8 +82,7 @@ func TestABodyThatCantBeWrittenIsRefused(t *testing.T) {
 	}
 }
 
-// Middleware goes around the handlers of both kinds, the first outermost, and may change their
-// errors; a panic goes through it.
+// Middleware wraps handlers of both kinds, the first one outermost, and may change their errors. A panic passes through it.
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -133,8 +132,8 @@ func TestMiddleware(t *testing.T) {
 	}
 }
 
-// A drain delivers what is there and waits for nothing: not for what is scheduled, nor for another
-// attempt. It can be repeated, before a Run.
+// A drain delivers the messages that are due. It doesn't wait for scheduled messages or for messages that wait for another
+// attempt. Drain can be called repeatedly before Run.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	db := newFile(t)
@@ -151,12 +150,12 @@ func TestDrain(t *testing.T) {
 	for n := range 3 {
 		write(t, db, app, "a", "a", "fails")
 		if err := app.Drain(t.Context()); err != nil || int(handled.Load()) != 2*(n+1) {
-			t.Errorf("drain %d: %v, and %d are handled", n, err, handled.Load())
+			t.Errorf("drain %d returned %v, and %d messages are handled", n, err, handled.Load())
 		}
 	}
 	write(t, db, app, "typo")
 	if err := app.Drain(t.Context()); err == nil || !strings.Contains(err.Error(), "topics: typo") {
-		t.Errorf("a drain that leaves a topic: %v", err)
+		t.Errorf("a drain that leaves messages of a topic returned %v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
@@ -164,7 +163,7 @@ func TestDrain(t *testing.T) {
 		t.Error(err)
 	}
 	if err := app.Drain(t.Context()); err == nil || !strings.Contains(err.Error(), "Run was called before") {
-		t.Errorf("a drain after Run: %v", err)
+		t.Errorf("a drain after Run returned %v", err)
 	}
 	sink := relay.SinkOptions{Sink: inproc.Func(func(context.Context, sinks.Message) error { return nil })}
 	with := newApp(t, newFile(t), rowrelay.Options{Relay: relay.Options{Sinks: map[string]relay.SinkOptions{"rest": sink}}})
@@ -172,6 +171,6 @@ func TestDrain(t *testing.T) {
 		t.Error(err)
 	}
 	if err := with.Drain(t.Context()); err == nil || !strings.Contains(err.Error(), "make a new App") {
-		t.Errorf("a second drain of a sink that is closed: %v", err)
+		t.Errorf("a second drain, whose sink is closed, returned %v", err)
 	}
 }

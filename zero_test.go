@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-// Whoever goes on with what a function returned beside an error gets an error, or nothing, from each method, and no panic.
+// A program may ignore an error and use the nil or zero value that was returned with it. No method of such a value panics.
 func TestNilAndZeroValuesDoNotPanic(t *testing.T) {
 	t.Parallel()
 	for _, of := range []any{
