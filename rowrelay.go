@@ -114,10 +114,10 @@ type Options struct {
 	// handler's error last.
 	Middleware []inproc.Middleware
 
-	// Handlers configures the timeout, attempts, back-off and limits of messages
-	// that have a handler. Leave the field Sink empty. In logs, metrics and controls the
-	// functions given to Handle are the sink "handlers", and those given to HandleTx the
-	// sink "handlers-tx".
+	// Handlers configures the timeout, attempts, back-off and limits of messages that
+	// have a handler. Leave the field Sink empty. In logs, metrics and controls, the
+	// functions given to Handle appear as the sink "handlers", and those given to
+	// HandleTx as the sink "handlers-tx".
 	Handlers relay.SinkOptions
 }
 
@@ -227,9 +227,9 @@ func (a *App) Cancel(ctx context.Context, tx outbox.Execer, messageIDs ...string
 	return a.writer.Cancel(ctx, tx, messageIDs...)
 }
 
-// Handle registers the handler of a topic, which must be safe for concurrent use unless
-// Options.Concurrency is 1. If the handler returns an error, the message
-// is retried after a back-off. With [inproc.Permanent], [inproc.Unavailable] and
+// Handle registers the handler of a topic. The handler must be safe for concurrent use
+// unless Options.Concurrency is 1. If the handler returns an error, the message is
+// retried after a back-off. With [inproc.Permanent], [inproc.Unavailable] and
 // [inproc.RetryAfter] the handler chooses another outcome. The function [Handle] also
 // decodes the payload. If a topic has neither a handler nor a route, its messages wait.
 //
@@ -364,8 +364,8 @@ func (a *App) newRelay(ctx context.Context, drain bool, open func(context.Contex
 	return relay.New(store, options)
 }
 
-// advise adds to an error which argument of New has to change: the kind of the database, or the table's name. It returns
-// other errors unchanged.
+// advise adds to an error which argument of New must be changed: the kind of the database, or the table's name. It
+// returns other errors unchanged.
 func advise(err error) error {
 	if errors.As(err, new(*storage.ForeignTable)) {
 		return fmt.Errorf("rowrelay: %w: set Options.Table to another name", err)
@@ -434,7 +434,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	}
 	if len(a.txHandlers) > 0 {
 		mux := &inproc.Mux{}
-		type txOf struct{} // the key of the transaction in the context that passes through the middleware
+		type txOf struct{} // the context that passes through the middleware has the transaction under this key
 		for topic, handler := range a.txHandlers {
 			mux.Handle(topic, func(ctx context.Context, m sinks.Message) error { return handler(ctx, ctx.Value(txOf{}).(*sql.Tx), m) })
 		}

@@ -210,8 +210,8 @@ func (e *byLanes) dueSooner(now time.Time) {
 	}
 }
 
-// giveUp drops a waiting item. A deferred row is found again by its time. A pending row is read again with the lane's new rows
-// or, if another message blocks its key, with the key's other dropped rows.
+// giveUp drops a waiting item. A deferred row is found again by the time at which it is due. A pending row is read again with
+// the lane's new rows or, if another message blocks its key, with the key's other dropped rows.
 func (e *byLanes) giveUp(it *item) {
 	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
 		e.blocked.leaveBehind(it)

@@ -310,7 +310,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			b.blockAgain(l, ref, holder)
 		}
 		l.keysUnknown = false
-		if b.control.pauses == nil { // otherwise the gap may also cover paused rows
+		if b.control.pauses == nil { // during pauses, rows above the gap may also have been left out because they are paused
 			for i := range l.readers {
 				l.readers[i].gap = none
 			}

@@ -260,7 +260,7 @@ func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 	return verdicts, told
 }
 
-// counted is what a batch shows about its sink.
+// counted is a summary of a batch's outcomes.
 type counted struct {
 	delivered   int
 	answered    bool           // the sink has tried to send some message, or has postponed one, so the sink itself works
@@ -316,7 +316,7 @@ func (b *breaker) count(s *sent, now time.Time) counted {
 func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	d := b.destinations[outcome.Destination]
 	if d == nil {
-		if len(b.destinations) >= mostDestinations { // messages of forgotten destinations are charged later
+		if len(b.destinations) >= mostDestinations { // forget all destinations; as a consequence, failures of their messages are charged later
 			maps.DeleteFunc(b.destinations, func(name string, _ *destination) bool { return name != "" })
 		}
 		d = &destination{fresh: map[string]struct{}{}}
@@ -341,7 +341,7 @@ func (b *breaker) isEvident(d *destination) bool {
 	return threshold > 0 && len(d.fresh) >= int((1+patiencePer*d.usual)*float64(threshold))
 }
 
-// move changes the state after a batch. The sink becomes suspect only if a message is suspended.
+// move changes the breaker's state after a batch. The sink becomes suspect only if a message is suspended.
 func (b *breaker) move(c *counted, now time.Time) news {
 	if c.failed != nil {
 		b.last = *c.failed
@@ -360,7 +360,7 @@ func (b *breaker) move(c *counted, now time.Time) news {
 			min(b.options.BreakerThreshold, len(own.fresh)), b.lastAnswer())
 		return b.open(why, now)
 	case !c.answered && !c.excused:
-		return b.open(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent nothing of a whole batch"), now)
+		return b.open(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent no message of a whole batch"), now)
 	case c.suspended && b.state != breakerSuspect:
 		b.state, b.suspectSince = breakerSuspect, now
 	case c.answered && !c.suspended && !evident && b.state == breakerProbing: // each failure was judged to be caused by its message
@@ -427,7 +427,7 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 		if outcome.Result == sinks.Retry {
 			return true, 0
 		}
-		if s.rejected { // otherwise this rejection is the first
+		if s.rejected { // if the last failure was no rejection, this rejection repeats none
 			s.rounds--
 		}
 		if s.rounds <= 0 {

@@ -21,7 +21,7 @@ type ConsumerOptions struct {
 	// Name identifies the consumer among the relays and consumers of its table. It has the same default as [Options].Name.
 	Name string
 
-	// Version is shown in the table of relays. Defaults to "".
+	// Version is a text for operators, which rowrelay status shows. Defaults to "".
 	Version string
 
 	// Topics limits the consumer to messages of these topics; an empty list means all topics. Pick is the order in which messages
@@ -64,7 +64,7 @@ type ConsumerOptions struct {
 type Consumer struct {
 	store   storage.Store
 	options ConsumerOptions
-	routes  *router // has one route, with the expiry
+	routes  *router // one route for all topics, with ExpireAfter and OnExpire
 	wake    waker
 
 	logLimiter logLimiter
@@ -117,9 +117,9 @@ func (c *Consumer) notMade() error {
 	return nil
 }
 
-// Receive claims at most n messages with at most 8 MiB of payload, or a single larger message. If no message can be claimed, it
-// waits until one can be. If the context ends first, it returns the context's error. Each delivery must be answered with Done,
-// Retry or Park before its lease expires; after that another consumer or relay may claim its message.
+// Receive claims at most n messages with at most 8 MiB of payload, or a single larger message. If no message can be claimed,
+// Receive waits until one can be. If the context ends first, Receive returns the context's error. Each delivery must be
+// answered with Done, Retry or Park before its lease expires; after that another consumer or relay may claim its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 	if err := c.notMade(); err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 		case <-c.wake:
 			polled = false
 		case <-timer.C:
-			polled = true // nothing but the poll interval is a reason for the next claim
+			polled = true // the poll interval is the only reason for the next claim
 		}
 		if timer.Stop(); err != nil {
 			return nil, err

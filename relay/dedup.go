@@ -81,7 +81,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 		return true // usually the first try resolves everything, so wait for it
 	}
 	if now.Before(d.journal.engine.journalAll) {
-		return false // the quarantine sends the batches
+		return false // until then, the quarantine sends the sink's batches
 	}
 	busy, one := len(q.flights), s.oneAtATime || q.breaker.state == breakerProbing
 	if busy >= q.options.Workers || busy > 0 && one || d.journal.writing || q.waiting.empty() {

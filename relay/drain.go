@@ -33,7 +33,7 @@ func (e *engine) continueDrain(p progress, now time.Time) (ended bool, err error
 	readsAreEmpty := e.poll.empty >= 2
 	switch {
 	case e.settle.unwritable.refusal != nil:
-		return true, nil // the stop returns the refusal
+		return true, nil // the stop returns an error with the refusal
 	case e.drain.busy || now.Before(e.drain.next):
 	case p.buffered > 0 && readsAreEmpty && e.leftAlone(now) != nil && e.claiming.drained():
 		return true, e.leftAlone(now)

@@ -51,7 +51,7 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	switch {
 	case len(queues) == 1:
 		return nil, queues
-	case whole: // the row is in memory
+	case whole: // one item in memory represents the whole row already
 		return nil, nil
 	case row.Later && !row.Deferred || row.Holds != storage.NoHold: // the row is scheduled, skipped or discarded for all its sinks
 		return nil, queues[:1]

@@ -31,11 +31,11 @@ type lane struct {
 	unswept  bool  // it isn't read until a sweep has searched for missed rows below its mark
 	placed   bool  // a page has confirmed that the lane's cursor isn't above the last id, or the lane is read from the beginning
 	void     bool  // the server that granted the lease was replaced or has lost commits, so the lane's state in memory may be wrong
-	draining bool  // it is being given up, because the relay has more than its share
+	draining bool  // it is being given up, because it is void or the relay has more lanes than its share
 	lost     bool  // another relay may hold it. Its outcomes are written with the old fence, so they are rejected if another relay holds it
 	seq      int64 // reads up to this number began before the lease, or before the id sequence was reset, and don't count
 
-	journaled journaled // the lane's copy of its journal
+	journaled journaled // the engine's copy of the lane's journal
 	crashes   int       // how many consecutive holders died while they held it
 	since     time.Time // when it was leased
 }
@@ -62,9 +62,9 @@ func newLane(g storage.Grant, print string, queues []string, now time.Time) *lan
 	return l
 }
 
-// marks returns the positions from which a successor must read: one for each sink that is behind, and one for all other sinks.
-// The parameter safeID is the safe id of the last merged page: no further row can appear at or below it. If lateAfter isn't
-// `none`, rows that are not merged yet may have appeared above that id.
+// marks returns the positions from which the lane's next holder must read: one for each sink that is behind, and one for all
+// other sinks. The parameter safeID is the safe id of the last merged page: no further row can appear at or below it. If
+// lateAfter isn't `none`, rows that are not merged yet may have appeared above that id.
 func (l *lane) marks(safeID, lateAfter int64, print string, queues []string) storage.Marks {
 	final := safeID
 	if lateAfter != none {
@@ -211,8 +211,8 @@ func (k *key) take(n, bytes int) []*item {
 	return taken
 }
 
-// mustWait reports whether it is too early to read the key's dropped rows. That is so while an item in memory has the id of a
-// dropped row but another message. It is also so while the outcome of the message that blocked the key isn't written, since the
+// mustWait reports whether it is too early to read the key's dropped rows. There are two cases. First, an item in memory has
+// the id of a dropped row but another message. Second, the outcome of the message that blocked the key isn't written, so the
 // database would report this message again.
 func (k *key) mustWait() bool {
 	sameID := k.after != nil && k.lane.readers[k.after.slot].known[k.after.row.ID] == k.after

@@ -116,7 +116,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 				r.of.dropLane(old)
 			}
 			l := newLane(g, r.of.engine.routes.print, r.of.engine.names, now)
-			l.seq, l.epoch, l.keysUnknown = r.of.seq, r.epoch, true // the blocked keys are read from the database
+			l.seq, l.epoch, l.keysUnknown = r.of.seq, r.epoch, true // the lane's blocked keys are unknown until they were read from the database
 			// The lane is swept before its first read, unless it is read from the beginning.
 			r.of.sweep.left = slices.DeleteFunc(r.of.sweep.left, func(p storage.Position) bool { return p.Lane == l.Lane })
 			if l.unswept = l.readers.head() > 0; l.unswept {

@@ -33,7 +33,7 @@ type Options struct {
 	// leases expire.
 	Name string
 
-	// Version is shown in the table of relays. Defaults to "".
+	// Version is a text for operators, which rowrelay status shows. Defaults to "".
 	Version string
 
 	// Claim selects how messages are claimed: [storage.ByLanes], the default, keeps the order per key; [storage.ByRows] doesn't.

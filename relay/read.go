@@ -152,8 +152,8 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	return most
 }
 
-// reader carries out reads, one at a time, until the context ends. A fetch contains everything that its read needs. Of the loop's
-// state the reader uses only the lanes' sets of keys (keySet), which have a lock.
+// reader carries out reads, one at a time, until the context ends. A fetch contains everything that its read needs. The reader
+// uses only one part of the loop's state: the lanes' sets of keys (keySet), which have a lock.
 func (e *byLanes) reader(ctx context.Context) {
 	for {
 		select {
@@ -205,8 +205,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	return err
 }
 
-// merge applies the result of a read, or returns the read to the reader for another step. No row of a page is admitted before the
-// rows that belong before it are known.
+// merge applies the result of a read, or returns the read to the reader for another step. No row of a page is admitted before
+// all rows are known that must be sent before it.
 func (e *byLanes) merge(f *fetch) {
 	if f.step == stepPage {
 		if f.page.Warning != "" {
@@ -564,8 +564,8 @@ func (e *byLanes) pollKeys() *fetch {
 	return f
 }
 
-// mergeKeys merges rows that were skipped while their keys were blocked. A key continues with new rows once all its skipped rows
-// have been read.
+// mergeKeys merges rows that were skipped while their keys were blocked. Once all skipped rows of a key have been read, new
+// rows of the key are admitted again.
 func (e *byLanes) mergeKeys(f *fetch) {
 	keys := map[storage.LaneKey]*key{}
 	for i, k := range f.keys {

@@ -129,8 +129,8 @@ func (r *reader) closeGap() {
 	}
 }
 
-// low returns the position above which a successor must read for this sink. Deferred rows are found by their times. So a
-// deferred row lowers this position only if a pending row with the same id waits for it.
+// low returns the position above which the lane's next holder must read for this sink. Deferred rows are found by their times.
+// So a deferred row lowers this position only if a pending row with the same id waits for it.
 func (r *reader) low() int64 {
 	low := r.cursor
 	if r.gap != none {
@@ -239,9 +239,9 @@ func (rs readers) rewind(place int64) {
 	}
 }
 
-// marks returns the positions from which a successor must read. The result `main` is the position for all sinks that have read up
-// to the head; the map `behind` has the position of each other sink, by queue. No position is above the id `final`, because late
-// rows may still appear above it.
+// marks returns the positions from which the lane's next holder must read. The result `main` is the position for all sinks
+// that have read up to the head; the map `behind` has the position of each other sink, by queue. No position is above the id
+// `final`, because late rows may still appear above it.
 func (rs readers) marks(final int64) (main int64, behind map[int]int64) {
 	head := rs.head()
 	main, behind = min(head, final), map[int]int64{}

@@ -13,8 +13,8 @@ import (
 )
 
 // The loop. Only the loop changes the engine's state. It receives results through channels, applies them, and then starts what
-// can be started: renewals, settlements, reads and sends. It never waits for the database or a sink. Other goroutines do; this
-// file starts all of them.
+// can be started: renewals, settlements, reads and sends. It never waits for the database or a sink. Other goroutines wait for
+// these; this file starts all goroutines.
 
 func (r *Relay) newEngine() *engine {
 	now, options := time.Now(), r.options
@@ -139,7 +139,8 @@ func (e *engine) run(ctx context.Context) error {
 // several of them. The pause delays a message by at most this time.
 const wakePace = 2 * time.Millisecond
 
-// loop starts whatever can be started, waits for the next result, request or time, and applies it.
+// loop starts whatever can be started, waits for the next result, request or point in time, and repeats this until the run has
+// ended.
 func (e *engine) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

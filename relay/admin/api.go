@@ -40,7 +40,7 @@ type api struct {
 // table is a source and the last count of its messages.
 type table struct {
 	Source
-	turn    chan struct{} // held while counting, so that only one request counts
+	turn    chan struct{} // full while a request counts the table, so that only one request at a time does
 	mu      sync.Mutex
 	counted counted
 	forgot  time.Time // the time of the last change; older counts are not used
@@ -200,8 +200,7 @@ const (
 	countedRest  = 20
 )
 
-// count returns the last count of the table if it is fresh or another request is counting, and otherwise
-// a new one.
+// count returns the last count of the table if it is fresh or another request is counting. Otherwise it counts the table.
 func (t *table) count(ctx context.Context) counted {
 	t.mu.Lock()
 	last := t.counted
@@ -223,7 +222,7 @@ func (t *table) count(ctx context.Context) counted {
 	}
 	defer func() { <-t.turn }()
 	began := time.Now()
-	now := t.Watch.lastCounted() // the metrics may have counted recently
+	now := t.Watch.lastCounted() // the last count for the metrics may be recent enough
 	if !now.fresh() || now.err != nil || now.at.Before(t.changed()) {
 		now = counted{}
 		now.status, now.err = t.Status(ctx)
@@ -335,7 +334,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		answer.Messages = append(answer.Messages, operate.NewMessage(info))
 		payloads += len(info.Message.Payload)
 	}
-	if len(found) >= selection.Limit || payloads >= storage.ListBytes { // a page of large messages is shorter
+	if len(found) >= selection.Limit || payloads >= storage.ListBytes { // a page of large messages may end before the limit
 		answer.Next = found[len(found)-1].ID
 	} else if len(selection.IDs) == 0 && selection.Selects() {
 		answer.LookedThrough = filter.LookThrough

@@ -24,7 +24,7 @@ import (
 // traceparent matches the value of a W3C header of this name, and captures the trace's id.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
 
-// traceURL returns the URL of the trace of a message with these headers, or "" if it has none.
+// traceURL returns the URL of the trace of a message with these headers. It returns "" if there is no trace or no TraceURL.
 func (a *api) traceURL(headers map[string]string) string {
 	isLink := strings.HasPrefix(a.options.TraceURL, "https://") || strings.HasPrefix(a.options.TraceURL, "http://")
 	for name, value := range headers {
@@ -192,7 +192,7 @@ func logged(ctx context.Context, operator storage.Operator, action storage.Actio
 	return errors.Join(err, operator.EndAction(context.WithoutCancel(ctx), id, changed))
 }
 
-// user returns the name of the person who makes a request, if a trusted proxy has set it, or "".
+// user returns the name of the person who makes a request. It returns "" unless a trusted proxy has set a valid name.
 func (a *api) user(request *http.Request) string {
 	values := request.Header.Values(a.options.UserHeader)
 	if a.options.UserHeader == "" || len(values) != 1 || !a.fromProxy(request) {

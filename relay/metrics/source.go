@@ -200,10 +200,10 @@ const (
 	countRest    = 20
 )
 
-// Watch counts a table immediately and then every 15 s, or less often if counting takes long, until the context ends. Its last
-// argument is the Status method of a store. If this method fails, Watch removes the gauges, because their values are outdated,
-// and counts a failure of the stage "status". If only a part of the status takes too long, Watch removes only that part's
-// gauges, and also counts a failure.
+// Watch counts a table immediately and then every 15 s, or less often if counting takes long, until the context ends. The
+// argument count is the Status method of a store. If this method fails, Watch removes the gauges, because their values are
+// outdated, and counts a failure of the stage "status". If only a part of the status takes too long, Watch removes only that
+// part's gauges, and also counts a failure.
 func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {
 		began := time.Now()

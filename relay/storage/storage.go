@@ -311,12 +311,13 @@ type Settlement struct {
 	// pending row Sinks is compared only if Left is set.
 	Sinks string
 
-	// For and Left settle a message for some of its sinks (For) while the other sinks (Left) still need
-	// it. They are used only when claiming by lanes. The row stays in its state, with Left as its Sinks.
-	// Settle adds a second row, with For as its Sinks and the State of the settlement: a done row (if done
-	// rows are kept), a retry or a parked row. With StateDiscarded it adds no second row. If the sinks of
-	// the row in the table differ from Sinks, Settle changes and adds nothing, so a repeated settlement
-	// counts as missing. If For and Left are empty, the settlement applies to the whole row.
+	// With For and Left, a settlement is for some of a message's sinks (For), while the other sinks
+	// (Left) still need the message. They are used only when claiming by lanes. The row stays in its
+	// state, with Left as its Sinks. Settle adds a second row, with For as its Sinks and the State of
+	// the settlement: a done row (if done rows are kept), a retry or a parked row. With StateDiscarded
+	// it adds no second row. If the sinks of the row in the table differ from Sinks, Settle changes and
+	// adds nothing, so a repeated settlement counts as missing. If For and Left are empty, the
+	// settlement applies to the whole row.
 	//
 	// It is an error to set only one of For and Left, to set Left to the row's present sinks, or to
 	// set both together with Token, because a relay that claims by rows sends a message to one sink
@@ -734,8 +735,8 @@ type Info struct {
 	ClaimedBy  string
 	FinishedAt time.Time // zero unless done
 
-	// AttemptLog has the message's last failed attempts. Only Find returns them, and List with a filter
-	// that has IDs. It is empty for a delivered message, and for attempts that an older release made.
+	// AttemptLog has the message's last failed attempts. Only Find returns it, and List if the filter
+	// has IDs. It is empty for a delivered message, and for attempts that an older release made.
 	AttemptLog AttemptLog
 }
 
@@ -757,7 +758,7 @@ type Status struct {
 	Claim         Claim            `json:"claim"` // empty until a relay has started
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 if none exists
-	OldestRetry   time.Duration    `json:"-"`     // age of the oldest message that waits for another attempt, since it was written; 0 if none exists
+	OldestRetry   time.Duration    `json:"-"`     // time since the oldest message that waits for another attempt was written; 0 if none exists
 	HeldKeys      int64            `json:"-"`     // number of parked rows that hold their keys; at most one for each key and sink, except after a failover
 	OldestHeld    time.Duration    `json:"-"`     // how long the first of these rows has held its key; 0 if none exists
 	Relays        []RelayInfo      `json:"relays"`
