@@ -92,7 +92,7 @@ func (e *byLanes) roomFor(q *sinkQueue, row *storage.Row) int {
 // take puts into memory a row that its reader has accepted.
 func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	q := e.engine.queues[queue]
-	var k *key // nil: the message has no key
+	var k *key // nil if the message has no key
 	if row.Message.Key != "" {
 		k = l.key(keyRef{queue, row.Message.Key})
 	}

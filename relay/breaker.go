@@ -63,7 +63,7 @@ const (
 // destination is what the breaker knows about one of a sink's destinations.
 type destination struct {
 	delivered int64               // the highest job number among the jobs that delivered a message to this destination
-	failing   time.Time           // when the first failure after that delivery arrived; zero: none has arrived (failures in the delivery's own batch don't count)
+	failing   time.Time           // when the first failure after that delivery arrived; zero if none has (failures in the delivery's own batch don't count)
 	fresh     map[string]struct{} // keys (or ids of messages without a key) whose first failure arrived after that delivery
 	usual     float64             // the mean value of len(fresh) at recent deliveries
 }

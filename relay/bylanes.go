@@ -26,12 +26,12 @@ type byLanes struct {
 	ahead             bool                // true while readAhead starts the next read
 	elsewhere         int                 // how many consecutive pages came from another server than the one that granted the leases
 	settledDuringRead []*item             // items that were settled during the read in progress, which may return them
-	failingSince      [kindsOfReads]int64 // when each kind of read began to fail, on the clock of health.now; 0: its last read succeeded
+	failingSince      [kindsOfReads]int64 // when each kind of read began to fail, on the clock of health.now; 0 if its last read succeeded
 
 	mostPassed int       // the value of the constant mostPassed; smaller in tests
 	pageStride stride    // the range of a page that excludes topics
 	keyStride  stride    // the range of a read for unblocked keys
-	unroutedAt time.Time // when rows without a route are read next; zero: now
+	unroutedAt time.Time // when rows without a route are read next; zero means now
 }
 
 func (e *byLanes) block(it *item) { e.blocked.block(it) }

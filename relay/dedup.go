@@ -165,7 +165,7 @@ func (d *dedup) journalsOf(items []*item) (journals []storage.Journal) {
 type plannedBatch struct {
 	journaledBatch
 	dedup     *dedup
-	batchRefs []sinks.BatchRef // the reference of each item; zero: the item isn't sent
+	batchRefs []sinks.BatchRef // the reference of each item; zero if the item isn't sent
 	noted     bool
 	alone     bool // no other job of the sink was in flight when this one began
 }

@@ -138,10 +138,10 @@ type progress struct {
 // draining is the state of a drain whose reads find no more messages (drain.go).
 type draining struct {
 	busy bool      // a survey is running
-	last *survey   // the last survey; nil: another one must run before the drain can end
+	last *survey   // the last survey; nil if another one must run before the drain can end
 	next time.Time // when the next survey may begin
 
-	unread int64     // the id of the message that the last survey found unread; 0: none
+	unread int64     // the id of the message that the last survey found unread; 0 if it found none
 	since  time.Time // when a survey first found that message
 
 	failures int       // how many consecutive surveys failed

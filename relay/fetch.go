@@ -18,7 +18,7 @@ type fetch struct {
 	queue     *sinkQueue // for readSkipped, readKeys and readUnrouted: the queue that the read is for
 	lanes     []int      // for readDue and readBlocked: the lanes that are read
 	positions []storage.Position
-	reads     func(queue int) bool // whether the page is for this queue, so that it moves the queue's readers; nil: it is for all queues
+	reads     func(queue int) bool // whether the page is for this queue, so that it moves the queue's readers; nil if the page is for all queues
 	except    []string             // the topics that the page excludes
 	limit     int
 	maxBytes  int
@@ -35,7 +35,7 @@ type fetch struct {
 	blocked []storage.BlockedKey                     // the blocked keys that the query returned
 	answers map[storage.LaneKey][]storage.BlockedKey // the answers of all steps, with an entry for each key that was asked about
 	scan    *lateScan                                // for readSweep: the scan that this read carries out
-	late    *lateScan                                // the scan that must run before this page is merged; nil: none
+	late    *lateScan                                // the scan that must run before this page is merged; nil if no scan is needed
 
 	// lateAfter is the id above which rows may have appeared since the page was read, or `none` if no row can have appeared. Rows
 	// that have appeared are merged with the next page.

@@ -15,19 +15,19 @@ type health struct {
 	epoch   time.Time
 
 	safeUntil atomic.Int64 // when the relay stops sending, unless its leases are renewed
-	readFails atomic.Int64 // when reads of some kind began to fail; 0: no kind is failing
+	readFails atomic.Int64 // when reads of some kind began to fail; 0 if no kind is failing
 
 	lease   lasting // failures to renew leases
 	journal lasting // failures to write journals
 	reclaim lasting // failures to free expired claims, when claiming by rows
 
-	silentSince atomic.Int64 // the time of the first failed call since the last successful one; 0: the last call succeeded
+	silentSince atomic.Int64 // the time of the first failed call since the last successful one; 0 if the last call succeeded
 
 	readError  atomic.Pointer[string] // the last error of a read
-	problem    atomic.Pointer[string] // the error of the last call of the database; nil: it succeeded
-	stuck      atomic.Pointer[string] // describes a call of a sink, if the call hangs; nil: no call hangs
-	unwritable atomic.Pointer[string] // describes outcomes that the database refuses; nil: it refuses none
-	waits      atomic.Pointer[string] // why the relay stands by; empty: it is active; nil: not known yet
+	problem    atomic.Pointer[string] // the error of the last call of the database; nil if it succeeded
+	stuck      atomic.Pointer[string] // describes a call of a sink that hangs; nil if no call hangs
+	unwritable atomic.Pointer[string] // describes outcomes that the database refuses; nil if it refuses none
+	waits      atomic.Pointer[string] // why the relay stands by; empty if it is active, nil if this isn't known yet
 }
 
 func (p *health) now() int64 { return int64(time.Since(p.epoch)) }

@@ -227,9 +227,9 @@ type item struct {
 	// The fields that every step of the loop reads come first, next to the row's id, so that few cache lines are read: cache
 	// misses limit the relay's throughput.
 	lane  *lane      // nil when claiming by rows
-	queue *sinkQueue // nil: the row is settled without being sent
-	key   *key       // nil: the message has no key
-	joint *joint     // the state that it shares with the row's other items; nil: this item represents the whole row
+	queue *sinkQueue // nil if the row is settled without being sent
+	key   *key       // nil if the message has no key
+	joint *joint     // the state that it shares with the row's other items; nil if this item represents the whole row
 	slot  int        // when claiming by lanes: the index of its reader
 	stage stage
 	bytes int // its size in its queue's buffer
@@ -246,7 +246,7 @@ type item struct {
 	expired        bool // it has expired and is being parked or discarded
 
 	lostAnswer string             // the error of the last attempt that got no answer, and so may have delivered the message
-	suspension *suspension        // its earlier failures; nil: none since it was read
+	suspension *suspension        // its earlier failures; nil if it has not failed since it was read
 	failed     storage.AttemptLog // its failed attempts since it was read, to be written unless it is delivered
 }
 
@@ -259,21 +259,21 @@ type suspension struct {
 	rejected    bool      // its last failure was a rejection
 	repeats     bool      // another message was delivered between its last failure and the beginning of its current send
 	tries       int       // how many consecutive failures there were without a delivery in between; it determines the back-off
-	since       time.Time // when it first failed; zero: it had been charged an attempt before, so only the time when its destination began to fail counts
+	since       time.Time // when it first failed; zero if it had been charged an attempt before, so that only the time when its destination began to fail counts
 	soonest     time.Time // the earliest time of its next attempt if another message is delivered
 	retryAt     time.Time // the time of its next attempt if no other message is delivered
 }
 
 // joint is the state that the items of one row share if several sinks need the row (joiner.go).
 type joint struct {
-	sinks string    // the sinks that the row names in the table; empty: it names none
+	sinks string    // the sinks that the row names in the table; empty if it names none
 	left  []string  // the sinks whose outcomes aren't written
 	ready []*item   // items whose outcomes may be written next: each is the first of its key that isn't settled
 	since time.Time // when the earliest of these outcomes arrived
 	waits bool      // joiner.waiting has an entry for the row, with the time in `since`
 
 	writing  []*item // items whose outcomes are being written by one settlement, which is the settlement of the first of them
-	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty: it is for all remaining sinks
+	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty if it is for all remaining sinks
 }
 
 // arrival is an item with an outcome, and the time when the outcome arrived.
@@ -334,7 +334,7 @@ func (it *item) suspected() bool {
 	return is
 }
 
-// unsendable returns why the item must be parked instead of being sent; nil: it can be sent.
+// unsendable returns why the item must be parked instead of being sent. It returns nil if the item can be sent.
 func (it *item) unsendable() *sinks.Outcome {
 	switch {
 	case it.row.Malformed != "":
@@ -380,7 +380,7 @@ func payloads(rows []storage.Row) (bytes int) {
 // heldLanes has the lanes that the relay holds, by their numbers.
 type heldLanes struct {
 	lanes   map[int]*lane
-	sorted  []*lane // the lanes ordered by number; nil: to be computed
+	sorted  []*lane // the lanes ordered by number; nil if this order must be computed again
 	rewound bool    // the head of a lane was lowered, so the lane must be read again from there
 	rotate  int     // counts calls of lanesInTurn
 }

@@ -41,9 +41,9 @@ type leaseJob struct {
 	standsDown bool // the relay gets no share if other relays are active
 
 	began   time.Time
-	heard   time.Time       // when the members were read; zero: they were not
+	heard   time.Time       // when the members were read; zero if they were not
 	members storage.Members // the active relays, including this one
-	waits   string          // why this relay stands by; empty: it is active
+	waits   string          // why this relay stands by; empty if it is active
 	renewed bool
 	err     error
 }

@@ -13,7 +13,7 @@ import (
 type control struct {
 	heard      bool // false until the first read
 	inForce    []storage.Control
-	pauses     *pauses // nil: no topic and no key is paused
+	pauses     *pauses // nil if no topic and no key is paused
 	standsDown bool    // this relay leaves its lanes or rows to other relays, if any are active
 }
 

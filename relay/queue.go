@@ -48,7 +48,7 @@ type sinkQueue struct {
 	breaker    breaker
 
 	suspended []*item   // items that failed and wait in memory for their next attempt, in the order in which they failed
-	retryAt   time.Time // when the next suspended item is due; zero: unknown, so check now
+	retryAt   time.Time // when the next suspended item is due; zero if this is unknown, so that it must be checked now
 
 	pauseUntil time.Time
 	paused     bool   // an operator has paused the sink, or the breaker has tripped
@@ -58,7 +58,7 @@ type sinkQueue struct {
 
 	relays   int     // how many active relays have the sink, including this one
 	capacity int     // the maximum number of messages in memory
-	rate     int     // the limit in messages a second for all relays together; 0: no limit
+	rate     int     // the limit in messages a second for all relays together; 0 means no limit
 	share    float64 // this relay's share of the rate
 	credit   float64 // how many messages this relay was allowed to send at the time in `credited`
 	credited time.Time

@@ -281,7 +281,7 @@ func (e *byLanes) merge(f *fetch) {
 	case *since == 0:
 		*since = e.engine.health.now()
 	}
-	longest := int64(0) // for Healthy: when the first of the failing kinds of reads began to fail; 0: no kind fails
+	longest := int64(0) // for Healthy: when the first of the failing kinds of reads began to fail; 0 if no kind fails
 	for _, since := range e.failingSince {
 		if since != 0 && (longest == 0 || since < longest) {
 			longest = since

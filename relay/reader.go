@@ -26,7 +26,7 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 // reader is the part of a lane that belongs to one sink.
 type reader struct {
 	cursor    int64 // all rows up to this id have been offered to the reader
-	gap       int64 // some rows above this id were left out, because they are paused or their blocked key was forgotten; none: no row was left out
+	gap       int64 // some rows above this id were left out, because they are paused or their blocked key was forgotten; `none` if no row was left out
 	routeless bool  // the reader gets the rows without a route, for which there is never room
 
 	known map[int64]*item // the rows in memory, by id

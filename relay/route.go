@@ -48,7 +48,7 @@ type alsoRoute struct {
 // target is the result of routing a topic.
 type target struct {
 	sinks       []int         // indexes, at least one; for a topic without a route, only the index after the last sink
-	expireAfter time.Duration // 0: never
+	expireAfter time.Duration // 0 means never
 	onExpire    OnExpire
 }
 

@@ -26,10 +26,10 @@ type byRows struct {
 	except        map[string]*sinkQueue // topics that claims leave out, because their queues have no room
 	asked         amount                // the maximum numbers of rows and bytes that the claims in progress may return together
 	lastClaimFull bool                  // the last claim reached its limit of rows or bytes
-	failingSince  int64                 // when claims began to fail, as a value of health.now; 0: the last claim succeeded
+	failingSince  int64                 // when claims began to fail, as a value of health.now; 0 if the last claim succeeded
 
 	claims   chan claimJob
-	claimed  int64        // used only in a drain: how many rows all relays together have claimed; -1: not counted yet
+	claimed  int64        // used only in a drain: how many rows all relays together have claimed; -1 if they were not counted yet
 	reclaims atomic.Int64 // the number of calls of Reclaim that have succeeded
 	freed    atomic.Int64 // the number of the last call of Reclaim that freed rows; the counter reclaims numbers the calls
 	since    int64        // the value of reclaims when the last claim that returned rows was merged

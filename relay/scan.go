@@ -33,7 +33,7 @@ type lateRows struct {
 	safeID    int64  // no row can appear at or below this id any more
 	lastID    int64  // the highest id that was assigned when the last page was read
 	span      int64  // most late rows appear at most this far below the highest id that was read
-	lateAfter int64  // above this id, rows may have appeared that no page has returned and no scan has searched for; none: no such rows can exist
+	lateAfter int64  // above this id, rows may have appeared that no page has returned and no scan has searched for; `none` if no such rows can exist
 	scans     bool   // a scan ran before the last page was merged
 	stride    stride // how many ids a step of a scan covers
 
@@ -41,7 +41,7 @@ type lateRows struct {
 	highest      int64 // the highest id that was read before any reset
 }
 
-// scanFirst returns the scan for late rows that must end before the page is merged; nil: no scan is needed.
+// scanFirst returns the scan for late rows that must end before the page is merged. It returns nil if no scan is needed.
 func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
 	f.page.LateAfter = lowestSet(lateAfter, r.detectSequenceReset(f))

@@ -72,7 +72,7 @@ type unsettled struct {
 	failures  int
 	retryAt   time.Time
 
-	most     int   // the maximum number of rows in the next settlement while searching for a row that the database refuses; 0: no search
+	most     int   // the maximum number of rows in the next settlement while searching for a row that the database refuses; 0 if no search is in progress
 	failed   int   // how many rows the last failed settlement had
 	since    int64 // when a settlement of that many rows first failed, as a value of health.now
 	refusals int   // how often the list's first row was refused when its outcome was written alone

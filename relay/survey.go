@@ -17,18 +17,18 @@ import (
 
 // survey is one search for rows that are due, and its results. It runs concurrently with the loop, on copies of the loop's state.
 type survey struct {
-	lanes  map[int]bool // only messages of these lanes count; nil: messages of all lanes count
-	topics []string     // only messages of these topics count; empty: messages of all topics count
+	lanes  map[int]bool // only messages of these lanes count; nil if messages of all lanes count
+	topics []string     // only messages of these topics count; empty if messages of all topics count
 	byRows bool
 	pauses *pauses
 	sinks  []bool // by queue: whether the sink is paused
-	before int64  // the id of the row that the previous survey found unread; 0: none
+	before int64  // the id of the row that the previous survey found unread; 0 if it found none
 	began  time.Time
 
 	heldUp   map[int64]bool                          // by id: deferred rows that are due but wait for another row of their key
 	isPaused map[storage.ControlKind]map[string]bool // by kind of pause, the names of paused topics, keys and sinks that hold back messages
 	unrouted map[string]bool                         // topics without a route
-	unread   *storage.Row                            // a message that could be delivered; nil: none was found
+	unread   *storage.Row                            // a message that could be delivered; nil if none was found
 	err      error
 }
 
@@ -60,7 +60,7 @@ func (v *surveyor) work(ctx context.Context) {
 func (v *surveyor) survey(ctx context.Context, s *survey) error {
 	ctx, cancel := context.WithTimeout(ctx, surveyTimeout)
 	defer cancel()
-	for _, limit := range []int{surveyRows, 0} { // 0: no limit
+	for _, limit := range []int{surveyRows, 0} { // 0 means no limit
 		var rows []storage.Row
 		var judged error
 		met := 0

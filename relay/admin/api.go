@@ -270,7 +270,7 @@ func (a *api) history(w http.ResponseWriter, request *http.Request, of *table) {
 	writeJSON(w, http.StatusOK, points)
 }
 
-// Bounds of the limit of a list.
+// The default and the maximum of the parameter limit of a list.
 const (
 	listedByDefault = 50
 	mostListed      = 500
@@ -666,7 +666,7 @@ type controlRequest struct {
 	Kind   storage.ControlKind `json:"kind"`
 	Name   string              `json:"name"`
 	Rate   int                 `json:"rate,omitempty"`
-	For    string              `json:"for,omitempty"` // a duration; empty: until it is lifted
+	For    string              `json:"for,omitempty"` // a duration; empty if the control stays in force until it is lifted
 	By     string              `json:"by,omitempty"`
 	Reason string              `json:"reason,omitempty"`
 }

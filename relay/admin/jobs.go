@@ -67,7 +67,7 @@ type jobRequest struct {
 	Select  operate.Selection `json:"select"`
 	All     bool              `json:"all,omitempty"`      // select every message, without ids and filters
 	Preview bool              `json:"preview,omitempty"`  // change nothing
-	Rate    int               `json:"rate,omitempty"`     // messages per second; 0: no limit
+	Rate    int               `json:"rate,omitempty"`     // messages per second; 0 means no limit
 	To      string            `json:"to,omitempty"`       // send to this sink instead of the messages' own sinks
 	InOrder bool              `json:"in_order,omitempty"` // leave overtaken messages parked
 

@@ -32,12 +32,12 @@ const (
 type Bulk struct {
 	Action  string // Requeue, Skip or Discard
 	Filter  storage.Filter
-	Limit   int    // change at most this number of messages; 0: no limit
-	Rate    int    // messages per second; 0: no limit
+	Limit   int    // change at most this number of messages; 0 means no limit
+	Rate    int    // messages per second; 0 means no limit
 	To      string // with Requeue: send to this sink instead of the messages' own sinks
 	Waiting bool   // with To: include messages in other states that wait only for the Filter's Sink, which no relay has
 	InOrder bool   // with Requeue: leave overtaken messages parked
-	Within  int64  // how far above the lowest parked id to search for delivered messages that overtook parked ones; 0: don't search
+	Within  int64  // how far above the lowest parked id to search for delivered messages that overtook parked ones; 0 means no search
 }
 
 // step is the maximum number of messages that one statement changes.
@@ -365,7 +365,7 @@ func (b *Bulk) change(ctx context.Context, operator storage.Operator, filter sto
 
 // pace limits work on many messages to a rate.
 type pace struct {
-	rate  int // messages per second; 0: no limit
+	rate  int // messages per second; 0 means no limit
 	done  int // messages
 	start time.Time
 }

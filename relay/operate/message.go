@@ -14,7 +14,7 @@ type Message struct {
 	State       storage.State `json:"state"`
 	Topic       string        `json:"topic"`
 	Key         string        `json:"key,omitempty"`
-	Sinks       []string      `json:"sinks,omitempty"` // empty: all sinks of its topic
+	Sinks       []string      `json:"sinks,omitempty"` // empty means all sinks of its topic
 	Lane        int           `json:"lane"`
 	Priority    int16         `json:"priority"`
 	Attempts    int           `json:"attempts"`

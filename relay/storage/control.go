@@ -26,7 +26,7 @@ type Control struct {
 	Kind   ControlKind `json:"kind"`
 	Name   string      `json:"name"` // name of the sink, the topic or the relay; or the key
 	Rate   int         `json:"rate,omitempty"`
-	Ends   time.Time   `json:"ends,omitzero"` // zero: it stays in force until it is lifted
+	Ends   time.Time   `json:"ends,omitzero"` // zero if it stays in force until it is lifted
 	By     string      `json:"by,omitempty"`  // the person who set it
 	Since  time.Time   `json:"since"`
 	Reason string      `json:"reason,omitempty"`
@@ -68,7 +68,7 @@ type Action struct {
 	Action  string    `json:"action"` // such as pause, resume, requeue, discard
 	Target  string    `json:"target,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
-	Changed int64     `json:"changed"` // number of messages changed; -1: the action is unfinished or was interrupted
+	Changed int64     `json:"changed"` // number of messages changed; -1 if the action is unfinished or was interrupted
 }
 
 // Controller is the part of an Operator that sets controls for the relays of a table and keeps the log

@@ -357,7 +357,7 @@ type Copy struct {
 	MessageID string // a UUID: the row's own or a new one
 	Topic     string
 	Sinks     string // as in Row
-	Headers   string // a JSON object; empty: none
+	Headers   string // a JSON object; empty if there are no headers
 }
 
 // Settled counts the results of one call of Settle. Changed + Fenced + Missing is the number of
