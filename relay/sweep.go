@@ -141,7 +141,7 @@ func (s *sweep) merge(f *fetch) {
 	s.base.store.FoundLate()
 	s.base.options.Observer.Failed("found_late", errFoundLate)
 	if allowed, more := s.base.logLimiter.allow("found_late"); allowed {
-		s.base.options.Logger.Warn("relay: found missed messages below the marks; delivering them now, possibly after later ones of their keys: "+errFoundLate.Error(),
+		s.base.options.Logger.Warn("relay: found missed messages below the marks; delivering them now, possibly after later messages of their keys: "+errFoundLate.Error(),
 			"relay", s.base.options.Name, "first", lowest, "lanes", lanes, "suppressed", more)
 	}
 }

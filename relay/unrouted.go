@@ -36,7 +36,7 @@ func (u *unrouted) waits(row *storage.Row) {
 			clear(u.sinks)
 		}
 		u.sinks[row.Sinks] = now.Add(unroutedInterval)
-		u.base.options.Logger.Warn("relay: messages name a sink that this relay does not have, and wait; add it, or send them to another one: "+
+		u.base.options.Logger.Warn("relay: messages name a sink that this relay does not have, and wait; add the sink, or send the messages to another one: "+
 			"rowrelay messages requeue --sink NAME --to ANOTHER", "relay", u.base.options.Name, "sinks", row.Sinks, "topic", row.Message.Topic)
 	}
 	u.noRoute(row.Message.Topic)
@@ -89,5 +89,5 @@ func unroutedLeft(unrouted map[string]bool) error {
 	if len(topics) > 10 {
 		topics = append(topics[:10], "…")
 	}
-	return fmt.Errorf("drained, but messages without a route or destination are left (topics: %s); add it, or send the messages that name a missing sink to another one: rowrelay messages requeue --sink MISSING --to ANOTHER", strings.Join(topics, ", "))
+	return fmt.Errorf("drained, but messages without a route or destination are left (topics: %s); add what is missing, or send the messages that name a missing sink to another one: rowrelay messages requeue --sink MISSING --to ANOTHER", strings.Join(topics, ", "))
 }
