@@ -175,9 +175,9 @@ func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, sta
 // headerCount is the header with the number of messages in an array.
 const headerCount = "Rowrelay-Count"
 
-// element is a message in an array without CloudEvents. The field names are as in
-// [sinks.WriteLine]. The payload is embedded as JSON if it is JSON, and otherwise
-// encoded in base64; a NULL payload is omitted.
+// element is a message in an array without CloudEvents. Its members have the same
+// names as in [sinks.WriteLine]. The payload is embedded as JSON if it is JSON, and
+// otherwise encoded in base64; a NULL payload is omitted.
 type element struct {
 	MessageID     string            `json:"message_id"`
 	Topic         string            `json:"topic"`
@@ -191,12 +191,12 @@ type element struct {
 
 // piece is a message prepared for an array.
 type piece struct {
-	call        // the URL, and the header made from the message; the body is the element
+	call        // the URL and the message's own header; the body is the element of the array
 	with string // pieces with equal values can share an array
 }
 
-// pieceOf prepares a message. A message that was tried before gets an array of its
-// own, so that only this message can be the cause if the array fails.
+// pieceOf prepares a message. A message that was tried before gets its own array,
+// so that if the request fails, only this message can be the cause.
 func (s *Sink) pieceOf(i int, m *sinks.Message) (p piece, err error) {
 	if p.url, err = s.target.of(m); err != nil {
 		return p, fmt.Errorf("the url %w", err)

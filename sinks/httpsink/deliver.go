@@ -24,9 +24,9 @@ type call struct {
 	url    *url.URL
 	header http.Header
 	body   []byte
-	status *int   // receives the status of the answer, if not nil
+	status *int   // exchange stores the answer's status here, if not nil
 	of     string // the id of the message, or of the array
-	again  bool   // the message, or a message of the array, was tried before
+	again  bool   // the message, or one of the array's messages, was tried before
 }
 
 // deliver sends one message.
@@ -148,7 +148,7 @@ func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail strin
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, detail) // the message chose the address
 	case errors.As(err, new(insideError)):
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
-	case refusesCertificate(err): // also after the request was written: a server reads nothing of it before it has checked the certificate
+	case refusesCertificate(err): // even if the request was written: the server checks the certificate before it reads the request
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, detail)
 	case arrived && limited.Err() != nil:
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, detail)
@@ -186,7 +186,7 @@ func read(response *http.Response, cancel func()) string {
 		return "" // data of another protocol follows, and may never end
 	}
 	body := io.LimitReader(response.Body, mostRead)
-	var shown int64 // longer than an excerpt, because secrets are removed before the text is cut
+	var shown int64 // more than excerptLength, because secrets are removed before the text is cut
 	if !isSuccess(response.StatusCode) {
 		shown = 8 << 10
 	}
@@ -197,8 +197,8 @@ func read(response *http.Response, cancel func()) string {
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }
 
-// answered returns the outcome of an answer, as in the table of README.md. If again is true, the endpoint may still be
-// processing an earlier request for the same message.
+// answered returns the outcome of an answer, as in the table of README.md. The argument again means that the endpoint
+// may still be processing an earlier request for the same message.
 func (s *Sink) answered(response *http.Response, body string, again bool) sinks.Outcome {
 	status := response.StatusCode
 	detail := s.describe(status, body)
@@ -253,7 +253,7 @@ func (s *Sink) describe(status int, body string) string {
 }
 
 // redirect describes a redirect. It shows only the host of the new location, because the rest may contain a secret.
-// The text doesn't begin with the status: if it did, the log would omit what follows the status.
+// The text doesn't begin with the status, because the log would then omit the rest of the text.
 func (s *Sink) redirect(response *http.Response) string {
 	text := "redirected: " + s.describe(response.StatusCode, "") + "; redirects are not followed"
 	if location, err := response.Location(); err == nil && location.Host != "" {

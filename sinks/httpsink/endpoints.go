@@ -13,10 +13,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// endpoints is the set of endpoints that messages have chosen. Each endpoint has its own limit of concurrent requests, its own
-// rate and its own circuit breaker. Each request waits for a turn at its endpoint (see enter and try). The outcome of the
-// request may then open or close the endpoint (see leave and learn). A message that can't be sent soon is postponed, so that
-// the messages of other endpoints continue. The methods may be called concurrently.
+// endpoints is the set of endpoints (scheme, host and port) that messages have chosen. Each endpoint has its own limit of
+// concurrent requests, its own rate and its own circuit breaker. Each request waits for a turn at its endpoint (see enter and
+// try). The outcome of the request may then open or close the endpoint (see leave and learn). A message that can't be sent
+// soon is postponed, so that the messages of other endpoints continue. The methods may be called concurrently.
 type endpoints struct {
 	share   int           // maximum number of concurrent requests to one endpoint
 	apart   time.Duration // minimum time between the starts of two requests to one endpoint; 0: no limit
@@ -30,8 +30,8 @@ type endpoints struct {
 }
 
 // round is one Send. Only one round at a time waits for slow endpoints. A mixed round has messages of slow and of other
-// endpoints. It doesn't wait for slow ones, because otherwise the keys of its other messages would have to wait until the
-// round ends.
+// endpoints. It postpones the messages of slow endpoints, because if it waited for them, the keys of its other messages
+// would be blocked until the round ends.
 type round struct {
 	began time.Time
 	mixed bool
@@ -42,21 +42,21 @@ type round struct {
 type endpoint struct {
 	inFlight int           // turns taken and not yet given back
 	begun    int           // requests in progress
-	left     chan struct{} // closed when a turn is given back; nil: no message waits for that
+	left     chan struct{} // closed when a turn is given back; nil if no message waits for a turn
 	moved    time.Time     // the last time at which an answer arrived, a request started, or a request got a turn at the idle endpoint
-	took     time.Duration // how long its last answer took
-	answers  bool          // it has accepted a message (reset when a slow endpoint is tested again)
+	took     time.Duration // the duration of its last request
+	answers  bool          // the endpoint has accepted a message; reset when a slow endpoint is tested again
 	next     time.Time     // earliest start of the next request, according to the rate
 
 	failures int           // consecutive failures
-	refused  string        // the id of the message that it refused last
-	refuses  bool          // it was closed because it refused several different messages
-	closings int           // consecutive closings
-	until    time.Time     // the endpoint is closed until then; after that one request tests it
+	refused  string        // the id of the last message that the endpoint rejected
+	refuses  bool          // the endpoint was closed because it rejected different messages in succession
+	closings int           // how often the endpoint was closed without a success in between
+	until    time.Time     // the endpoint is closed until this time; then one request tests it
 	why      sinks.Outcome // the outcome that closed it
 
-	back  time.Time // when the last of the postponed messages returns
-	group int       // how many messages return at that time
+	back  time.Time // when the last postponed message is sent again
+	group int       // how many postponed messages are sent again at that time
 }
 
 const (
@@ -64,8 +64,8 @@ const (
 	patience = time.Second
 
 	// slowFor is how long an endpoint counts as slow after its last request. If ten times the duration of that request is
-	// longer, the endpoint counts as slow for this longer time. So a hanging endpoint delays Sends for at most a tenth of
-	// the time.
+	// more than slowFor, the endpoint counts as slow for ten times that duration. So a hanging endpoint delays Sends for
+	// at most a tenth of the time.
 	slowFor = time.Minute
 
 	// mostFailures is the number of consecutive failures after which an endpoint is closed.
@@ -74,8 +74,8 @@ const (
 	// firstPause is the first pause of a closed endpoint. Each further pause is twice as long.
 	firstPause = time.Second
 
-	// backlogRate limits how many messages per second return to an endpoint that was closed, because each postponement is a
-	// write to the table.
+	// backlogRate limits how many postponed messages per second are tried again at an endpoint that was closed. The limit
+	// is low because a message that is postponed again costs a write to the table.
 	backlogRate = 100
 
 	// longestTurn is the longest time for which a message is postponed, unless its endpoint is closed for longer.
@@ -98,7 +98,8 @@ func newEndpoints(options Options, t target) *endpoints {
 	return e
 }
 
-// call waits for a turn at the endpoint and makes the request. If the message is postponed instead, call returns that outcome.
+// call waits for a turn at the endpoint and makes the request. If the message must be postponed, call makes no request
+// and returns the outcome of the postponed message.
 func (all *endpoints) call(ctx context.Context, r *round, to *url.URL, message string, request func() sinks.Outcome) sinks.Outcome {
 	if all == nil {
 		return request()
@@ -145,8 +146,8 @@ type turn struct {
 	message string // the message's id
 }
 
-// enter waits for a turn, at most a second (patience) at a time. If the message must be postponed, enter returns
-// its outcome.
+// enter waits for a turn. Each of its waits takes at most a second (patience). If the message must be postponed,
+// enter returns its outcome.
 func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, sinks.Outcome) {
 	for {
 		t, notNow, again := all.try(r, name)
@@ -164,7 +165,7 @@ func (all *endpoints) try(r *round, name string) (*turn, sinks.Outcome, *pause) 
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	e, now := all.of(name), time.Now()
-	if e.slow() && e.inFlight == 0 && now.Sub(e.moved) > max(slowFor, 10*e.took) { // test it again like an unknown endpoint: it may be fast now
+	if e.slow() && e.inFlight == 0 && now.Sub(e.moved) > max(slowFor, 10*e.took) { // treat it as an unknown endpoint again: it may be fast now
 		e.took, e.answers = 0, false
 	}
 	if o, closed := e.closed(now); closed {
@@ -258,8 +259,8 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 }
 
 // learn updates the endpoint with an outcome and returns the outcome of the message. If the outcome is Unavailable, the
-// message is postponed and charged no attempt. A rejection counts as a failure of the endpoint, unless it only repeats the
-// last rejection of the same message.
+// message is postponed without being charged an attempt. A rejection counts as a failure of the endpoint, unless it only
+// repeats the last rejection of the same message.
 func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest time.Duration) sinks.Outcome {
 	switch o.Result {
 	case sinks.Delivered:
@@ -306,7 +307,8 @@ func (e *endpoint) open() {
 	e.failures, e.closings, e.until, e.refused, e.refuses = 0, 0, time.Time{}, "", false
 }
 
-// closed reports whether the endpoint is closed or being tested, and returns the outcome of a message in that case.
+// closed reports whether the endpoint is closed or being tested. If so, it also returns the outcome of a message
+// that should be sent to the endpoint now.
 func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	wait := e.until.Sub(now)
 	if e.closings == 0 || wait <= 0 && e.inFlight == 0 {
@@ -315,8 +317,8 @@ func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	return sinks.Postpone(e.why.Reason, e.why.Detail, e.inTurn(now, max(wait, firstPause), backlogRate, time.Second)), true
 }
 
-// busy postpones a message that can't get a turn yet. Postponed messages return in groups. The last two parameters set
-// the size of a group and the time between two groups.
+// busy postpones a message that can't get a turn yet. Postponed messages are sent again in groups. The last two
+// parameters set the size of a group and the time between two groups.
 func (e *endpoint) busy(now time.Time, together int, lasts time.Duration) sinks.Outcome {
 	return sinks.Postpone(sinks.ReasonBusy, "the endpoint is at its limit of requests or answers slowly: the message is sent later",
 		e.inTurn(now, patience, together, lasts))
@@ -327,7 +329,7 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 	if e.group++; e.group > together {
 		e.back, e.group = e.back.Add(lasts), 1
 	}
-	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // half of patience as tolerance, because time passes between calls
+	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // with a tolerance of half of patience, because time passes between the calls for the messages of a group
 		e.back, e.group = soonest, 1
 	}
 	return min(max(e.back.Sub(now), least), max(least, longestTurn))
@@ -339,7 +341,8 @@ func (e *endpoint) slow() bool { return e.took > patience }
 // answered.
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
-// asked is the endpoint of a message, and whether the message is overdue.
+// asked is what the method mixed needs to know about a message: its endpoint, and
+// whether the message is overdue.
 type asked struct {
 	name    string
 	overdue bool

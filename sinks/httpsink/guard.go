@@ -13,8 +13,9 @@ import (
 
 // inside lists the networks whose addresses are not public on the Internet, or belong
 // to services of the machine or of its cloud provider (IANA's special-purpose
-// registries, RFC 6890). Packets to some IPv6 addresses go to an IPv4 address that is
-// embedded in them; then the guard judges that IPv4 address.
+// registries, RFC 6890). Some IPv6 addresses contain an IPv4 address, to which a
+// gateway forwards their packets. For these (nat64), the guard judges the IPv4
+// address.
 var inside = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this host
 	netip.MustParsePrefix("10.0.0.0/8"),       // private
@@ -78,8 +79,8 @@ func (g guard) judge(address string) error {
 	return nil
 }
 
-// errMixed is returned if a host has both public and other addresses, and none of the
-// public ones can be reached.
+// errMixed is returned if a host has both public and other addresses, and none of its
+// public addresses can be reached.
 var errMixed = errors.New("the host's public addresses can't be reached, and its other addresses are not public")
 
 // dial returns a DialContext function that lets the guard judge each address before it

@@ -33,9 +33,9 @@ var reserved = []string{
 // the settings.
 var overwritable = []string{"Content-Type", "User-Agent"}
 
-// header makes the header of a request. The first argument is the message as its
-// producer wrote it; the templates of Options.MessageHeaders are filled from it. The
-// second is the message to send, which may be a CloudEvent. If a header can't be sent, the error names it.
+// header makes the header of a request. The argument written is the message as its producer wrote it; its
+// values fill the templates of Options.MessageHeaders. The argument m is the message to send, which may
+// be a CloudEvent. If a header can't be sent, the error names the header.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	held := s.secrets.Load()
 	theirs := make(http.Header, len(m.Headers))

@@ -77,8 +77,8 @@ type Options struct {
 	EndpointRate        int
 	EndpointPause       time.Duration
 
-	// EndpointMaxAge is the age at which a message is parked if its endpoint is unavailable. Defaults to
-	// 0, which means never.
+	// EndpointMaxAge is the age from which a message is parked if its endpoint is unavailable. Defaults
+	// to 0: such messages are never parked.
 	EndpointMaxAge time.Duration
 
 	// RejectStatuses are the statuses among 401, 403 and 404 for which a message is parked. For example,
@@ -135,14 +135,15 @@ type Sink struct {
 	unanswered unanswered
 }
 
-// secrets are the secrets and certificates that requests are made with. They are immutable.
+// secrets has what Renew replaces: the secrets of the requests, and the transport with its
+// certificates. A value is immutable.
 type secrets struct {
 	static     http.Header // headers of every request
 	signatures []signature
 	tokens     *oauth2.Source // nil: requests carry no OAuth 2.0 token
 	transport  *http.Transport
 	redactor   settings.Redactor
-	previous   settings.Redactor // of the secrets that were in use before
+	previous   settings.Redactor // removes the secrets that were in use before
 }
 
 var (
@@ -193,7 +194,7 @@ func New(options Options) (*Sink, error) {
 	return s, nil
 }
 
-// newTokens returns the source of the requests' tokens, or nil if they carry none.
+// newTokens returns the source of OAuth 2.0 tokens, or nil if requests carry none.
 func newTokens(options Options) *oauth2.Source {
 	if !options.OAuth2.IsSet() {
 		return nil
@@ -201,7 +202,8 @@ func newTokens(options Options) *oauth2.Source {
 	return oauth2.NewSource(options.OAuth2, newTransport(options, options.BlockPrivateAddresses))
 }
 
-// Renew makes new requests with the login, signing secrets and certificates of another Sink. It implements [sinks.Renewable].
+// Renew takes over the login, signing secrets and certificates of another Sink for new requests. It implements
+// [sinks.Renewable].
 func (s *Sink) Renew(with sinks.Sink) {
 	before, renewed := s.secrets.Load(), *with.(*Sink).secrets.Load()
 	renewed.previous = before.redactor
@@ -235,8 +237,8 @@ func newTransport(options Options, outsideOnly bool) *http.Transport {
 
 		MaxResponseHeaderBytes: mostRead,
 
-		// Without pings, requests use a dead connection until the kernel closes it after a minute and a
-		// half.
+		// Without pings, requests would use a dead connection until the kernel closes it, after about a
+		// minute and a half.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: alive, PingTimeout: alive},
 	}
 	if outsideOnly {
@@ -319,8 +321,8 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return s.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome { return s.deliver(ctx, r, m) })
 }
 
-// overdue is the age at which a message of a slow endpoint is sent even if the batch has messages of other
-// endpoints. Without it, a message that is always in such batches would never be sent.
+// overdue is the age from which a message of a slow endpoint is sent even if its batch has messages of
+// other endpoints. Without this limit, a message that is always in such batches would never be sent.
 const overdue = 10 * time.Second
 
 // isMixed reports whether the batch has messages both of slow and of other endpoints, and no message of a

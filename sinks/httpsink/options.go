@@ -286,7 +286,7 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 // fromURL converts a sink's URL to settings. The query of the URL is sent to the endpoint. So a query parameter with
 // the name of a setting is refused, because the user most likely meant it for the sink.
 func fromURL(u *url.URL) (map[string]any, error) {
-	query, _ := url.ParseQuery(u.RawQuery) // a query that can't be parsed is sent to the endpoint unchanged
+	query, _ := url.ParseQuery(u.RawQuery) // no error: a query that can't be parsed is sent to the endpoint unchanged
 	for _, f := range Kind().Fields {
 		if query.Has(f.Name) {
 			return nil, fmt.Errorf("%s is a setting, but the query of an http URL is sent to the endpoint: use a configuration file; there, put %[1]s into the sink's settings or, if it is meant for the endpoint, into the query of its url", f.Name)

@@ -28,7 +28,7 @@ type target struct {
 type part int
 
 const (
-	inBase      part = iota // the beginning, filled by a whole URL
+	inBase      part = iota // the beginning of the template, which stands for a URL
 	inScheme                // the whole scheme
 	inAuthority             // a host, a port, or a fragment of one
 	inPath                  // a path segment, or a fragment of one
@@ -203,8 +203,8 @@ func notInHosts(r rune) bool {
 }
 
 // checkHost checks a host that messages choose. It refuses forms that programs parse
-// differently: what one program resolves as a name, another may take for a private
-// address.
+// differently: a text that one program resolves as a name may be a private address
+// for another program.
 func checkHost(u *url.URL) error {
 	host, port := u.Hostname(), u.Port()
 	bracketed := strings.HasPrefix(u.Host, "[")

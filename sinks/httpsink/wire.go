@@ -51,7 +51,7 @@ func counted(dial func(context.Context, string, string) (net.Conn, error)) func(
 type wire struct {
 	conn   atomic.Pointer[countingConn]
 	before atomic.Int64 // bytes written to the connection before this request
-	shared atomic.Bool  // the connection is HTTP/2 and may carry other requests, too
+	shared atomic.Bool  // the connection is HTTP/2, so other requests may use it at the same time
 	began  atomic.Bool  // the request's header was written; on HTTP/1 only to a buffer
 }
 
@@ -78,9 +78,9 @@ func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// mayHaveArrived reports whether any part of the request was written. A part is enough: if an endpoint
-// hangs up in the middle of some requests, that must not count as an outage, because outages are retried
-// without limit.
+// mayHaveArrived reports whether any part of the request was written. A part is enough, because a
+// request that an endpoint always interrupts must not count as an outage: after outages, messages are
+// sent again without limit.
 func (w *wire) mayHaveArrived() bool {
 	conn := w.conn.Load()
 	if conn == nil || w.shared.Load() && !w.began.Load() {
@@ -89,8 +89,9 @@ func (w *wire) mayHaveArrived() bool {
 	return conn.written.Load() > w.before.Load()
 }
 
-// unanswered holds the ids of messages and arrays whose last request got no answer. Such a request is not
-// always charged an attempt, so the attempt number doesn't show whether the next request is a repetition.
+// unanswered holds the ids of messages and arrays whose last request got no answer. The relay doesn't
+// always charge an attempt for such a request, so the attempt number doesn't show whether the next
+// request is a repetition.
 type unanswered struct {
 	mu  sync.Mutex
 	ids map[string]struct{}
