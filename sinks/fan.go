@@ -13,12 +13,12 @@ import (
 //
 //   - If a message is not delivered, Fan doesn't send the later messages with its
 //     key. Their outcome is [Unsent].
-//   - Once the outcome of a message is [Unavailable], Fan starts no other message of
-//     the batch.
-//   - Fan starts no message after the context has ended, or when too little time is
-//     left: for SendEach, less than the time limit of one message; for Send, less than
-//     the slowest message of the same call took. So the context seldom ends while a
-//     message is being delivered.
+//   - Once the outcome of a message is [Unavailable], Fan doesn't begin to deliver
+//     any other message of the batch.
+//   - Fan doesn't begin to deliver a message after the context has ended, or when too
+//     little time is left: for SendEach, less than the time limit of one message; for
+//     Send, less than the slowest message of the same Send took. So the context seldom
+//     ends while a message is being delivered.
 type Fan struct {
 	slots chan struct{}
 }

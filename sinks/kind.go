@@ -74,7 +74,7 @@ func (r *Registry) add(kind Kind) error {
 	r.byName[kind.Name] = kind
 	for _, scheme := range kind.Schemes {
 		if other, ok := r.byScheme[scheme]; ok {
-			return fmt.Errorf("sink kind %s: kind %[3]s has the URL scheme %[2]s, too", kind.Name, scheme, other.Name)
+			return fmt.Errorf("sink kind %s: the URL scheme %s already belongs to kind %s", kind.Name, scheme, other.Name)
 		}
 		r.byScheme[scheme] = kind
 	}
@@ -129,8 +129,9 @@ func (r *Registry) FromURL(rawURL string) (Sink, error) {
 	return r.Make(kind.Name, settings)
 }
 
-// unknownScheme returns an error that names the schemes of a kind if its name was given as the scheme, such as rabbitmq, if the
-// scheme has an addition, as in kafka+ssl, or if it has no colon.
+// unknownScheme returns the error for a URL whose scheme is unknown. The error names the schemes of a kind if the user probably
+// meant this kind: the scheme is the kind's name, such as rabbitmq, or has an addition, as in kafka+ssl, or its colon is
+// missing.
 func (r *Registry) unknownScheme(given, scheme string) error {
 	hint := ""
 	name, _, _ := strings.Cut(given, "+")
@@ -150,7 +151,7 @@ func names(kinds map[string]Kind) string {
 	return strings.Join(slices.Sorted(maps.Keys(kinds)), ", ")
 }
 
-var kindName = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`) // URL schemes must match it, too
+var kindName = regexp.MustCompile(`^[a-z][a-z0-9+.-]*$`) // for the names of kinds and for URL schemes
 
 // valid returns an error that lists all mistakes in the definition of the kind.
 func (k Kind) valid() error {

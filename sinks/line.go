@@ -33,7 +33,7 @@ type line struct {
 // binaryLine is a line whose payload isn't text.
 type binaryLine struct {
 	line
-	Payload *string `json:"payload,omitempty"` // replaces line.Payload in the JSON, where null would mean a NULL payload
+	Payload *string `json:"payload,omitempty"` // always nil; hides line.Payload, whose null in the JSON would mean a NULL payload
 }
 
 // WriteLine appends a message to the buffer as one line of JSON, with a newline. The
@@ -107,12 +107,12 @@ func ReadLine(text []byte) (Message, error) {
 func CheckUTF8(m Message) error {
 	for _, part := range []struct{ name, text string }{{"id", m.ID}, {"topic", m.Topic}, {"key", m.Key}} {
 		if !utf8.ValidString(part.text) {
-			return fmt.Errorf("the %s is not UTF-8, JSON can't carry it", part.name)
+			return fmt.Errorf("the %s is not UTF-8, so JSON can't carry it", part.name)
 		}
 	}
 	for name, value := range m.Headers {
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
-			return fmt.Errorf("the header %q is not UTF-8, JSON can't carry it", name)
+			return fmt.Errorf("the header %q is not UTF-8, so JSON can't carry it", name)
 		}
 	}
 	return nil

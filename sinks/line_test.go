@@ -55,11 +55,11 @@ func TestWriteLineRefusesInvalidUTF8(t *testing.T) {
 		m    outbox.Message
 		want string
 	}{
-		{outbox.Message{ID: bad}, "the id is not UTF-8, JSON can't carry it"},
-		{outbox.Message{Topic: bad}, "the topic is not UTF-8, JSON can't carry it"},
-		{outbox.Message{Key: bad}, "the key is not UTF-8, JSON can't carry it"},
-		{outbox.Message{Headers: map[string]string{"h": bad}}, `the header "h" is not UTF-8, JSON can't carry it`},
-		{outbox.Message{Headers: map[string]string{"\xff": ""}}, `the header "\xff" is not UTF-8, JSON can't carry it`},
+		{outbox.Message{ID: bad}, "the id is not UTF-8, so JSON can't carry it"},
+		{outbox.Message{Topic: bad}, "the topic is not UTF-8, so JSON can't carry it"},
+		{outbox.Message{Key: bad}, "the key is not UTF-8, so JSON can't carry it"},
+		{outbox.Message{Headers: map[string]string{"h": bad}}, `the header "h" is not UTF-8, so JSON can't carry it`},
+		{outbox.Message{Headers: map[string]string{"\xff": ""}}, `the header "\xff" is not UTF-8, so JSON can't carry it`},
 	}
 	for _, test := range tests {
 		var buffer bytes.Buffer

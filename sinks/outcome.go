@@ -14,9 +14,9 @@ type Outcome struct {
 	// Reason is the cause, a word from a small closed set. Metrics use it as a label.
 	Reason Reason
 
-	// Detail is a text for the operator: an excerpt of an answer, or the text of an
-	// error. The relay stores its first 1,000 bytes with the row, so it must not
-	// contain a secret.
+	// Detail is a text for the operator: an excerpt of the destination's answer, or
+	// the text of an error. The relay stores its first 1,000 bytes with the row, so
+	// it must not contain a secret.
 	Detail string
 
 	// Receipt is the destination's answer to a delivered message, such as a
@@ -47,12 +47,12 @@ type Outcome struct {
 type Result int
 
 const (
-	// Retry means that the message was not delivered, or that its outcome is
-	// unknown. The relay tries it again after a back-off; its key waits meanwhile. The
-	// relay charges an attempt if the message fails again after another message was
-	// delivered, or if it fails for a long time while nothing else is delivered. With
-	// the reasons connection, throttled, auth and config, only the first case charges an
-	// attempt, because the destination is the cause and not the message.
+	// Retry means that the message was not delivered, or that its outcome is unknown.
+	// The relay tries it again after a back-off; the later messages of its key wait
+	// meanwhile. The relay charges an attempt if the message fails again after another
+	// message was delivered, or if it fails for a long time while nothing else is
+	// delivered. With the reasons connection, throttled, auth and config, only the first
+	// case charges an attempt, because the destination is the cause and not the message.
 	Retry Result = iota
 
 	// Delivered means that the destination has stored the message.
@@ -62,7 +62,7 @@ const (
 	// [ReasonInvalid] the relay parks it immediately. Otherwise the relay parks it when
 	// it is rejected again after another message was delivered, or if it is rejected for
 	// a long time while nothing else is delivered. The relay then sends the next message
-	// of its key, unless parked messages hold their keys.
+	// of its key, unless the sink's option relay.HoldKey is set.
 	Reject
 
 	// Unavailable means that the destination as a whole is unavailable and did not
@@ -115,7 +115,7 @@ const (
 	ReasonConfig       Reason = "config"        // unavailable, retry: something that all messages need is missing or misconfigured (if only one message needs it, the reason is unroutable)
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or left too little time for it
 	ReasonBlocked      Reason = "blocked"       // unsent: an earlier message of the batch must be settled first; if the earlier one's outcome is unknown, this message may have been delivered
-	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when all attempts are used up, and by a sink that gives up on a message after a time
+	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when all attempts are used up, and by a sink that gives up on a message after a time limit
 	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that crashed it
 )
 

@@ -136,7 +136,7 @@ func TestNewRegistryRefusesInvalidKinds(t *testing.T) {
 		want  string
 	}{
 		"two names":         {[]sinks.Kind{namedKind("zoo", "a"), namedKind("zoo", "b")}, "sink kind zoo: two kinds have this name"},
-		"two schemes":       {[]sinks.Kind{namedKind("ant", "a"), namedKind("zoo", "a")}, "sink kind zoo: kind ant has the URL scheme a, too"},
+		"two schemes":       {[]sinks.Kind{namedKind("ant", "a"), namedKind("zoo", "a")}, "sink kind zoo: the URL scheme a already belongs to kind ant"},
 		"upper case":        {[]sinks.Kind{namedKind("Zoo", "zoo")}, `sink kind Zoo: "Zoo" must begin with a-z, and have only a-z, 0-9, +, . and -`},
 		"no New":            {changed(func(k *sinks.Kind) { k.New = nil }), "the function New is missing"},
 		"no FromURL":        {changed(func(k *sinks.Kind) { k.FromURL = nil }), "only one of Schemes and FromURL"},

@@ -135,7 +135,7 @@ func TestParseRefusesInvalidValues(t *testing.T) {
 		{"limit", "9999999999999GiB", "is too large a number"},
 		{"topics", "a", "must be a list of texts, not text"},
 		{"topics", []any{"a", 1}, "must be a list of texts: element 2 is a number; write it in quotes"},
-		{"labels", []any{}, "must be a map of texts by name, not a list"},
+		{"labels", []any{}, "must be a map from names to texts, not a list"},
 		{"labels", map[string]any{"a": true}, `must have texts as values: the value of "a" is a boolean; write it in quotes`},
 		{"token", "", "is empty; remove the setting if there is no value"},
 		{"token", 12345, "must be text, not a number: write the value in quotes"},

@@ -104,8 +104,8 @@ type Checker interface {
 // Renewable is implemented by a Sink that can replace its secrets and certificates while it is in use.
 //
 // Renew takes over the secrets and certificates of a sink of the same type, whose other settings are the same. New connections
-// and requests use them. What is in progress continues with the previous ones. Renew may be called concurrently with Send. The
-// caller closes the other sink afterwards.
+// and requests use them. Connections and requests in progress continue with the previous ones. Renew may be called
+// concurrently with Send. The caller closes the other sink afterwards.
 type Renewable interface {
 	Renew(with Sink)
 }
@@ -172,9 +172,9 @@ type TxSink interface {
 }
 
 // Deduplicating is implemented by a Sink whose destination recognises a repeated batch,
-// provided that the repetition has the same messages in the same order and the same name.
-// Then the destination has no message twice, even if a relay dies after the destination
-// has answered and before the relay marks the messages as delivered.
+// provided that the repetition has the same name, and the same messages in the same
+// order. Then the destination has no message twice, even if a relay dies after the
+// destination has answered and before the relay marks the messages as delivered.
 //
 // The relay calls Plan, stores the plan, and then calls Send. If a Send left the
 // outcome of a batch unknown, or the relay that sent it died, a relay first sends that

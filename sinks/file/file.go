@@ -99,12 +99,12 @@ func (s *Sink) Close(ctx context.Context) error {
 }
 
 // Order returns [sinks.OrderPrefix]: a batch is either written completely, except for messages
-// that can't be JSON, or not at all.
+// that can't be written as JSON, or not at all.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send appends the batch's lines with a single write and waits until they are on the disk.
 // If that fails, Send truncates the file to its former size and reports that the sink is
-// unavailable. A message that can't be JSON is rejected.
+// unavailable. A message that can't be written as JSON is rejected.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	var lines bytes.Buffer
 	outcomes, _ := sinks.WriteLines(&lines, batch)
@@ -150,8 +150,9 @@ func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
 	return fail(sinks.Unavailable, sinks.ReasonConnection, err)
 }
 
-// notReady returns the outcome of a batch of which nothing was written. If the context has
-// ended, the messages are unsent, because the end of the context may have caused the error.
+// notReady returns the outcome of the messages if nothing of their batch was written. If
+// the context has ended, the messages are unsent, because the end of the context may have
+// caused the error.
 func notReady(ctx context.Context, err error) *sinks.Outcome {
 	if ctx.Err() != nil {
 		return fail(sinks.Unsent, sinks.ReasonCancelled, err)

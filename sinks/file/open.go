@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// handle is an open file. Tests replace it with a handle that fails in the same way as
-// a full disk.
+// handle is an open file. Tests replace it with a handle that fails as a file on a
+// full disk does.
 type handle interface {
 	Write(text []byte) (int, error)
 	Sync() error

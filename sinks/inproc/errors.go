@@ -21,9 +21,10 @@ func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
 // Permanent marks an error that every further attempt would return too. The relay parks
-// the message, and its key continues unless parked messages hold their keys. If
-// relay.SinkOptions.JudgeAloneAfter is set, or if messages of many keys fail, the relay
-// doesn't park the message immediately, but tries it again first. Permanent(nil) is nil.
+// the message, and then sends the next message of its key unless relay.HoldKey is set.
+// If relay.SinkOptions.JudgeAloneAfter is set, or if messages of many keys fail, the
+// relay doesn't park the message immediately, but tries it again first. Permanent(nil)
+// is nil.
 func Permanent(err error) error { return judged(sinks.Reject, sinks.ReasonRefused, err) }
 
 // Unavailable marks an error whose cause is not the message but something else that the

@@ -50,5 +50,5 @@ func (s *TxSink) HandleTx(ctx context.Context, tx *sql.Tx, m sinks.Message) sink
 // transaction.
 func (s *TxSink) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConfig,
-		"this handler runs in the transaction that marks its messages as delivered: use it with a relay over a SQL store"))
+		"this handler runs in the transaction that marks its messages as delivered: use it with a relay that has a SQL store"))
 }

@@ -30,7 +30,7 @@ type Options struct {
 	SecretInBody bool
 }
 
-// IsSet reports whether any of the options is set that a client needs.
+// IsSet reports whether the token URL, the client id or the client secret is set.
 func (o Options) IsSet() bool { return o.TokenURL != "" || o.ClientID != "" || o.ClientSecret != "" }
 
 // Check returns an error if a part of the options is missing or invalid. It returns nil for the zero Options. The error contains
@@ -90,7 +90,8 @@ type Source struct {
 }
 
 const (
-	// A token is replaced when renewBefore is left of its lifetime, or half of the lifetime if that is less.
+	// A token is replaced when renewBefore is left of its lifetime. A token with a lifetime of less than
+	// twice renewBefore is replaced after half of its lifetime.
 	renewBefore = time.Minute
 
 	// unknownLifetime is the assumed lifetime of a token if the server doesn't state it.
@@ -104,7 +105,8 @@ const (
 	renewPause   = 5 * time.Second
 )
 
-// NewSource returns a Source that makes its requests over a transport, which it owns. It makes no request.
+// NewSource returns a Source that makes its requests over the given transport. The Source owns the
+// transport. NewSource makes no request.
 func NewSource(options Options, client *http.Transport) *Source {
 	s := &Source{options: options, client: client, turn: make(chan struct{}, 1)}
 	s.turn <- struct{}{}
@@ -160,15 +162,15 @@ func (s *Source) Forget(token Token) {
 	s.turn <- struct{}{}
 }
 
-// Close closes the idle connections. A nil Source has none.
+// Close closes the idle connections. On a nil Source it does nothing.
 func (s *Source) Close() {
 	if s != nil {
 		s.client.CloseIdleConnections()
 	}
 }
 
-// request requests a token. The token's lifetime begins when the request is made, because the server's clock may differ from
-// this machine's.
+// request requests a token. The token's lifetime, which the answer states in seconds, counts from the time of the request on
+// this machine's clock. So it doesn't matter whether the server's clock differs.
 func (s *Source) request(ctx context.Context) (Token, error) {
 	form := url.Values{"grant_type": {"client_credentials"}}
 	if len(s.options.Scopes) > 0 {
@@ -207,7 +209,7 @@ const mostRead = 64 << 10
 func read(response *http.Response, asked time.Time) (Token, error) {
 	var answer struct {
 		Token   string          `json:"access_token"`
-		Expires json.RawMessage `json:"expires_in"` // in seconds, as a number or as a string
+		Expires json.RawMessage `json:"expires_in"` // the lifetime in seconds, as a number or as a string
 		Error   any             `json:"error"`
 	}
 	err := json.NewDecoder(io.LimitReader(response.Body, mostRead)).Decode(&answer)

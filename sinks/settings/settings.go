@@ -31,9 +31,9 @@ const (
 	TypeDuration  FieldType = "duration"    // a number and its unit: 250ms, 10s, 1h30m, 7d
 	TypeSize      FieldType = "size"        // bytes: 4096, 64KiB, 1MiB, 10MB
 	TypeList      FieldType = "string list" // a list of texts
-	TypeMap       FieldType = "string map"  // texts by name
+	TypeMap       FieldType = "string map"  // a map from names to texts
 	TypeSecret    FieldType = "secret"      // text that is never shown
-	TypeSecretMap FieldType = "secret map"  // texts by name, the texts never shown
+	TypeSecretMap FieldType = "secret map"  // a map from names to texts that are never shown
 )
 
 // Secret reports whether values of this type must never be shown.
@@ -325,7 +325,7 @@ func parseMap[T ~string](raw any) (any, error) {
 			texts[name] = T(text)
 		}
 	default:
-		return nil, fmt.Errorf("must be a map of texts by name, not %s", typeOf(raw))
+		return nil, fmt.Errorf("must be a map from names to texts, not %s", typeOf(raw))
 	}
 	return texts, nil
 }
@@ -351,8 +351,7 @@ func typeOf(raw any) string {
 
 // Values are the checked settings of one sink. Each setting has the given value or
 // the default. A getter panics if the sink's kind has no field with this name and
-// type. Such a mistake in the sink's code is found by the first test of the sink's
-// constructor.
+// type, so the first test of the sink's constructor finds such a mistake.
 type Values struct {
 	kind   string
 	values map[string]any
