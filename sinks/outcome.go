@@ -25,11 +25,11 @@ type Outcome struct {
 	Receipt string
 
 	// Destination identifies one of several destinations behind the sink, for example
-	// the host if messages choose the host. If one destination refuses everything,
-	// only its messages wait. If an Unavailable outcome has a Destination, the sink has
-	// delivered nothing to other destinations meanwhile, so it doesn't know whether only
-	// this destination or the whole sink is unavailable. Destination is empty for a sink
-	// with a single destination. It is not stored.
+	// the host if messages choose the host. If one destination refuses everything, only
+	// its messages wait. If an Unavailable outcome has a Destination, the sink has
+	// delivered nothing to other destinations since this destination's previous failure.
+	// So the sink doesn't know whether only this destination is unavailable, or all of
+	// them. Destination is empty for a sink with a single destination. It is not stored.
 	Destination string
 
 	// RetryAfter is the pause that the destination asked for. With Unavailable it

@@ -41,8 +41,8 @@ func (b bearer) Start(context.Context) (sasl.StateMachine, []byte, error) {
 
 type bearerSession struct{}
 
-// Next ends the login if the broker has accepted it. Otherwise the broker has sent an error as JSON; it ends the login after the
-// client has confirmed the error.
+// Next ends the login if the broker has accepted it. Otherwise the broker has sent an error as JSON. Next then returns the
+// confirmation that the broker expects before it ends the login.
 func (bearerSession) Next(_ context.Context, said []byte) (done bool, say []byte, err error) {
 	return len(said) == 0, []byte{1}, nil
 }
@@ -66,8 +66,9 @@ func checkExtensions(extensions map[string]string) error {
 	return nil
 }
 
-// tokenTransport returns the transport for requests for tokens. The server of the tokens has another name than the brokers, and
-// gets no client certificate.
+// tokenTransport returns the transport for requests for tokens. The transport trusts the same root certificates as the
+// connections to brokers, but uses neither the brokers' server name nor the client certificate, because the server that issues
+// tokens is not a broker.
 func tokenTransport(o Options) *http.Transport {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: longestIdle, MaxIdleConns: 1}
 	if o.TLS != nil {

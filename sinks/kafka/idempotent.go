@@ -41,7 +41,8 @@ func NewIdempotent(options Options) (*IdempotentSink, error) {
 	return &IdempotentSink{s, newIdentity(), newSearches()}, nil
 }
 
-// Renew makes new connections with the login and certificates of another IdempotentSink. It implements [sinks.Renewable].
+// Renew takes over the login and certificates of another IdempotentSink for new connections. It implements
+// [sinks.Renewable].
 func (s *IdempotentSink) Renew(with sinks.Sink) { s.Sink.Renew(with.(*IdempotentSink).Sink) }
 
 // Plan assigns sequences to the next record batch of each partition. Messages that
@@ -127,7 +128,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 			continue
 		}
 		switch t, _ := s.cluster.troubleOf(by.at); {
-		case by.kind == unsure: // even if nothing else was delivered: these batches are sent first, so nothing else could have been delivered
+		case by.kind == unsure: // a retry, even if nothing was delivered to other partitions: the relay sends such batches before all others, so nothing else could have been delivered
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, outcomes[i].Detail)
 		case by.kind == notTaken && s.cluster.others(t):
 			outcomes[i] = sinks.Postpone(outcomes[i].Reason, outcomes[i].Detail, waitOf(&batch[i], max(firstPause, time.Until(t.until))))
@@ -168,8 +169,9 @@ func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []p
 	}
 }
 
-// sendPlanned sends a batch if none of its messages is missing. Otherwise it finds out whether an
-// earlier Send has written the batch. If the batch fails, it also returns the scope of the failure.
+// sendPlanned sends a batch if none of its messages is missing and the broker would recognise a
+// repetition. Otherwise it finds out whether an earlier Send has written the batch. If the batch
+// fails, it also returns the scope of the failure.
 func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) ([]sinks.Outcome, int) {
 	n := len(messages)
 	if e.err != nil {
@@ -187,7 +189,7 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 	v := s.produce(ctx, until, e.id.to, records, producer{id: e.id.producer, sequence: e.id.base})
 	o := v.outcome
 	switch {
-	case !first && (v.again || o.Result == sinks.Reject): // an earlier Send may have written it, before the topic's limits changed
+	case !first && (v.again || o.Result == sinks.Reject): // an earlier Send may have written the batch, before the topic's limits changed
 		return s.lookFor(ctx, e.id, messages)
 	case v.again || o.Result == sinks.Delivered || o.Result == sinks.Retry && o.Reason == sinks.ReasonServerError:
 		return s.judge(ctx, e.id, messages, v)

@@ -146,8 +146,8 @@ func (s *Sink) Close(context.Context) error {
 	return nil
 }
 
-// Renew makes new connections and requests to the schema registry with the logins and certificates of another Sink. It
-// implements [sinks.Renewable].
+// Renew takes over the logins and certificates of another Sink for new connections and for requests to the schema
+// registry. It implements [sinks.Renewable].
 func (s *Sink) Renew(with sinks.Sink) {
 	other := with.(*Sink)
 	s.brokers.renew(other.brokers.held())

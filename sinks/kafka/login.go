@@ -107,13 +107,14 @@ func (s scramSession) Next(_ context.Context, said []byte) (done bool, say []byt
 type loginError struct {
 	err   error
 	hides settings.Redactor
-	again bool // another login may be accepted
+	again bool // the broker may accept another login
 }
 
 func (e *loginError) Error() string { return "log in: " + e.hides.Redact(e.err.Error()) }
 func (e *loginError) Unwrap() error { return e.err }
 
-// logIn logs in. It returns a loginError if there is no login, or if the broker refuses it.
+// logIn logs in. It returns a loginError if it can't get the current login, or if the
+// broker refuses the login.
 func (c *conn) logIn(ctx context.Context, current func(context.Context) (login, error)) error {
 	how, err := current(ctx)
 	if err != nil {

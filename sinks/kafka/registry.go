@@ -46,7 +46,7 @@ type registry struct {
 	found    bool    // a schema was found
 }
 
-// registryLogin is what requests are made with.
+// registryLogin has the login and the HTTP client of requests.
 type registryLogin struct {
 	username string
 	password settings.Secret
@@ -71,7 +71,7 @@ func newRegistry(o Options) *registry {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true} // requests are rare
 	if o.TLS != nil {
 		transport.TLSClientConfig = o.TLS.Clone()
-		transport.TLSClientConfig.ServerName = "" // it is the brokers' name
+		transport.TLSClientConfig.ServerName = "" // the option is the name of the brokers
 	}
 	topic, _ := parseTopic(o.Topic)
 	named, _ := settings.ParseTemplate(o.Schema.Subject) // Options.check has parsed both already
@@ -87,7 +87,8 @@ func newRegistry(o Options) *registry {
 	}
 }
 
-// renew makes requests with the login and certificates of another registry, and ends the pauses after requests without a schema.
+// renew takes over the login and certificates of another registry, and ends the pauses that follow requests without a
+// schema.
 func (r *registry) renew(with *registry) {
 	login := with.current()
 	r.mu.Lock()
@@ -102,7 +103,7 @@ func (r *registry) current() registryLogin {
 	return r.login
 }
 
-// retry ends the pauses after requests without a schema.
+// retry ends the pauses that follow requests without a schema.
 func (r *registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +179,7 @@ func (r *registry) ask(ctx context.Context, subject string) *lookup {
 	return l
 }
 
-// forgetAfter is how long a schema is kept that no message needs.
+// forgetAfter is how long the sink keeps a schema that no message needs.
 const forgetAfter = time.Hour
 
 // outcome returns the outcome of messages whose schema can't be looked up. The sink is unavailable if all messages have

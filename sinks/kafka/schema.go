@@ -25,8 +25,8 @@ type SchemaOptions struct {
 	ID string
 
 	// Registry is the URL of a schema registry with Confluent's REST API. The id is that of the subject's latest
-	// version, which must be a JSON or Protobuf schema. An id is used for schemaAge, and longer while the registry
-	// doesn't answer.
+	// version, which must be a JSON or Protobuf schema. The sink uses an id for 5 minutes, and longer while the
+	// registry doesn't answer.
 	Registry string
 	Username string
 	Password settings.Secret
@@ -79,8 +79,8 @@ func newSchemas(o Options) *schemas {
 	return s
 }
 
-// frame returns the value with its frame. The topic is the record's. The error is a schemaError if the schema's id can't
-// be looked up; with any other error, the message is the cause.
+// frame returns the value with its frame. The argument topic is the record's topic. The error is a schemaError if the
+// schema's id can't be looked up; with any other error, the message is the cause.
 func (s *schemas) frame(ctx context.Context, m *sinks.Message, topic string, value []byte) ([]byte, error) {
 	if value == nil {
 		return nil, nil

@@ -28,7 +28,7 @@ type searches struct {
 // search is the progress of a search. Only the holder of the partition's gate changes it.
 type search struct {
 	from, next, end int64                     // offsets: start of the search, next read, end of the log
-	found           map[batchKey]*atomic.Bool // by batch that the search looks for: whether it was found; the set of keys never changes
+	found           map[batchKey]*atomic.Bool // for each batch that the search looks for: whether it was found; the set of batches never changes
 	steps           int
 }
 

@@ -36,13 +36,13 @@ type wire struct {
 	idle    map[string][]*conn // by address, the most recently used last
 }
 
-// secrets are the secrets and certificates that connections are made with. They are immutable.
+// secrets has the secrets and certificates of connections. A value is immutable.
 type secrets struct {
 	tls      *tls.Config                          // nil: no TLS
 	login    func(context.Context) (login, error) // returns the current login; nil: no login
 	source   *oauth2.Source                       // nil: no OAuth 2.0
 	redactor settings.Redactor
-	previous settings.Redactor // of the secrets that were in use before
+	previous settings.Redactor // removes the secrets that were in use before
 }
 
 func newWire(o Options) *wire {
@@ -60,7 +60,7 @@ func (w *wire) held() *secrets {
 	return w.secrets
 }
 
-// renew makes new connections with other secrets. Each existing connection is closed as soon as it is idle.
+// renew replaces the secrets for new connections. Each existing connection is closed as soon as it is idle.
 func (w *wire) renew(with *secrets) {
 	renewed := *with
 	w.mu.Lock()
@@ -250,9 +250,9 @@ type conn struct {
 	raw      net.Conn
 	link     *countingConn
 	protocol *protocol.Conn
-	secrets  *secrets // which it was made with
+	secrets  *secrets // the secrets with which the connection was made
 	usedAt   time.Time
-	retireAt time.Time // when to stop using it, before its login expires; zero: never
+	retireAt time.Time // when to stop using the connection, before its login expires; zero: never
 }
 
 // countingConn counts the bytes that were written. With TLS it counts plaintext
