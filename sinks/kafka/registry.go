@@ -246,7 +246,7 @@ func readSchema(response *http.Response) (schema, *lookupError) {
 	case err != nil || answer.ID == 0:
 		return schema{}, &lookupError{reason: sinks.ReasonConfig, text: "the answer has no id: is this the URL of Confluent's REST API?"}
 	case format == formatAvro:
-		return schema{}, &lookupError{reason: sinks.ReasonConfig, text: "it is an Avro schema, and Avro data can be read only with the schema that they were written with: " +
+		return schema{}, &lookupError{reason: sinks.ReasonConfig, text: "it is an Avro schema, and Avro data can be read only with the schema with which it was written: " +
 			"instead of schema_registry set schema_id, for example to {header:schema-id}", ofSubject: true}
 	case format != formatJSON && format != formatProtobuf:
 		return schema{}, &lookupError{reason: sinks.ReasonConfig, text: "its format is unknown: " + format, ofSubject: true}

@@ -11,8 +11,9 @@ import (
 
 // A nack means that one of the queues of a message has rejected it, because the queue is full or failed.
 // Other queues may have accepted the message, and get it again with each repetition. So after two
-// consecutive nacks, the sink publishes nothing with the message's exchange and routing key for a while,
-// then one message at a time until the broker confirms one. A single nack only causes a retry.
+// consecutive nacks, the sink publishes nothing with the message's exchange and routing key for a pause
+// of a second. Then it publishes one message at a time, with longer pauses, until the broker confirms
+// one. A single nack only causes a retry.
 
 // destination is an exchange and a routing key.
 type destination struct{ exchange, routingKey string }

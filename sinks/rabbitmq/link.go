@@ -25,7 +25,8 @@ func newConnection(s *Sink, number int) *connection {
 	return &connection{sink: s, turn: make(chan struct{}, 1), next: number}
 }
 
-// ready returns a checked session that the caller has entered.
+// ready returns a checked session, with the caller registered as a user of it (see
+// session.enter).
 func (l *connection) ready(ctx context.Context) (*session, error) {
 	for {
 		n, err := l.current.Load(), error(nil)

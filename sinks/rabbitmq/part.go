@@ -272,8 +272,8 @@ func (p *batchPart) judge(f inFlight) {
 	p.sink.full.confirmed(f.destination)
 }
 
-// isFull settles a message that was nacked, or held back because its destination nacks
-// messages. Later, [Sink.apart] decides the final outcome.
+// isFull settles a message that was nacked, or that was held back because the broker
+// nacks messages for its destination. Later, [Sink.apart] decides the final outcome.
 func (p *batchPart) isFull(i int, to destination) {
 	p.full[i] = &to
 	p.settle(i, sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, fullDetail))
@@ -334,10 +334,10 @@ func (p *batchPart) unconfirmed() []inFlight {
 	return rest
 }
 
-// isolate queues the suspects to be published again, one at a time, to find the message
-// that made the broker close the channel. Bisecting would need fewer steps, but messages
-// before the cause would arrive again in each step. With single messages they arrive only
-// twice.
+// isolate finds the message that made the broker close the channel. It puts the suspects,
+// that is, the messages that were in flight, back into the queue, to be published again
+// one at a time. Bisecting would need fewer steps, but messages before the cause would
+// arrive again in each step. With single messages they arrive only twice.
 func (p *batchPart) isolate(suspects []inFlight) {
 	if p.unresolved == nil {
 		p.unresolved = map[int]bool{}

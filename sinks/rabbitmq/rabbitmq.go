@@ -40,8 +40,9 @@ const (
 
 // Options configure a [Sink]. Only Hosts is required.
 type Options struct {
-	// Hosts are the nodes of one cluster, as host or host:port. The port defaults
-	// to 5672, or 5671 with TLS. A lost connection is opened again to the next host.
+	// Hosts are the nodes of one cluster, as host or host:port. The port defaults to
+	// 5672, or 5671 with TLS. If a connection is lost, the sink opens another one to
+	// the next host.
 	Hosts []string
 
 	// VirtualHost defaults to "/".
@@ -157,17 +158,17 @@ func New(options Options) (*Sink, error) {
 	return s, nil
 }
 
-// secrets are the secrets and certificates that connections are made with. They are immutable.
+// secrets has the login and certificates of connections. A value is immutable.
 type secrets struct {
 	username string
 	password settings.Secret
 	tls      *tls.Config
 	redactor settings.Redactor
-	previous settings.Redactor // of the secrets that were in use before
+	previous settings.Redactor // removes the secrets that were in use before
 }
 
-// Renew makes new connections with the login and certificates of another Sink. Each existing connection is closed when the
-// Sends that use it have ended. It implements [sinks.Renewable].
+// Renew takes over the login and certificates of another Sink for new connections. Each existing connection is closed when
+// the Sends that use it have ended. It implements [sinks.Renewable].
 func (s *Sink) Renew(with sinks.Sink) {
 	renewed := *with.(*Sink).secrets.Load()
 	renewed.previous = s.secrets.Load().redactor

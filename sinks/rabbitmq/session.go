@@ -87,7 +87,7 @@ type session struct {
 	sink       *Sink
 	connection *amqp.Connection
 	wire       *wire
-	secrets    *secrets       // which the connection was made with
+	secrets    *secrets       // the secrets with which the connection was made
 	background sync.WaitGroup // goroutines that end with the connection
 
 	checked atomic.Bool // whether a check has found that the exchange exists and the broker accepts messages
@@ -99,7 +99,7 @@ type session struct {
 	signal  chan struct{} // closed when the connection gets blocked
 	closing bool          // no more goroutines may be added to background
 	users   int           // Sends that use the session
-	retired bool          // another session has replaced this one, which its last user closes
+	retired bool          // another session has replaced this one; the last user closes this one
 }
 
 func newSession(s *Sink, connection *amqp.Connection, w *wire, held *secrets) *session {
@@ -231,7 +231,7 @@ func (n *session) close(ctx context.Context) {
 	if n.startClosing() {
 		stop := context.AfterFunc(ctx, n.wire.cut)
 		timer := time.AfterFunc(closeTime, n.wire.cut)
-		_ = n.connection.Close() // its error doesn't matter: the last call of cut closes the connection in any case
+		_ = n.connection.Close() // an error doesn't matter: the following call of cut closes the connection in any case
 		timer.Stop()
 		stop()
 	}

@@ -54,7 +54,7 @@ func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
 		sameKey, o := batch[i].Key == batch[0].Key, outcomes[i]
 		switch {
 		case s.order() == sinks.OrderAtomic && o.Result == sinks.Delivered:
-			s.t.Errorf("of a batch that is delivered whole or not at all, message %d was delivered and the first was not", i+1)
+			s.t.Errorf("the sink's order is OrderAtomic, but message %d of the batch was delivered and the first was not", i+1)
 		case s.order() == sinks.OrderPrefix && sameKey && o.Result != sinks.Unsent:
 			s.t.Errorf("message %d of the key must be unsent after the first one was not delivered: %s", i+1, show(o))
 		case o.Result == sinks.Reject, charged(o) && s.order() != sinks.OrderAtomic:

@@ -73,7 +73,7 @@ func destinationHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, s
 	}
 	where := destined.Destination()
 	if where == "" || slices.ContainsFunc(secrets, func(secret string) bool { return strings.Contains(where, secret) }) {
-		t.Errorf("its destination is %q: it must not be empty or show a secret", where)
+		t.Errorf("the sink's destination is %q: it must not be empty or show a secret", where)
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *subject) opened() context.Context {
 	s.t.Cleanup(cancel)
 	s.t.Cleanup(func() { s.close(context.Background()) })
 	if err := s.open(ctx); err != nil {
-		s.t.Fatalf("Open of a sink whose destination is there: %v", err)
+		s.t.Fatalf("Open of a sink whose destination is available: %v", err)
 	}
 	return ctx
 }
