@@ -34,7 +34,7 @@ type process struct {
 
 	connection goplugin.ClientProtocol
 	sink       pluginv1.SinkClient
-	delivered  atomic.Bool // it has delivered a message
+	delivered  atomic.Bool // the plug-in has delivered a message
 	watching   sync.WaitGroup
 
 	mu     sync.Mutex
@@ -355,7 +355,7 @@ func (p *process) misgreeting() error {
 	case !p.options.NoTLS && (len(parts) < 6 || len(parts[5]) < 50):
 		return config("it offers no certificate: set tls: false if it doesn't support TLS; its socket is in a private directory in any case")
 	case p.options.NoTLS && len(parts) > 5 && len(parts[5]) > 50:
-		return config("it offers a certificate although tls is false: remove tls: false, or have the plug-in offer one only with " + certificateVariable)
+		return config("it offers a certificate although tls is false: remove tls: false, or change the plug-in, so that it offers one only in answer to " + certificateVariable)
 	}
 	return nil
 }

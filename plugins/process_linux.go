@@ -93,7 +93,7 @@ func sweep(directory string) {
 }
 
 // killInhabitants kills the processes whose environment names this home, except processes of
-// other users: it can't read their environment.
+// other users, whose environment it can't read.
 func killInhabitants(of *home) {
 	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range environments {

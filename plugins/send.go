@@ -241,8 +241,8 @@ func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*plu
 }
 
 // hasEnded reports, after a call that failed with err, whether the process has
-// exited. It waits a moment for the exit, because the connection may break slightly
-// before the exit is known.
+// exited. If the connection broke, hasEnded waits up to three seconds for the exit,
+// because the relay may notice the broken connection before the exit.
 func (p *process) hasEnded(err error) bool {
 	if status.Code(err) != codes.Unavailable {
 		return !p.alive()
@@ -250,8 +250,8 @@ func (p *process) hasEnded(err error) bool {
 	return p.endsSoon()
 }
 
-// endsSoon reports whether the process exits within a short time. Callers use it after
-// other signs that the process is ending.
+// endsSoon reports whether the process exits within three seconds. Callers use it
+// after other signs that the process is ending.
 func (p *process) endsSoon() bool {
 	timer := time.NewTimer(drainGrace + time.Second)
 	defer timer.Stop()

@@ -73,8 +73,8 @@ func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 // Open starts the plug-in if it isn't running and opens its sink.
 func (s *Sink) Open(ctx context.Context) error { return s.open(ctx, false) }
 
-// Check starts the plug-in if it isn't running. If the plug-in's sink is a [sinks.Checker], Check asks whether the sink could
-// be opened, and otherwise opens it.
+// Check starts the plug-in if it isn't running. If the plug-in's sink is a [sinks.Checker], Check calls its method Check.
+// Otherwise it opens the sink.
 func (s *Sink) Check(ctx context.Context) error { return s.open(ctx, true) }
 
 func (s *Sink) open(ctx context.Context, checkOnly bool) error {

@@ -159,7 +159,7 @@ var results = map[sinks.Result]pluginv1.Result{
 type meaning struct {
 	reason sinks.Reason
 	with   sinks.Result // the result to which the reason belongs
-	later  bool         // postponed messages can have this reason, too
+	later  bool         // a postponed message can also have this reason
 }
 
 var reasons = map[pluginv1.Reason]meaning{
@@ -225,7 +225,7 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	known, ok := reasons[w.GetReason()]
 	postponed := o.Result == sinks.Unsent && known.later && after > 0
 	o.Reason = usual[o.Result]
-	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // a Retry may have a reason of Unavailable, too: one message failed, and the plug-in suspects the destination
+	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // a Retry may also have a reason of Unavailable, if one message failed and the plug-in suspects the destination
 	if ok && (known.with == o.Result || postponed || unavailable) {
 		o.Reason = known.reason
 	}

@@ -1,5 +1,5 @@
 // Package plugintest proves that an official plug-in loses no message when processes are killed. The tests of the
-// plug-ins' modules use it. It needs no module but the standard library and rowrelay's own.
+// plug-ins' modules use it. It imports only the standard library and packages of rowrelay.
 package plugintest
 
 import (
@@ -34,7 +34,7 @@ const patience = 10 * time.Minute
 // Scene is a plug-in with its destination.
 type Scene struct {
 	Name    string            // the plug-in's folder, such as nats. The test runs in this folder
-	Config  map[string]string // the settings of the plug-in's sink; relays run with them
+	Config  map[string]string // the settings of the plug-in's sink
 	Secrets map[string]string // the secret settings
 	Env     map[string]string // the plug-in's environment
 
@@ -48,16 +48,18 @@ type Scene struct {
 	Duplicates int
 
 	// Pause is how long no relay runs after each kill of a relay. It is 0 for most destinations. If it is longer than
-	// the time for which the destination recognises repetitions, duplicates depend on other features.
+	// the time for which the destination recognises repetitions, only other features of the plug-in can prevent
+	// duplicates.
 	Pause time.Duration
 }
 
 // keys is the number of different keys of a proof's messages.
 const keys = 500
 
-// Prove relays 100,000 messages from PostgreSQL, or SQLite if no PostgreSQL is there, while it kills plug-ins, relays
-// and the destination, ten times in all. It fails if a message is lost, if the first copies of a key's messages arrive
-// out of order, or if too many arrive twice. It skips the test without the flag -long.
+// Prove relays 100,000 messages from the PostgreSQL of ROWRELAY_TEST_POSTGRES15, or from SQLite if this variable is
+// not set. Meanwhile it kills plug-ins, relays and the destination, ten times in all. It fails if a message is lost,
+// if the first copies of a key's messages arrive out of order, or if more than s.Duplicates messages arrive twice. It
+// skips the test without the flag -long.
 func Prove(t *testing.T, s Scene) {
 	t.Helper()
 	if !*long {
@@ -89,7 +91,7 @@ type proof struct {
 
 func newProof(t *testing.T, s Scene) *proof {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "proof") // a short path: those of sockets are limited
+	folder, err := os.MkdirTemp("", "proof") // a short path, because the length of a socket's path is limited
 	check(t, err)
 	t.Cleanup(func() { check(t, os.RemoveAll(folder)) })
 	p := &proof{Scene: s, t: t, folder: folder, rowrelay: filepath.Join(folder, "rowrelay"), killed: map[string]int{}}
@@ -102,7 +104,7 @@ func newProof(t *testing.T, s Scene) *proof {
 		p.database, relays = []string{"--database", "sqlite:" + filepath.Join(folder, "proof.db")}, 1
 	}
 	p.run("", "migrate", "up")
-	t.Cleanup(func() { // it fails if the test has failed and relays were killed just before
+	t.Cleanup(func() { // an error ends the loop: after a failed test, the killed relays may still hold their leases
 		for reverted := true; reverted; { // one migration at a time
 			out, err := exec.Command(p.rowrelay, append([]string{"migrate", "down", "--discard-messages"}, p.database...)...).Output()
 			reverted = err == nil && bytes.Contains(out, []byte("taken back"))
@@ -181,8 +183,9 @@ func (p *proof) enqueue() {
 	p.run(lines.String(), "enqueue")
 }
 
-// reach waits until about so many messages are delivered, or exactly all. The number of messages in a state is an
-// estimate if they are many, so delivered messages can't be counted at the end, but those that are left can.
+// reach waits until about n messages are delivered or, if n is the number of all messages, until none is left.
+// The number of messages in a state is only an estimate if it is large. So at the end reach looks at the messages
+// that are left, and not at the number of delivered ones.
 func (p *proof) reach(n int) {
 	p.t.Helper()
 	last, since := -1, time.Now()
@@ -190,7 +193,7 @@ func (p *proof) reach(n int) {
 		var status struct{ Pending, Claimed, Scheduled, Retry, Error, Done int }
 		check(p.t, json.Unmarshal(p.run("", "status", "--json"), &status))
 		done, left := status.Done, status.Pending+status.Claimed+status.Scheduled+status.Retry+status.Error
-		if n < *messages && done >= n || n == *messages && left == 0 && done > 0 { // all are 0 if the counts take too long
+		if n < *messages && done >= n || n == *messages && left == 0 && done > 0 { // status reports 0 for all states if counting takes too long
 			return
 		}
 		if done-left != last {

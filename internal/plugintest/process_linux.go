@@ -2,5 +2,5 @@ package plugintest
 
 import "syscall"
 
-// endWithTest has the kernel kill a relay whose test program dies.
+// endWithTest makes the kernel kill a relay when its test program dies.
 func endWithTest() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
