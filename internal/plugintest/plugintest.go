@@ -149,7 +149,7 @@ func (p *proof) run(input string, words ...string) []byte {
 
 func (p *proof) config() string { return filepath.Join(p.folder, "rowrelay.yaml") }
 
-// writeConfig writes the configuration as JSON, which is YAML, too.
+// writeConfig writes the configuration as JSON, which is valid YAML.
 func (p *proof) writeConfig() {
 	p.t.Helper()
 	source := map[string]any{"database": p.database[1], "lease": "3s"}

@@ -50,7 +50,8 @@ func newSink(s settings.Values) (sinks.Sink, error) {
 	return made, nil
 }
 
-// awsHost finds the region in the host of a queue's URL, an old one too.
+// awsHost finds the region in the host of a queue's URL, in the current form or in
+// an old one such as eu-west-1.queue.amazonaws.com.
 var awsHost = regexp.MustCompile(`(?:^|\.)sqs(?:-fips)?\.([a-z]+(?:-[a-z]+)+-[0-9]+)\.|^([a-z]+(?:-[a-z]+)+-[0-9]+)\.queue\.`)
 
 // The following functions check settings. Their errors complete the sentence "the setting …".

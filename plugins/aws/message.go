@@ -31,7 +31,7 @@ type entry struct {
 	body       string
 	attributes map[string]string
 	group      string // "" if the destination is not a FIFO queue or topic
-	dedup      string // "" likewise
+	dedup      string // "" if the destination is not a FIFO queue or topic
 	bytes      int    // the size that counts towards the limits of requests and messages
 }
 
@@ -58,7 +58,7 @@ func encode(m *sinks.Message, fifo bool) (*entry, error) {
 		if m.Key != "" {
 			e.group = identifier(m.Key)
 		}
-		if replay := m.Headers[sinks.ReplayedHeader]; replay != "" { // its copies have the ids of the originals
+		if replay := m.Headers[sinks.ReplayedHeader]; replay != "" { // a replay's copies have the ids of the originals
 			e.dedup = identifier(m.ID + "/" + replay)
 		}
 	}
@@ -85,8 +85,8 @@ func (e *entry) setBody(payload []byte) {
 	}
 }
 
-// setHeaders makes an attribute of each header, in the order of their names, and one attribute of all those that can't
-// be attributes or for which there is no room.
+// setHeaders makes an attribute of each header, in the order of the names. The headers that can't be attributes, or
+// for which there is no room, share one attribute.
 func (e *entry) setHeaders(headers map[string]string) error {
 	names, rest := slices.Sorted(maps.Keys(headers)), map[string]string{}
 	for _, name := range names {

@@ -33,8 +33,9 @@ var (
 	unfinished = meaning{result: sinks.Retry, reason: sinks.ReasonServerError}
 )
 
-// meanings has the codes of SQS, SNS and the common ones, in lower case, without the prefix
-// "AWS.SimpleQueueService.", the dot after "KMS" and the suffix "Exception".
+// meanings has the error codes of SQS and SNS, and those that all AWS services share, in
+// lower case, without the prefix "AWS.SimpleQueueService.", the dot after "KMS" and the
+// suffix "Exception".
 var meanings = map[string]meaning{
 	"queuedoesnotexist":    missing,
 	"nonexistentqueue":     missing,
@@ -95,8 +96,8 @@ var meanings = map[string]meaning{
 	"internalfailure": unfinished,
 }
 
-// meant returns the meaning of an error code. A text about the size makes an invalid message an oversized one. If the
-// code is unknown, byClient decides whether the message is the cause.
+// meant returns the meaning of an error code. If the code means an invalid message and the text is about its size,
+// the meaning is oversized. If the code is unknown, byClient decides whether the message is the cause.
 func meant(code, text string, byClient bool) meaning {
 	code = strings.TrimPrefix(strings.ToLower(code), "aws.simplequeueservice.")
 	code = strings.Replace(code, "kms.", "kms", 1)

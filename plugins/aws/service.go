@@ -68,7 +68,7 @@ func (s *sink) connect(ctx context.Context) (service, aws.CredentialsProvider, e
 	return topicService{sns.NewFromConfig(loaded)}, loaded.Credentials, nil
 }
 
-// login marks the errors of getting credentials.
+// login wraps the errors of getting credentials in a loginError.
 type login struct{ aws.CredentialsProvider }
 
 func (l login) Retrieve(ctx context.Context) (aws.Credentials, error) {
@@ -84,7 +84,8 @@ type loginError struct{ err error }
 func (e *loginError) Error() string { return "get the credentials: " + e.err.Error() }
 func (e *loginError) Unwrap() error { return e.err }
 
-// client marks the errors of requests of which nothing was written.
+// client wraps the error of a request in an unsentError if nothing of the request
+// was written.
 type client struct{ aws.HTTPClient }
 
 func (c client) Do(request *http.Request) (*http.Response, error) {

@@ -42,7 +42,7 @@ func (s *sink) Open(ctx context.Context) error {
 	}
 	what, text := failed(ctx, err)
 	switch {
-	case what == noRight: // the right to send doesn't need the right to look
+	case what == noRight: // sending needs no right to look for the queue or topic
 		return nil
 	case what.result != sinks.Unavailable:
 		what.reason = sinks.ReasonConnection
@@ -50,7 +50,7 @@ func (s *sink) Open(ctx context.Context) error {
 	return &sinks.OpenError{Reason: what.reason, Detail: "find the " + s.what() + ": " + text}
 }
 
-// Close does nothing: the process that ends closes the connections.
+// Close does nothing: the connections close when the process ends.
 func (s *sink) Close(context.Context) error { return nil }
 
 // Destination returns the queue or topic.
@@ -63,7 +63,7 @@ func (s *sink) Destination() string {
 func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send sends the messages in requests of up to 10, concurrently. A request has at most one message of each key, because
-// the service may refuse it and store the next ones.
+// the service may refuse one message of a request and store the later ones.
 func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	r := &run{sink: s, batch: batch, outcomes: make([]sinks.Outcome, len(batch)), next: make([]int, len(batch)), entries: make([]*entry, len(batch)),
 		to: make([]string, len(batch)), alone: make([]bool, len(batch)), failures: map[string]failure{}, answers: make(chan answered)}
@@ -91,7 +91,7 @@ type run struct {
 	next     []int    // by message: the next message of its key, or 0
 	entries  []*entry // by message
 	to       []string // by message: the queue or topic
-	alone    []bool   // by message: it needs a request of its own
+	alone    []bool   // by message: the message needs its own request
 	ready    []int    // messages whose previous message of the key was delivered
 	flying   int      // requests in flight
 	answers  chan answered
@@ -162,7 +162,7 @@ func (r *run) settle(i int, o sinks.Outcome) {
 }
 
 // start makes a request of the first ready messages for one queue or topic. It returns false if it has to wait for an
-// answer or for a slot first. Messages that must not be sent any more, it settles.
+// answer or for a slot first. It settles messages that must no longer be sent.
 func (r *run) start(ctx context.Context) bool {
 	deadline, bounded := ctx.Deadline()
 	if ctx.Err() != nil || bounded && time.Until(deadline) < r.slowest {

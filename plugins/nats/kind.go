@@ -136,7 +136,8 @@ func checkStream(name string) error {
 	return nil
 }
 
-// create has the properties of the stream that the sink creates. Without subjects, it creates none.
+// create has the properties of the stream that the sink creates. Without subjects, the sink creates
+// no stream.
 type create struct {
 	subjects []string
 	replicas int

@@ -25,7 +25,8 @@ type link struct {
 	refused error                                        // the server refused the subscription to answers
 }
 
-// heartbeat is the interval of the client's pings. After two missing answers it closes the connection.
+// heartbeat is the interval of the client's pings. After two missing answers the client closes the
+// connection.
 const heartbeat = 10 * time.Second
 
 func dial(ctx context.Context, servers string, timeout time.Duration, login []nats.Option) (*link, error) {
@@ -147,7 +148,7 @@ func (l *link) await(ctx context.Context, subject string, request func(context.C
 
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
 
-// report handles an error that the server sends on its own account.
+// report handles an error that the server sends without a request.
 func (l *link) report(err error) {
 	found := violation.FindStringSubmatch(err.Error())
 	if found == nil || !errors.Is(err, nats.ErrPermissionViolation) {
@@ -157,7 +158,7 @@ func (l *link) report(err error) {
 	defer l.mu.Unlock()
 	subject := found[2]
 	switch {
-	case strings.EqualFold(found[1], "subscription"): // to the answers of all requests
+	case strings.EqualFold(found[1], "subscription"): // the subscription to the answers of all requests
 		l.refused = err
 		if l.raw != nil {
 			_ = l.raw.Close()

@@ -21,7 +21,7 @@ const (
 	keyHeader   = "rowrelay-key"
 	nullHeader  = "rowrelay-payload" // "null" if the payload is NULL
 
-	sequenceHeader = "rowrelay-sequence" // the position in the outbox table, if the subject's last sequence is expected
+	sequenceHeader = "rowrelay-sequence" // the position in the outbox table; set only with ExpectedLastSubjSeqHeader
 )
 
 // subject computes the subjects of messages.
@@ -105,8 +105,8 @@ func (s *sink) encode(m *sinks.Message) (*nats.Msg, error) {
 	return message, nil
 }
 
-// messageID returns the id by which the stream recognises the message. The copy that a replay has made of a message has
-// the message's id, but is to be stored again.
+// messageID returns the id by which the stream recognises the message. A replay's copy of a message has the same id as
+// the message, but the stream must store it. So the replay's name is part of the copy's id in the stream.
 func messageID(m *sinks.Message) string {
 	id := url.PathEscape(m.ID)
 	if replay, is := m.Headers[sinks.ReplayedHeader]; is {

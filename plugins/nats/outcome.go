@@ -60,8 +60,8 @@ func reasonToOpen(err error) sinks.Reason {
 	return sinks.ReasonConnection
 }
 
-// failed returns the outcome of a message if storing it failed with err. The stream may have the message
-// without an acknowledgement.
+// failed returns the outcome of a message if storing it failed with err. The stream may have stored the
+// message even if the acknowledgement is missing.
 func (s *sink) failed(ctx context.Context, link *link, m *sinks.Message, message *nats.Msg, err error) sinks.Outcome {
 	var refused *jetstream.APIError
 	switch {
@@ -81,7 +81,8 @@ func (s *sink) failed(ctx context.Context, link *link, m *sinks.Message, message
 	return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, err.Error())
 }
 
-// unanswered returns the outcome of a message to whose subject no stream listens.
+// unanswered returns the outcome of a message if no stream has answered for the
+// message's subject.
 func (s *sink) unanswered(ctx context.Context, link *link, m *sinks.Message, subject string) sinks.Outcome {
 	var stream jetstream.Stream
 	err := link.await(ctx, apiSubjects, func(ctx context.Context) (err error) {

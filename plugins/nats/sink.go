@@ -18,8 +18,8 @@ import (
 type sink struct {
 	servers  string
 	connect  []nats.Option // the login and the certificates
-	timeout  time.Duration // of connecting to one server
-	name     string        // the stream's
+	timeout  time.Duration // limits connecting to one server
+	name     string        // the stream's name
 	subject  subject
 	create   create
 	fan      *sinks.Fan
@@ -55,8 +55,8 @@ func (s *sink) open(ctx context.Context, checkOnly bool) error {
 	return nil
 }
 
-// find reports whether the stream exists. If the settings say that a missing stream is created, find creates it, or with
-// checkOnly accepts that it is missing.
+// find reports whether the stream exists. If the stream is missing and the settings name its subjects, find creates it.
+// With checkOnly, find creates nothing and accepts that the stream is missing.
 func (s *sink) find(ctx context.Context, checkOnly bool) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

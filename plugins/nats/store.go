@@ -14,11 +14,12 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A message is stored once even after the stream has forgotten its id if all messages of its subject have one key (or
-// one id). The stream stores a message only if the sequence of the subject's last message is the expected one. So no
-// other relay stores a message of the key unnoticed. The stored messages of a subject are a list: each has the sequence
-// of the previous one in its header, and its position in the outbox table. Messages that an earlier relay has stored
-// without recording it are at the end of the list, because later messages of the key wait for them.
+// If all messages of a subject have the same key (or the same id), a message is stored only once, even after the stream
+// has forgotten its id. Each request names the expected sequence of the subject's last message, and the stream refuses
+// the message if that is wrong. So the plug-in notices when another relay has stored a message of the key. The stored
+// messages of a subject are a list: each has the sequence of the previous one in its header, and its position in the
+// outbox table. A message that an earlier relay stored without recording the delivery is at the end of the list,
+// because later messages of the key wait for it.
 
 // known is what the sink knows about the end of a subject's list.
 type known struct {
@@ -27,7 +28,8 @@ type known struct {
 	found  map[string]uint64 // the sequences of messages near the end, by their ids
 }
 
-// subjects has the known subjects. Forgetting one costs two requests.
+// subjects has the known subjects. Forgetting a subject costs two more requests for
+// its next message.
 type subjects struct {
 	mu    sync.Mutex
 	known map[string]*known
@@ -56,7 +58,8 @@ func (s *subjects) set(subject string, k known) {
 // attempts limits how often a message is published if other programs publish to its subject meanwhile.
 const attempts = 4
 
-// store publishes a message and returns its sequence in the stream, unless the stream has it already.
+// store publishes a message, unless the stream already has it. It returns the message's sequence in
+// the stream.
 func (s *sink) store(ctx context.Context, link *link, m *sinks.Message, message *nats.Msg) (uint64, error) {
 	if !s.subject.own {
 		return link.publish(ctx, message)

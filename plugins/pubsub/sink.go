@@ -18,8 +18,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// sink publishes messages to topics of one project. It doesn't use the client's Publisher, which collects messages and
-// publishes them later: a Publish request is stored as a whole or not at all, and its messages in their order.
+// sink publishes messages to topics of one project. It makes Publish requests: Pub/Sub stores all messages of a
+// request in their order, or none. It doesn't use the client's Publisher, which collects messages and publishes them
+// later.
 type sink struct {
 	project  string
 	topic    settings.Template // the topic's id
@@ -56,18 +57,19 @@ func (s *sink) Open(ctx context.Context) error {
 	return &sinks.OpenError{Reason: reason, Detail: present("find the topic: " + err.Error())}
 }
 
-// connect returns a client that repeats nothing, because the relay does, and that soon connects again after an outage.
+// connect returns a client that repeats no request, because the relay does that. The client reconnects within seconds
+// after an outage.
 func (s *sink) connect() (*pubsub.TopicAdminClient, error) {
 	backOff := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 	options := []option.ClientOption{option.WithGRPCDialOption(grpc.WithConnectParams(grpc.ConnectParams{Backoff: backOff, MinConnectTimeout: 20 * time.Second}))}
 	if s.endpoint != "" {
 		options = append(options, option.WithEndpoint(s.endpoint))
 	}
-	client, err := pubsub.NewTopicAdminClient(context.Background(), options...) // the context outlives Open: the client refreshes tokens
+	client, err := pubsub.NewTopicAdminClient(context.Background(), options...) // not the context of Open, because the client refreshes tokens later
 	if err != nil {
 		return nil, err
 	}
-	client.CallOptions.Publish, client.CallOptions.GetTopic = nil, nil // they repeat requests
+	client.CallOptions.Publish, client.CallOptions.GetTopic = nil, nil // the default options repeat requests
 	return client, nil
 }
 
@@ -139,10 +141,11 @@ type request struct {
 const (
 	mostMessages = 1000
 	mostBytes    = 10_000_000
-	overhead     = 16 // of a message in a request
+	overhead     = 16 // bytes that a part of a request takes in addition to its content
 )
 
-// round makes the requests of a round from the messages that are left, and returns those that have to wait.
+// round makes the requests of a round from the messages that are left, and returns the messages that have
+// to wait for the next round.
 func (r *run) round(left []int) (requests []*request, later []int) {
 	type of struct{ topic, key string }
 	open, holder, waits := map[of]*request{}, map[string]*request{}, map[string]bool{}

@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	redis.SetLogger(silent{}) // outcomes report what the client logs
+	redis.SetLogger(silent{}) // outcomes already have the errors that the client would log
 	plugins.ServeKind(kind())
 }
 

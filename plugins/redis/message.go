@@ -46,7 +46,7 @@ func (s *sink) encode(m *sinks.Message) (entry, error) {
 }
 
 // marker returns the key by which the server remembers a message. The key is in the same slot of a cluster as the
-// stream. The copy that a replay has made of a message has the message's id, and is another message.
+// stream. A replay's copy of a message has the same id as the message, but counts as another message.
 func marker(stream string, m *sinks.Message) string {
 	tag := stream
 	if _, after, found := strings.Cut(stream, "{"); found {

@@ -39,7 +39,8 @@ func reasonToOpen(err error) sinks.Reason {
 	return sinks.ReasonConnection
 }
 
-// outages has the reasons of errors that concern the whole server, by their first word.
+// outages has the reasons of errors that affect the whole server, by the first word of
+// the error.
 var outages = map[string]sinks.Reason{
 	"OOM":         sinks.ReasonThrottled,  // no memory
 	"MISCONF":     sinks.ReasonThrottled,  // the server can't write its snapshots or its log

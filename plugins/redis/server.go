@@ -90,7 +90,7 @@ func (l *link) connect(ctx context.Context, s server, network, address string) (
 	return c, nil
 }
 
-// connection leaves its link when it is closed.
+// connection is a network connection of a link. Close removes it from the link.
 type connection struct {
 	net.Conn
 	raw  net.Conn // without TLS

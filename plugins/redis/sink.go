@@ -21,7 +21,7 @@ type sink struct {
 	maxLength int64         // 0: doesn't trim by length
 	maxAge    time.Duration // 0: doesn't trim by age
 	remember  time.Duration // how long the server remembers ids; 0: not at all
-	replicas  int           // that must have received a message
+	replicas  int           // the number of replicas that must have received a message
 	window    int
 	redactor  settings.Redactor
 
@@ -162,7 +162,8 @@ type entry struct {
 	id     string // the entry's id, after the server has added it
 }
 
-// prepare encodes a message and finds the node that has its stream. Without a node, the message has an outcome.
+// prepare encodes a message and finds the node that has its stream. If it returns no node, the message can't be
+// sent, and the last result is its outcome.
 func (s *sink) prepare(ctx context.Context, link *link, m *sinks.Message) (entry, *redis.Client, sinks.Outcome) {
 	if ctx.Err() != nil {
 		return entry{}, nil, sinks.Cancelled()
@@ -178,7 +179,8 @@ func (s *sink) prepare(ctx context.Context, link *link, m *sinks.Message) (entry
 	return e, node, sinks.Outcome{}
 }
 
-// append adds an entry, unless the server remembers the marker. It returns the entry's id in both cases.
+// appendSource is a script that adds an entry, unless the server remembers the marker. It returns the
+// entry's id in both cases.
 const appendSource = `
 local known = redis.call('GET', KEYS[2])
 if known then return known end
@@ -191,7 +193,7 @@ var appendOnce = redis.NewScript(appendSource)
 // add adds the entries in one pipeline, sets their ids, and returns an error for each, or nil.
 func (s *sink) add(ctx context.Context, node *redis.Client, entries []entry) []error {
 	errs := make([]error, len(entries))
-	for _, eval := range []string{"EVALSHA", "EVAL"} { // a server that doesn't have the script has done nothing
+	for _, eval := range []string{"EVALSHA", "EVAL"} { // if the server doesn't have the script, EVALSHA has done nothing
 		pipe, answers := node.Pipeline(), make([]*redis.Cmd, len(entries))
 		for i, e := range entries {
 			if eval == "EVALSHA" || redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
@@ -236,7 +238,8 @@ func replicated(waited *redis.Cmd, replicas int) error {
 	return nil
 }
 
-// unreplicated is the error of an entry that the server has added, but perhaps not enough replicas.
+// unreplicated is the error of an entry that the server has added, but that too few replicas may
+// have received.
 type unreplicated struct{ error }
 
 // command returns the words of the command that adds an entry.
