@@ -33,4 +33,4 @@ words() {
 
 url() { :; }
 
-start() { because "it is started by what 'servers words debezium' prints"; }
+start() { because "the bench starts it, with the command that 'servers words debezium' prints"; }

@@ -26,7 +26,8 @@ properties() {
 	PROPERTIES
 }
 
-# format writes ZooKeeper's properties. Kafka creates its log when it starts. It reads no PEM file whose key has no password.
+# format writes ZooKeeper's properties. Kafka 2.8 creates its log itself when it starts. It can't read a PEM file whose
+# key has no password, so format converts the file to PKCS12.
 format() {
 	(cd "$dir" && as_nobody openssl pkcs12 -export -in server.pem -out server.p12 -passout "pass:$password") || return
 	printf '%s\n' ssl.keystore.type=PKCS12 ssl.keystore.location="$dir/server.p12" ssl.{keystore,key}.password="$password" >>"$dir/1.properties"

@@ -3,5 +3,5 @@ variable=ROWRELAY_TEST_ORACLE
 by_name=only
 optional=yes
 
-get() { because "it comes by Docker only"; }
+get() { because "it is available only with Docker"; }
 url() { echo "oracle://system:$password@127.0.0.1:$port/FREEPDB1"; }

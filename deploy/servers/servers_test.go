@@ -165,13 +165,13 @@ func TestRun(t *testing.T) {
 		"keeps the status": {"", []string{"run", "good", "--", "sh", "-c", "echo $ROWRELAY_TEST_GOOD; exit 7"}, 7,
 			[]string{"good: up", "good://", "good: down"}},
 		"names what is missing": {"", []string{"run", "--", "true"}, 0, []string{"NOT tested against bad: there is none", "good: down"}},
-		"requires all":          {"REQUIRE_SERVERS=1", []string{"run", "--", "echo", "it ran"}, 1, []string{"bad: can't be had: there is none"}},
+		"requires all":          {"REQUIRE_SERVERS=1", []string{"run", "--", "echo", "it ran"}, 1, []string{"bad: not available: there is none"}},
 		"but not an optional one": {"REQUIRE_SERVERS=1 BAD_IS_OPTIONAL=yes", []string{"run", "--", "echo", "on it goes"}, 0,
 			[]string{"on it goes", "NOT tested against bad: there is none", "good: down"}},
 		"no such server": {"", []string{"run", "ugly", "--", "echo", "it ran"}, 2, []string{"no server is called ugly"}},
 		"no command":     {"", []string{"run", "good"}, 2, []string{"usage"}},
 		"a server of one's own": {"ROWRELAY_TEST_BAD=bad://user@" + listen(t) + "/", []string{"run", "bad", "--", "sh", "-c", "echo $ROWRELAY_TEST_BAD"}, 0,
-			[]string{"bad: as ROWRELAY_TEST_BAD says", "bad://user@127.0.0.1"}},
+			[]string{"bad: using the server in ROWRELAY_TEST_BAD", "bad://user@127.0.0.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -3,5 +3,5 @@ variable=ROWRELAY_TEST_SQLSERVER
 by_name=only
 optional=yes
 
-get() { because "it comes by Docker only"; }
+get() { because "it is available only with Docker"; }
 url() { echo "sqlserver://sa:Aa1-$password@127.0.0.1:$port?database=master"; }

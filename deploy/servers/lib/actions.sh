@@ -31,7 +31,7 @@ up() {
 # up_one starts a server, unless the environment names one or it already runs.
 up_one() {
 	if is_given; then
-		say "$name: as $variable says"
+		say "$name: using the server in $variable"
 	elif is_up; then
 		[[ -n ${temporary:-} ]] || rm -f "$home.temporary"
 	else
@@ -72,7 +72,7 @@ failed() {
 	if [[ -s $home.log ]]; then tail -n 5 "$home.log" | sed "s/^/servers: $name: /" >&2; fi
 	discard
 	echo "$reason" >"$home.missing"
-	say "$name: can't be had: $reason"
+	say "$name: not available: $reason"
 }
 
 # discard stops the server if it runs, and removes all its files.
@@ -107,13 +107,13 @@ status() {
 }
 
 status_one() {
-	if is_up; then echo "$name: up on port $(<"$home.port")"; elif is_given; then echo "$name: as $variable says"
-	elif [[ -s $home.missing ]]; then echo "$name: can't be had: $(<"$home.missing")"; else echo "$name: down"; fi
+	if is_up; then echo "$name: up on port $(<"$home.port")"; elif is_given; then echo "$name: using the server in $variable"
+	elif [[ -s $home.missing ]]; then echo "$name: not available: $(<"$home.missing")"; else echo "$name: down"; fi
 }
 
 # words_of_one prints the command that starts the server, for a test that runs one itself.
 words_of_one() {
-	if ! get; then say "$name: can't be had: $(<"$home.reason")" && return 1; fi
+	if ! get; then say "$name: not available: $(<"$home.reason")" && return 1; fi
 	words
 }
 

@@ -53,7 +53,7 @@ quietly() { (cd / && "$@" >>"$home.log" 2>&1 8>&- 9>&-); }
 
 # install_packages PACKAGE… installs Debian packages.
 install_packages() {
-	command -v apt-get >/dev/null || because "apt-get isn't there to install $*" || return
+	command -v apt-get >/dev/null || because "apt-get is missing, so $* can't be installed" || return
 	is_root || because "missing; as root: apt-get install $*" || return
 	mkdir -p "$(cache)"
 	quietly flock "$(cache)/apt.lock" bash -c '

@@ -6,7 +6,7 @@
 from_debian() {
 	local aside target=$3
 	[[ ! -d $target ]] || return 0
-	command -v apt-get dpkg-deb >/dev/null || because "apt-get isn't there to fetch $2" || return
+	command -v apt-get dpkg-deb >/dev/null || because "apt-get is missing, so $2 can't be fetched" || return
 	mkdir -p "${target%/*}" && aside=$(mktemp -d "$target.XXXXXX") || return
 	quietly fetch_and_unpack "$1" "$2" "$aside" && chmod 755 "$aside" && mv -T "$aside" "$target" ||
 		{ rm -rf -- "$aside" && [[ -d $target ]]; } || because "$2 of Debian's $1 can't be fetched" # another clone may have been first

@@ -12,7 +12,8 @@ start() {
 }
 
 # The collation isn't binary and the time zone isn't UTC, so that tests notice code that relies
-# on either. Isolation levels and the like are the defaults, as on users' servers.
+# on either. All other settings, such as isolation levels, have their defaults, as on users'
+# servers.
 #
 # exec replaces the shell with the program. A shell in the background would keep the locks
 # that quietly closes.
@@ -33,8 +34,8 @@ unsafe_options() {
 	[[ ${ROWRELAY_SERVERS_FSYNC:-off} == on ]] || echo "--innodb-flush-log-at-trx-commit=2 --sync-binlog=0"
 }
 
-# common_options prints options that keep the machine's configuration out and share no directory: a
-# server that starts deletes the temporary tables that it finds.
+# common_options prints options that ignore the machine's configuration and give the server its own
+# directories, because a server that starts deletes the temporary tables that it finds.
 common_options() {
 	echo "--no-defaults --basedir=$files/usr --datadir=$dir/data --tmpdir=$dir/tmp --socket=$dir/socket ${own_options:-}"
 }
