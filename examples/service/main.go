@@ -64,7 +64,8 @@ func main() {
 	}
 }
 
-// run serves until the context ends. Then it takes no more requests, and waits for requests, handlers and sends.
+// run serves until the context ends. Then it accepts no more requests, and waits for running requests, handlers
+// and sends.
 func run(ctx context.Context, c config) error {
 	flush, err := setUpTraces(ctx)
 	if err != nil {
@@ -89,7 +90,7 @@ func run(ctx context.Context, c config) error {
 		return err
 	}
 	counted := metrics.New(metrics.Build{Version: "v1.2.3"})
-	prometheus.MustRegister(counted) // the registry that the service has already
+	prometheus.MustRegister(counted) // the registry that the service already has
 	observer := counted.Source("shop")
 	watch := admin.NewWatch(observer, "handlers", "kafka")
 	app, err := rowrelay.New(db, rowrelay.Postgres, rowrelay.Options{
@@ -144,7 +145,8 @@ func run(ctx context.Context, c config) error {
 	return <-failed // nil after a clean stop
 }
 
-// serve returns a function that serves until the context ends, and then waits for requests.
+// serve returns a function that serves until the context ends, and then waits for running
+// requests.
 func serve(name, address string, handler http.Handler) func(context.Context) error {
 	return func(ctx context.Context) error {
 		listening, err := net.Listen("tcp", address)
@@ -167,7 +169,8 @@ func serve(name, address string, handler http.Handler) func(context.Context) err
 	}
 }
 
-// setUpTraces exports traces if OpenTelemetry's variable for the endpoint is set. The returned function sends the last ones.
+// setUpTraces exports traces if OpenTelemetry's variable for the endpoint is set. The returned function sends the last
+// traces.
 func setUpTraces(ctx context.Context) (flush func(), err error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" {
 		return func() {}, nil
