@@ -54,7 +54,7 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 			if err := c.on(ctx, server, kafka, c.turn); err != nil {
 				return 0, err
 			}
-			if len(own.warm) == len(other.warm) && len(careful.warm) == len(other.warm) { // a round has ended; reporting here gives an interrupted run figures, too
+			if len(own.warm) == len(other.warm) && len(careful.warm) == len(other.warm) { // a round has ended: report now, so that an interrupted run also has figures
 				own.report(other, report)
 				careful.report(other, report)
 			}
@@ -80,7 +80,7 @@ type compared struct {
 	whole            []float64 // seconds from the start of the process until Kafka has the last message
 	own, database    []float64 // µs of CPU per message, warm
 	broker           []float64
-	others           []float64 // cores that all other processes on the machine used meanwhile
+	others           []float64 // cores that all other processes on the machine used during the warm drain
 	peak, steady     []float64 // MiB of resident memory: the peak while draining, and at the end of the steady load
 	p50, p99         []float64 // ms
 	ownLoad, dbLoad  []float64 // percent of a core under the steady load
@@ -282,7 +282,7 @@ func (c *compared) rate(ctx context.Context, t *debezium.Topic) (float64, error)
 func (c *compared) steadily(ctx context.Context, u *subject) error {
 	return u.running(ctx, true, func(p *debezium.Process) error {
 		if err := u.onTopic(ctx, func(t *debezium.Topic) error { _, err := u.writeAt(ctx, t, 500, 2500); return err }); err != nil {
-			return err // the messages before this warm up the JVM
+			return err // these messages only warm up the JVM
 		}
 		return u.onTopic(ctx, func(t *debezium.Topic) error {
 			var took []float64

@@ -112,7 +112,7 @@ func (c drainCase) figure(values, by []float64, reference string) figure.Figure 
 }
 
 // readsNatively reports whether the relay reads through pgx instead of database/sql. A
-// handwritten loop could do so, too.
+// handwritten loop could also use pgx.
 func (c drainCase) readsNatively() bool { return c.server.Dialect.Name() == "postgres" && !c.rows }
 
 // rate returns a turn, that is, a function that creates a table with a backlog, drains it with

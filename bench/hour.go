@@ -18,7 +18,7 @@ import (
 const (
 	hourRate  = 1_000  // messages a second
 	hourBurst = 50_000 // messages of a burst; in each part the relay drains one burst in addition to the load
-	hourParts = 30     // parts into which the time is divided; the first and the last tenth of them are compared
+	hourParts = 30     // number of parts into which the time is divided; the report compares the first and the last tenth of the parts
 )
 
 // hourRun is a steady load during which the tables are watched.

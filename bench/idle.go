@@ -19,8 +19,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// idleTime is the length of a turn, in which a relay renews its leases five times and cleans up
-// once.
+// idleTime is the length of a turn. In this time a relay renews its leases five times and
+// cleans up once.
 const idleTime = 10 * time.Second
 
 // idler is a relay or server that has nothing to deliver.

@@ -53,7 +53,7 @@ func latencyCases(s settings) (cases []latencyCase) {
 	return cases
 }
 
-// wakening is a relay or loop, with the way in which it is woken.
+// wakening is a relay or loop, and what makes it look for new messages.
 type wakening struct {
 	name    string
 	options outbox.Options
@@ -193,7 +193,7 @@ func (c latencyCase) turn(ctx context.Context, w *wakening) (p99 float64, err er
 	if w.noReference {
 		return 0, nil
 	}
-	times := watch.Took()[c.rate/2:] // without the first half second, because an idle relay that polls notices the first messages slowly
+	times := watch.Took()[c.rate/2:] // without the first half second, because a relay that polls and was idle finds the first messages late
 	w.took = append(w.took, times...)
 	slices.Sort(times)
 	fmt.Fprintf(os.Stderr, "  CPU %.1f %%, %.0f/s written, up to %v late\n", 100*used.Seconds()/took.Seconds(), w.rate, w.slip)

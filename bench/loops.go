@@ -11,9 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// had has the ranges of the rates, in thousands of messages per second, of handwritten loops that
-// were optimised for speed alone. These loops ran on another machine with two cores, with payloads
-// of 256 B and batches of 500 to 1,000.
+// had has the rates, in thousands of messages per second and as ranges, of other handwritten loops
+// that were optimised for speed alone. These loops ran on another machine with two cores, with
+// payloads of 256 B and batches of 500 to 1,000.
 type had struct{ kept, deleted, marked [2]int }
 
 var loopsHad = map[string]had{

@@ -63,7 +63,7 @@ var scenes = []scene{
 	{"growth", "backlogs of all sizes: the cost per message, the memory of the command", growth},
 	{"held", "a million deferred rows, 100,000 messages behind a blocked key, and the same without them", held},
 	{"done", "a day of delivered rows, and the same without them; the purge", done},
-	{"hour", "a steady load, its tables watched, the last tenth against the first", hour},
+	{"hour", "a steady load and the sizes of the tables, the last tenth of the time against the first", hour},
 	{"debezium", "the command against Debezium on Kafka Connect, from PostgreSQL to Kafka", besideDebezium},
 	{"plugin", "the file sink as a plug-in, against the same sink in the process", pluginScene},
 }
@@ -74,7 +74,7 @@ func main() {
 		return
 	}
 	var s settings
-	flag.IntVar(&s.rounds, "rounds", 5, "the `number` of rounds; each contender is measured once per round")
+	flag.IntVar(&s.rounds, "rounds", 5, "the `number` of rounds; each round measures each contender once")
 	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
 	flag.StringVar(&s.only, "only", "", "measure only figures with this `text` in their names")
 	flag.BoolVar(&s.long, "long", false, "also measure the large sizes, which take minutes and many GB each")
@@ -104,7 +104,7 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintln(os.Stderr, "bench [flags] scene…; the servers' variables as deploy/servers has them. Scenes:")
+	fmt.Fprintln(os.Stderr, "usage: bench [flags] scene…\nIt needs the environment variables of the servers that deploy/servers starts. Scenes:")
 	for _, scene := range scenes {
 		fmt.Fprintf(os.Stderr, "  %-12s %s\n", scene.name, scene.about)
 	}

@@ -76,7 +76,7 @@ func (c pluginCase) turn(plugin bool) func(context.Context) (float64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := sink.Open(ctx); err != nil { // the start of a plug-in's process doesn't count
+		if err := sink.Open(ctx); err != nil { // before the measurement, so that the start of a plug-in's process doesn't count
 			return 0, err
 		}
 		if c.server != "" {

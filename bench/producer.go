@@ -111,7 +111,7 @@ func (c producerCase) turn(first bool) func(context.Context) (float64, error) {
 			if first {
 				err = d.NotifyByTrigger(ctx)
 			}
-			if listener, listenErr := pgx.Connect(ctx, d.URL); listenErr == nil { // as in production, notifications have a receiver
+			if listener, listenErr := pgx.Connect(ctx, d.URL); listenErr == nil { // so that notifications have a receiver, as in production
 				defer listener.Close(ctx)
 				_, listenErr = listener.Exec(ctx, "LISTEN rowrelay_outbox")
 				err = errors.Join(err, listenErr)

@@ -96,8 +96,8 @@ func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return nil
 }
 
-// turn lets a relay pass the blocked messages over, and returns the rate at which messages of other
-// keys are then delivered.
+// turn waits until a relay has passed over the blocked messages, and returns the rate at which
+// messages of other keys are delivered after that.
 func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err error) {
 	if r.Database, err = filled(ctx, table.Servers["postgres15"], table.Messages{Count: behind, Payload: 256, Key: func(int) string { return stuckKey }}); err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (r *stuckRun) turn(ctx context.Context, behind int) (rate float64, err erro
 		return 0, err
 	}
 	r.relay = started
-	if _, err = r.others(ctx, 1000); err == nil { // these arrive when the relay has passed over the blocked messages
+	if _, err = r.others(ctx, 1000); err == nil { // these messages arrive only after the relay has passed over the blocked messages
 		rate, err = r.others(ctx, backlog)
 	}
 	r.heap = append(r.heap, heap())

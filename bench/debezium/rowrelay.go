@@ -57,9 +57,9 @@ func (r Rowrelay) Ready(ctx context.Context, p *Process) error {
 	})
 }
 
-// Pause pauses the sink, and waits long enough that the relay has read the control. Otherwise the
-// relay would already deliver the first of the next messages, and the time in which the other
-// messages are written would count as the relay's.
+// Pause pauses the sink, and waits long enough that the relay has read the control. Without this
+// wait, the relay could deliver the first of the next messages while the others are still being
+// written, and the time of writing would count as the relay's.
 func (r Rowrelay) Pause(ctx context.Context) error {
 	err := r.command(ctx, "pause", "sink", "sink")
 	select {

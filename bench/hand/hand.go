@@ -1,6 +1,6 @@
-// Package hand has handwritten loops. They have no leases of lanes, no fences, no retries, and
-// nothing else that a relay needs to keep its promise. They show the rate that the tables and statements
-// permit, and so the additional cost of a relay.
+// Package hand has handwritten loops. They have no leases of lanes, no fences, no retries, and nothing
+// else that a relay needs for its guarantees. They show the rate that the tables and statements permit,
+// and so the additional cost of a relay.
 package hand
 
 import (
@@ -152,8 +152,8 @@ func (l loop) settling() []string {
 	return l.sql.remove
 }
 
-// begin begins a transaction. If the database has isolation levels, it uses READ COMMITTED, at
-// which the transaction locks no gaps.
+// begin begins a transaction. If the database has isolation levels, it uses READ COMMITTED, so
+// that the transaction locks no gaps between rows.
 func (l loop) begin(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 	if l.Dialect.Name() == "sqlite" {
 		return conn.BeginTx(ctx, nil)

@@ -10,7 +10,7 @@ import (
 // texts are a loop's statements on a database.
 type texts struct {
 	read         string   // reads rows of a lane above an id, up to a limit
-	readAll      string   // replaces read on a database with one writer, where the rows of all lanes lie together
+	readAll      string   // replaces read on SQLite, which has one writer and stores the rows of all lanes in the order of ids
 	move, remove []string // have the placeholders {where} and {ids}
 	mark         []string // marks leased rows; has the placeholder {ids}
 	lease        []string // the first statement returns the rows; has the placeholders {count}, {name} and {ids}

@@ -53,7 +53,8 @@ const (
 // some is the number of messages that a transaction writes: many, but only a part of the backlog.
 const some = 1000
 
-// Fill creates the peer's tables with a backlog, and lets the database come to rest.
+// Fill creates the peer's tables with a backlog, and makes the database do its
+// deferred work.
 func Fill(ctx context.Context, p Peer, d *table.Database, count, payload int) error {
 	if err := p.Create(ctx, d); err != nil {
 		return fmt.Errorf("create the tables of %s: %w", p.Name(), err)

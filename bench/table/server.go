@@ -105,7 +105,7 @@ func (s Server) postgres(ctx context.Context, name string) (*Database, error) {
 	}
 	address.Path = "/" + name
 	query := address.Query()
-	query.Set("jit", "off") // set as in the rowrelay command
+	query.Set("jit", "off") // as the rowrelay command does
 	address.RawQuery = query.Encode()
 	return s.opened(&Database{DSN: address.String(), URL: address.String(), drop: drop})
 }
