@@ -138,7 +138,7 @@ func TestFanKeepsTheOrderOfAKey(t *testing.T) {
 				key := strings.TrimRight(id, "0123456789")
 				fmt.Sscan(id[len(key):], &n)
 				if key != "" && n != last[key]+1 {
-					t.Errorf("limit %d: %s came after %s%d", limit, id, key, last[key])
+					t.Errorf("limit %d: %s arrived after %s%d", limit, id, key, last[key])
 				}
 				last[key] = n
 			}

@@ -133,7 +133,7 @@ func has(t *testing.T, path, want string) {
 	}
 }
 
-// The relay calls no Open after a retry.
+// After a retry the relay doesn't call Open, so the next Send must repair the file.
 func TestFileIsRepairedAfterARetry(t *testing.T) {
 	t.Parallel()
 	sink, _, path := faultySink(t, Options{}, func(f *faulty) { f.partial, f.truncate = 5, errFault })

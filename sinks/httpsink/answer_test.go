@@ -135,7 +135,8 @@ func TestRejectStatuses(t *testing.T) {
 	}
 }
 
-// A token that was renewed at the endpoint but not yet in the settings charges no message an attempt.
+// While the endpoint already requires a new token and the settings have the old one, no message is
+// charged an attempt.
 func TestRefusedCredentialsChargeNoAttempt(t *testing.T) {
 	t.Parallel()
 	url := answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })

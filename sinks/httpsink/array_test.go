@@ -23,7 +23,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/sinktest"
 )
 
-// arrayEndpoint is an endpoint for arrays: it accepts an array whole or not at all.
+// arrayEndpoint is an endpoint for arrays: it accepts all messages of an array or
+// none.
 type arrayEndpoint struct{ *endpoint }
 
 // arrived is an element of an array, decoded as README.md describes.
@@ -217,7 +218,7 @@ func TestRefusedMessageIsIsolatedByHalving(t *testing.T) {
 	}
 }
 
-// An array that gets one of these answers is not halved.
+// The sink doesn't halve an array after one of these answers.
 func TestAnswersForAllMessagesAreNotSplit(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]sinks.Result{
@@ -239,8 +240,8 @@ func TestAnswersForAllMessagesAreNotSplit(t *testing.T) {
 	}
 }
 
-// Each URL gets an array of its own. A key is in one array at a time, and a message that was tried
-// before is sent alone.
+// Messages for different URLs are in different arrays. While a message is in an unanswered array,
+// later messages of its key wait. A message that was tried before is sent alone.
 func TestArraysAreGroupedByURL(t *testing.T) {
 	t.Parallel()
 	url, got := posting(t, ok)

@@ -103,7 +103,7 @@ func TestLostAnswerIsUnknownAndNotRepeated(t *testing.T) {
 	}
 }
 
-// A request of which nothing could be written is repeated on a new connection, without an outcome of its own.
+// If no byte of a request could be written, the request is repeated on a new connection within the same Send.
 func TestClosedIdleConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int64
@@ -128,7 +128,8 @@ func TestClosedIdleConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-// It must not count as an outage, because outages are retried without limit.
+// An endpoint that closes the connection while it reads a large request must not
+// count as unavailable, because an outage is retried without limit.
 func TestHangUpOnALargeRequestIsARetry(t *testing.T) {
 	t.Parallel()
 	address := listening(t, func(c net.Conn) {
@@ -341,7 +342,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	})
 }
 
-// The limit applies to all Sends together. Of each key, one request is made at a time.
+// The limit applies to all Sends together. Each key has at most one request at a time.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	const limit = 4
@@ -395,7 +396,8 @@ func TestConcurrency(t *testing.T) {
 	}
 }
 
-// Messages that were not yet sent are not tried.
+// After an answer that means an outage, no further request is started for the
+// batch.
 func TestOutageStopsTheBatch(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64

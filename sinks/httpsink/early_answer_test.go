@@ -67,7 +67,7 @@ func TestEarlyAnswerIsReadAfterAReset(t *testing.T) {
 	}
 }
 
-// Over a real connection, the client may see the answer or the reset first.
+// Over a real connection, the client may see either the answer or the reset first.
 func TestEarlyAnswerOverTheNetwork(t *testing.T) {
 	t.Parallel()
 	certificate := httptest.NewUnstartedServer(nil)
@@ -132,8 +132,7 @@ func TestRepetitionInProgressIsBusy(t *testing.T) {
 	}
 }
 
-// From some moment on nothing is transmitted over the connection, in either direction, but nobody closes it. Other
-// connections work.
+// A connection stops transmitting data in both directions, but neither side closes it. Other connections work.
 func TestDeadHTTP2ConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	certificate := httptest.NewUnstartedServer(nil)

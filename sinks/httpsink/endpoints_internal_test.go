@@ -48,7 +48,8 @@ func isPostponed(o sinks.Outcome, reason sinks.Reason) bool {
 	return o.Result == sinks.Unsent && o.Reason == reason && o.RetryAfter > 0 && o.Detail != ""
 }
 
-// Its pauses grow, and each ends with one request that tests it. No message is charged, and another endpoint continues.
+// The pauses of an unavailable endpoint grow, and each ends with one request that tests the endpoint. No message is
+// charged an attempt, and messages to another endpoint are delivered meanwhile.
 func TestUnavailableEndpointIsPaused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,7 +103,8 @@ func TestPostponedMessagesReturnAtALimitedRate(t *testing.T) {
 	})
 }
 
-// Until that request has ended, all others wait.
+// Until the request that tests a paused endpoint has ended, all other requests to
+// the endpoint wait.
 func TestOneRequestTestsAPausedEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -123,7 +125,8 @@ func TestOneRequestTestsAPausedEndpoint(t *testing.T) {
 	})
 }
 
-// Before the endpoint is paused, each failure has an outcome of its own. One success resets the count.
+// Before an endpoint is paused, each failed message has the outcome of its own answer. One success
+// resets the count of consecutive failures.
 func TestConsecutiveFailuresPauseAnEndpoint(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -208,7 +211,8 @@ func TestEndpointConcurrency(t *testing.T) {
 	})
 }
 
-// Other Sends don't wait for the slow endpoint and continue with other endpoints.
+// While one Send waits for a slow endpoint, other Sends postpone their messages to
+// it and deliver to other endpoints.
 func TestSlowEndpointDelaysOnlyOneSend(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -235,8 +239,8 @@ func TestSlowEndpointDelaysOnlyOneSend(t *testing.T) {
 	})
 }
 
-// It is tried again within about a minute, even if another endpoint hangs. If it is still slow, it waits for another
-// minute.
+// A slow endpoint is tried again within about a minute, even if another endpoint hangs. If it is slow at this try,
+// the next try is a minute later.
 func TestSlowEndpointIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -328,7 +332,8 @@ func TestEndpointRate(t *testing.T) {
 	})
 }
 
-// After the context has ended, another message can have the turn.
+// If the context of a waiting request ends, another message gets the request's
+// turn.
 func TestTurnIsReturnedWhenTheContextEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -339,10 +344,10 @@ func TestTurnIsReturnedWhenTheContextEnds(t *testing.T) {
 		synctest.Wait()
 		group.Go(func() {
 			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "h"}, "", answers(delivered)); o != sinks.Cancelled() {
-				t.Errorf("one whose context ends while it waits for the endpoint: %+v", o)
+				t.Errorf("a request whose context ends while it waits for the endpoint: %+v", o)
 			}
 			if o := c.all.call(ctx, &round{began: time.Now()}, &url.URL{Scheme: "http", Host: "other"}, "", answers(delivered)); o != sinks.Cancelled() {
-				t.Errorf("one whose context has ended: %+v", o)
+				t.Errorf("a request whose context has ended: %+v", o)
 			}
 		})
 		synctest.Wait()

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Every secret of a configuration can be read from a file, also the secrets of a
-// map.
+// Every secret of a configuration can be read from a file, including the secrets of
+// a map.
 func TestSecretsFromFiles(t *testing.T) {
 	t.Parallel()
 	var got http.Header

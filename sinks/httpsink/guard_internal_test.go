@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The test connects to no address.
+// The test only checks addresses and connects to none.
 func TestPublicAddressesAreAllowed(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{

@@ -16,12 +16,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// unmistakable are the statuses that mean that the endpoint is unavailable, whatever the message.
+// unmistakable are the statuses that always mean that the endpoint is unavailable, never that it
+// refuses a message.
 var unmistakable = []int{401, 403, 404, 407, 429, 502, 503, 504, 511}
 
 // Only one key is active, so no other message shows whether the endpoint works. Whatever the endpoint answers, an outage
-// charges no attempt and parks nothing before JudgeAloneAfter. With an unmistakable answer, or JudgeAloneAfter never, it
-// does neither however long it lasts. Soon after the outage all messages are delivered in order.
+// charges no attempt and parks nothing before JudgeAloneAfter. If the answer is one of unmistakable, or JudgeAloneAfter
+// is NeverJudgeAlone, the same holds for an outage of any length. Soon after the outage all messages are delivered in
+// order.
 func TestOneKeyThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	for n, i := range rand.Perm(len(troubles))[:min(*lasting, len(troubles))] {

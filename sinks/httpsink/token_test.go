@@ -182,7 +182,8 @@ func TestTokensWithAnUnusualLifetime(t *testing.T) {
 	}
 }
 
-// The error need not be a string; the status is sufficient.
+// The member "error" of a token server's answer need not be a string, because the
+// sink decides by the status.
 func TestTokenErrorThatIsAnObject(t *testing.T) {
 	t.Parallel()
 	sink, a := withTokens(t, func(http.ResponseWriter, *http.Request) {})

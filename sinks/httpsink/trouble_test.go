@@ -24,7 +24,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/httpsink"
 )
 
-// hang is a pseudo-status: no answer at all.
+// hang is a pseudo-status: the endpoint doesn't answer.
 const hang = 0
 
 // troubles are the statuses that an endpoint may answer to all requests.
@@ -33,12 +33,12 @@ var troubles = []int{hang, 300, 301, 302, 307, 308, 400, 401, 402, 403, 404, 405
 // switchable is an endpoint that answers all requests with one status while it is in trouble, and
 // always refuses messages of the topic "bad".
 type switchable struct {
-	status  atomic.Int64 // -1: none, the endpoint works
+	status  atomic.Int64 // -1 if the endpoint works
 	release chan struct{}
 
 	mu       sync.Mutex
 	arrived  map[string]int
-	attempts map[string]string // by message id, the attempt number of the last request
+	attempts map[string]string // by message id: the attempt number of the last request
 }
 
 func newSwitchable(status int) *switchable {
@@ -86,11 +86,11 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return client, nil
 }
 
-var lasting = flag.Int("lasting", 8, "so many statuses, drawn anew each time, are answered for ten minutes; the proof has all")
+var lasting = flag.Int("lasting", 8, "how many of the statuses, chosen at random, TestEveryStatusForTenMinutes and TestOneKeyThroughAnOutage try")
 
 // If an endpoint answers all requests with one status for ten minutes, nothing is parked or charged
-// an attempt. Within thirty seconds after that everything is delivered. A message that is refused on
-// its own is parked after others were delivered.
+// an attempt. Within thirty seconds after the trouble everything is delivered. A message that the
+// endpoint always refuses is parked after others were delivered.
 func TestEveryStatusForTenMinutes(t *testing.T) {
 	t.Parallel()
 	for _, i := range rand.Perm(len(troubles))[:min(*lasting, len(troubles))] {
@@ -115,7 +115,7 @@ func TestEveryStatusForTenMinutes(t *testing.T) {
 				db.Write(outbox.Message{Topic: "bad", Key: "bad"})
 				time.Sleep(30 * time.Second)
 				if counts := stateCounts(t, db.Store()); counts[storage.StateDone] != 200 {
-					t.Errorf("30 s after it: %v, want 200 done", counts)
+					t.Errorf("30 s after the trouble: %v, want 200 done", counts)
 				}
 				for range 6 { // other deliveries show that the message is at fault
 					db.Write(outbox.Message{Topic: "orders"})
@@ -125,7 +125,7 @@ func TestEveryStatusForTenMinutes(t *testing.T) {
 				close(listener)
 				server.Close()
 				if counts := stateCounts(t, db.Store()); counts[storage.StateDone] != 206 || counts[storage.StateError] != 1 {
-					t.Errorf("after six messages more: %v, want 206 done and one parked", counts)
+					t.Errorf("after six more messages: %v, want 206 done and one parked", counts)
 				}
 				for id, attempt := range endpoint.attempts {
 					if attempt != "1" {
@@ -175,8 +175,8 @@ func TestEveryStatusOverTheNetwork(t *testing.T) {
 	}
 }
 
-// troubled records when a sink is first reported as down. It never blocks: on a very slow machine
-// requests time out and a sink goes down often.
+// troubled records when a sink is first reported as down. Later reports must not block: on a very
+// slow machine requests time out, so a sink goes down often.
 type troubled struct {
 	relay.NoObserver
 	down chan string

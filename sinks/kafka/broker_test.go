@@ -28,10 +28,10 @@ func server(t testing.TB, variable string) string {
 	t.Helper()
 	address := os.Getenv(variable)
 	if address == "" && os.Getenv("REQUIRE_SERVERS") == "1" {
-		t.Fatalf("%s is not set: deploy/servers/servers up brings the server up", variable)
+		t.Fatalf("%s is not set: deploy/servers/servers up starts the server", variable)
 	}
 	if address == "" {
-		t.Skipf("%s is not set: deploy/servers/servers up brings the server up", variable)
+		t.Skipf("%s is not set: deploy/servers/servers up starts the server", variable)
 	}
 	return address
 }

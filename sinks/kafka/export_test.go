@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// StickTo makes the next batch without keys go to this partition, if it has a
-// leader.
+// StickTo makes the next batch without keys go to a partition, if the partition has
+// a leader.
 func StickTo(s *Sink, partition int) { s.cluster.turns.Store(uint32(partition) - 1) }
 
 // Age makes the sink's idle connections older.
@@ -65,8 +65,8 @@ func Encoded(s *Sink, m sinks.Message) ([]byte, error) {
 // Idempotent returns an idempotent sink that uses a plain sink.
 func Idempotent(s *Sink) *IdempotentSink { return &IdempotentSink{s, newIdentity(), newSearches()} }
 
-// Restamp changes the name of a planned batch: the cluster, unless it is empty, the
-// producer, unless it is negative, and the age.
+// Restamp changes the age in the name of a planned batch, the cluster unless the
+// new one is empty, and the producer unless the new one is negative.
 func Restamp(name, cluster string, producer int64, age time.Duration) (string, error) {
 	s, err := parseBatchID(name)
 	if cluster != "" {

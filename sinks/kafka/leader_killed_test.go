@@ -29,7 +29,7 @@ import (
 func TestLeaderKilled(t *testing.T) {
 	folder := os.Getenv("ROWRELAY_TEST_KAFKA3_FOLDER")
 	if folder == "" {
-		t.Skip("ROWRELAY_TEST_KAFKA3_FOLDER is not set: deploy/servers/servers up kafka3 brings the nodes up")
+		t.Skip("ROWRELAY_TEST_KAFKA3_FOLDER is not set: deploy/servers/servers up kafka3 starts the nodes")
 	}
 	addresses := strings.Split(os.Getenv("ROWRELAY_TEST_KAFKA3"), ",")
 	topic := newTopic(t, addresses, 6)

@@ -21,8 +21,8 @@ type link struct {
 	open    map[net.Conn]bool
 	reached chan struct{} // closed when a produce request was sent
 	release chan struct{} // not nil: answers to produce requests wait until it is closed
-	topic   []byte        // in DescribeProducers requests, this topic
-	other   []byte        // is replaced by this one
+	topic   []byte        // a topic that DescribeProducers requests name
+	other   []byte        // replaces topic in these requests
 }
 
 func newLink() *link { return &link{open: map[net.Conn]bool{}} }

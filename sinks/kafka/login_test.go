@@ -19,7 +19,7 @@ import (
 )
 
 // logins returns the addresses of the real broker's other listeners and their
-// credentials. The names are defined in deploy/servers/kafka.sh.
+// credentials. Their names are defined in deploy/servers/lib/kafka_node.sh.
 func logins(t testing.TB) url.Values {
 	t.Helper()
 	values, err := url.ParseQuery(server(t, "ROWRELAY_TEST_KAFKA_LOGINS"))

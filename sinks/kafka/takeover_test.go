@@ -372,8 +372,8 @@ func TestPlanFindsTheNewLeader(t *testing.T) {
 	wantSummary(t, "after", sink.Send(t.Context(), planned(t, sink, mixed(6, "healthy", "other"))), "D")
 }
 
-// TestRefusedLoginMakesTheSinkUnavailable even if the Send only has to find out about a batch of a dead relay. The sink reads a renewed
-// password only when it is opened again, which happens if it is unavailable.
+// TestRefusedLoginMakesTheSinkUnavailable: the broker refuses the login of a Send that only has to find out whether a batch of a dead
+// relay was written. The sink must be unavailable, because only then does the relay open it again, with a renewed password.
 func TestRefusedLoginMakesTheSinkUnavailable(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, kfake.SeedTopics(1, "t"), kfake.EnableSASL(), kfake.Superuser("PLAIN", "rowrelay", "s3cret"))

@@ -39,9 +39,9 @@ func newBroker(t testing.TB, variable string) *broker {
 	text := os.Getenv(variable)
 	switch {
 	case text == "" && os.Getenv("REQUIRE_SERVERS") == "1":
-		t.Fatalf("%s is not set: deploy/servers/servers brings up a RabbitMQ", variable)
+		t.Fatalf("%s is not set: deploy/servers/servers up starts a RabbitMQ", variable)
 	case text == "":
-		t.Skipf("%s is not set: deploy/servers/servers brings up a RabbitMQ", variable)
+		t.Skipf("%s is not set: deploy/servers/servers up starts a RabbitMQ", variable)
 	}
 	parsed, err := url.Parse(text)
 	if err != nil {

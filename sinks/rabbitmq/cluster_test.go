@@ -26,7 +26,7 @@ const clusterVariable = "ROWRELAY_TEST_RABBITMQ3"
 func theCluster(t testing.TB) *broker {
 	t.Helper()
 	if os.Getenv(clusterVariable) == "" {
-		t.Skipf("%s is not set: deploy/servers/servers up rabbitmq3 brings up a cluster", clusterVariable)
+		t.Skipf("%s is not set: deploy/servers/servers up rabbitmq3 starts a cluster", clusterVariable)
 	}
 	return newBroker(t, clusterVariable)
 }

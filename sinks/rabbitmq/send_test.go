@@ -346,8 +346,9 @@ func TestFullQueueBehindAFanOutExchange(t *testing.T) {
 	}
 }
 
-// TestTwoFullQueues: each of several full queues is recognised, although their messages are nacked in turn. Otherwise every nack
-// would be a queue's first one, after which the message is retried and its attempts end, and it would be parked.
+// TestTwoFullQueues: each of several full queues is recognised, although their messages are nacked in turn. If the sink didn't
+// remember a queue's first nack, it would count each nack as a first one and charge the message an attempt, until the message is
+// parked.
 func TestTwoFullQueues(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)

@@ -49,7 +49,7 @@ func TestConnectionBreaksWithAWindowInFlight(t *testing.T) {
 }
 
 // TestSendStopsAfterALostConnection: after a lost connection, the same Send publishes no further
-// messages. Otherwise it would take as long as the outage.
+// messages. If it tried to, it would take as long as the outage.
 func TestSendStopsAfterALostConnection(t *testing.T) {
 	t.Parallel()
 	b := theBroker(t)
