@@ -32,7 +32,7 @@ func TestKilledPluginLosesNothing(t *testing.T) {
 	}
 	d, other := newDestination(t), newDestination(t)
 	plugin, steady := toDestination(t, d, "prefix"), toDestination(t, other, "prefix")
-	check(t, plugin.Open(t.Context())) // opens the files that stay open, before they are counted
+	check(t, plugin.Open(t.Context())) // before the count, because some of the files that Open opens stay open
 	files := openFiles(t)
 	db := memstore.New()
 	r, stop := relaying(t, db, plugin, steady)
@@ -52,7 +52,7 @@ func TestKilledPluginLosesNothing(t *testing.T) {
 	duplicates := inOrder(t, d, "killed") + inOrder(t, other, "steady")
 	t.Logf("%d messages, %d kills, %d duplicates", written, kills, duplicates)
 	if duplicates > kills*2*100 {
-		t.Error("more duplicates than were in flight")
+		t.Error("more messages were duplicated than were in flight")
 	}
 	eventually(t, "the files are closed", func() bool { return openFiles(t) <= files })
 }

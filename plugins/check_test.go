@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/plugins"
 )
 
-// A plug-in whose sink implements sinks.Checker creates nothing when it is checked. Any other plug-in is opened.
+// If a plug-in's sink implements sinks.Checker, Check creates nothing. Otherwise Check opens the sink.
 func TestCheckOfAPluginCreatesNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lines.jsonl")

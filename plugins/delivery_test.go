@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// deliveryOf returns the delivery of a batch to a plug-in that limits the size of a
-// request.
+// deliveryOf returns the delivery of a batch to a plug-in whose requests have at
+// most requestBytes bytes.
 func deliveryOf(t *testing.T, batch []sinks.Message, requestBytes int) *delivery {
 	t.Helper()
 	sink, err := New(Options{Path: "none"})

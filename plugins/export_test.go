@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// PID returns the plug-in's process id, or 0 if none runs.
+// PID returns the plug-in's process id, or 0 if the plug-in doesn't run.
 func (s *Sink) PID() int {
 	if p := s.current(); p != nil && p.alive() {
 		return p.runner.number()
@@ -22,7 +22,7 @@ func (s *Sink) Home() string { return s.current().home.path }
 // Suspects returns how many messages are sent alone.
 func (s *Sink) Suspects() int { return int(s.suspects.count.Load()) }
 
-// Certificate returns a certificate as a plug-in offers it.
+// Certificate returns a certificate in the form in which a plug-in sends it.
 func Certificate() string {
 	self, err := newIdentity()
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/file"
 )
 
-// BenchmarkOverheadInARelay is BenchmarkOverhead with a whole relay: it drains a
-// PostgreSQL table alternately into the built-in sink and the plug-in.
+// BenchmarkOverheadInARelay is BenchmarkOverhead with a whole relay: the relay
+// delivers a backlog in PostgreSQL alternately to the built-in sink and the
+// plug-in.
 //
 //	go test ./plugins -run '^$' -bench InARelay -benchtime 5x
 func BenchmarkOverheadInARelay(b *testing.B) {

@@ -25,11 +25,11 @@ type remote struct {
 func remoteKind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "remote",
-		Summary: "Hands messages to a test.",
+		Summary: "Passes messages to a test.",
 		Fields: []settings.Field{
 			{Name: "url", Type: settings.TypeString, Required: true, Help: "Where the test listens."},
-			{Name: "order", Type: settings.TypeString, Default: "prefix", Choices: []string{"none", "prefix", "atomic"}, Help: "What to promise."},
-			{Name: "password", Type: settings.TypeSecret, Help: "What the test must not see again."},
+			{Name: "order", Type: settings.TypeString, Default: "prefix", Choices: []string{"none", "prefix", "atomic"}, Help: "The order that the sink promises."},
+			{Name: "password", Type: settings.TypeSecret, Help: "A secret that must not appear in an outcome or an error."},
 		},
 		New: func(s settings.Values) (sinks.Sink, error) {
 			r := &remote{url: s.Text("url") + "?" + s.Secret("password").Reveal(), fan: sinks.NewFan(4)}
@@ -64,7 +64,7 @@ func (r *remote) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcom
 	})
 }
 
-// atomic delivers a batch whole or not at all.
+// atomic delivers all messages of a batch or none.
 type atomic struct{ *remote }
 
 func (atomic) Order() sinks.Order { return sinks.OrderAtomic }
@@ -146,7 +146,7 @@ type destination struct {
 	down    bool
 	answers map[string]sinks.Result
 	arrived []outbox.Message
-	ids     map[string]bool // of the messages that have arrived
+	ids     map[string]bool // the ids of the messages that have arrived
 	reached chan struct{}
 	release chan struct{}
 }

@@ -56,7 +56,7 @@ func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
 		<-ctx.Done()
 	case "stop": // like a debugger
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		<-ctx.Done() // other threads may run a little longer
+		<-ctx.Done() // a stopped process's other threads may run a little longer
 	case "eat":
 		eat()
 	case "wait":
@@ -80,7 +80,7 @@ func (s scripted) obey(ctx context.Context, order string) sinks.Outcome {
 }
 
 // fork starts a program that the plug-in doesn't end. The program has the plug-in's
-// standard files and, if how is "away", its own session.
+// standard input, output and error and, if how is "away", its own session.
 func fork(how string) sinks.Outcome {
 	sleep := exec.Command("sleep", "1000")
 	sleep.Stdout, sleep.Stderr = os.Stdout, os.Stderr
@@ -117,7 +117,8 @@ func (limited) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return sinks.All(len(batch), sinks.Ok(fmt.Sprint(len(batch))))
 }
 
-// deduplicating is the sink of a plug-in that would need references to batches.
+// deduplicating is the sink of a plug-in that would need references to batches,
+// which the protocol doesn't carry.
 type deduplicating struct{ scripted }
 
 func (deduplicating) Plan(_ context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {

@@ -16,7 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Each kind of failure has an error that explains it, and leaves nothing behind.
+// Each kind of failed start has an error that explains it, and leaves no files
+// behind.
 func TestErrorOfAFailedStart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -66,7 +67,7 @@ func TestErrorOfAFailedStart(t *testing.T) {
 }
 
 // The system's temporary directory may have a long path: on macOS it has 49 bytes. The path
-// of a socket is limited; if it exceeds the limit, an error explains this.
+// of a socket is limited; the error for a path over the limit names the directory setting.
 func TestSocketPathLimit(t *testing.T) {
 	t.Parallel()
 	long := func(length int) string {
@@ -90,7 +91,8 @@ func TestSocketPathLimit(t *testing.T) {
 	}
 }
 
-// The relay runs the copy whose checksum it has checked, even if the original is replaced.
+// The relay runs a copy of the program whose checksum it has checked, even if the original
+// file is replaced.
 func TestChecksum(t *testing.T) {
 	t.Parallel()
 	o := options(t, "scripted")
@@ -131,7 +133,7 @@ func TestEnvironmentAndSocketArePrivate(t *testing.T) {
 	}
 }
 
-// A plug-in that always crashes is paused after some restarts.
+// A plug-in that always crashes is not restarted at once after some restarts.
 func TestCrashingPluginIsPaused(t *testing.T) {
 	t.Parallel()
 	o := options(t, "ends")

@@ -57,7 +57,7 @@ func TestOutcomesOfAMisbehavingPlugin(t *testing.T) {
 }
 
 // If a message kills the plug-in, the other messages of its batch are charged only
-// once, because after the first crash they are sent one at a time.
+// one attempt, because after the first crash they are sent one at a time.
 func TestOnlyTheKillingMessageIsCharged(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
@@ -85,7 +85,8 @@ func TestOnlyTheKillingMessageIsCharged(t *testing.T) {
 	}
 }
 
-// A message is postponed for as long as the plug-in says, and the others continue.
+// A message is postponed for as long as the plug-in says, and the other messages
+// are delivered.
 func TestPostponed(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))
@@ -118,8 +119,8 @@ func TestDeduplicatingSinkIsRefused(t *testing.T) {
 	check(t, sink.Close(t.Context()))
 }
 
-// When the time is up, the plug-in reports which messages it has not started, and these
-// are not charged.
+// When the time for a Send is up, the plug-in reports which messages it has not started
+// to send, and these are not charged an attempt.
 func TestTimeoutDoesNotChargeUnsentMessages(t *testing.T) {
 	t.Parallel()
 	sink := running(t, options(t, "scripted"))

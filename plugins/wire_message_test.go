@@ -30,7 +30,8 @@ func varied() (batch []sinks.Message) {
 	return batch
 }
 
-// Changing a message changes no other message, and no text that the sink has kept.
+// If the sink changes a message, no other message changes, and no text that the
+// sink has kept.
 func TestMessagesShareNoMemory(t *testing.T) {
 	t.Parallel()
 	want := varied()
@@ -50,7 +51,7 @@ func TestMessagesShareNoMemory(t *testing.T) {
 	}
 }
 
-// spoil does everything that a sink may do with a message, and more.
+// spoil changes everything in a message that can be changed.
 func spoil(m *sinks.Message) {
 	for i := range m.Payload {
 		m.Payload[i] = '#'

@@ -45,14 +45,14 @@ func TestConformance(t *testing.T) {
 				q := newQueue(t, server(t, "ROWRELAY_TEST_ELASTICMQ"), suffix)
 				return sinktest.Harness{
 					Sink: pluginSink(t, map[string]string{"queue": q.url()}), Received: q.received, Break: q.stop, Repair: q.start, Stall: q.stall, Answer: q.answer,
-					Secrets: []string{secretKey}, LargePayload: 200 << 10, // of ElasticMQ's 256 KiB
+					Secrets: []string{secretKey}, LargePayload: 200 << 10, // ElasticMQ accepts 256 KiB
 				}
 			})
 		})
 	}
 }
 
-// TestConformanceWithQueuesByTopic: messages choose the queue.
+// TestConformanceWithQueuesByTopic: each message chooses its queue by its topic.
 func TestConformanceWithQueuesByTopic(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
@@ -66,7 +66,7 @@ func TestConformanceWithQueuesByTopic(t *testing.T) {
 }
 
 // TestConformanceOfTopics uses an imitation of SNS. It can also use moto, an emulator of AWS, and a queue that
-// subscribes to the topic. With moto it takes a minute, so no other test or CI starts moto:
+// subscribes to the topic. With moto it takes a minute, so neither CI nor another test starts moto:
 //
 //	pip install 'moto[server]' && MOTO_ACCOUNT_ID=000000000000 moto_server -p 5000
 //	ROWRELAY_TEST_MOTO=http://127.0.0.1:5000 go test -run OfTopics .
@@ -76,7 +76,7 @@ func TestConformanceOfTopics(t *testing.T) {
 			f := newTopic(t)
 			h := sinktest.Harness{
 				Sink: pluginSink(t, map[string]string{"topic": arn, "endpoint": "http://" + f.address}), Received: f.received, Topic: "orders",
-				Break: f.stop, Repair: f.start, Stall: f.stall, Answer: f.answer, Secrets: []string{secretKey}, LargePayload: 200 << 10, // of the 256 KiB of SNS
+				Break: f.stop, Repair: f.start, Stall: f.stall, Answer: f.answer, Secrets: []string{secretKey}, LargePayload: 200 << 10, // SNS accepts 256 KiB
 			}
 			if arn != topicARN {
 				h.Astray = func(m *sinks.Message) { m.Topic = "no-such-topic" }

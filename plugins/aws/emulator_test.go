@@ -49,10 +49,10 @@ func server(t testing.TB, variable string) *url.URL {
 	t.Helper()
 	address := os.Getenv(variable)
 	if address == "" && os.Getenv("REQUIRE_SERVERS") == "1" {
-		t.Fatalf("%s is not set: deploy/servers/servers up brings the server up", variable)
+		t.Fatalf("%s is not set: deploy/servers/servers up starts the server", variable)
 	}
 	if address == "" {
-		t.Skipf("%s is not set: deploy/servers/servers up brings the server up", variable)
+		t.Skipf("%s is not set: deploy/servers/servers up starts the server", variable)
 	}
 	u, err := url.Parse(address)
 	check(t, err)
@@ -166,7 +166,7 @@ func (l *link) handle(w http.ResponseWriter, r *http.Request) {
 // queue is a queue of an emulator behind a link.
 type queue struct {
 	*link
-	client *sqs.Client // not through the link
+	client *sqs.Client // connects directly to the emulator
 	name   string
 	direct string // the queue's URL without the link
 
@@ -210,7 +210,8 @@ func credentials() aws.CredentialsProvider {
 // url returns the queue's URL through the link.
 func (q *queue) url() string { return "http://" + q.address + "/" + account + "/" + q.name }
 
-// refusing answers as SQS does if it refuses some messages of a request. The others go to the emulator.
+// refusing answers a request as SQS does if it refuses some of its messages. It forwards the other
+// messages to the emulator.
 func (q *queue) refusing(w http.ResponseWriter, r *http.Request, emulator http.Handler) {
 	body, err := io.ReadAll(r.Body)
 	check(q.t, err)
@@ -249,7 +250,8 @@ func (q *queue) refusing(w http.ResponseWriter, r *http.Request, emulator http.H
 	check(q.t, json.NewEncoder(w).Encode(answer))
 }
 
-// received receives all messages that are in the queue, and returns them behind the earlier ones.
+// received receives all messages that are in the queue, appends them to those of earlier calls,
+// and returns all.
 func (q *queue) received() []outbox.Message {
 	q.mu.Lock()
 	defer q.mu.Unlock()

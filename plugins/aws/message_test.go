@@ -37,7 +37,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestHeaders: headers are attributes as long as there is room, and as the service accepts them.
+// TestHeaders: a header becomes an attribute if there is room for one more and the service
+// accepts the header. The other headers share one attribute.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	many := map[string]string{}
@@ -48,7 +49,7 @@ func TestHeaders(t *testing.T) {
 		key     string
 		headers map[string]string
 		rest    string
-		of      int // attributes
+		of      int // number of attributes
 	}{
 		{"", nil, "", 2},
 		{"k", map[string]string{"a": "1", "b.c-d_e": "2"}, "", 5},

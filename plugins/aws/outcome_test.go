@@ -68,7 +68,8 @@ func stored(bodies []string) (int, string) {
 	return 200, string(text)
 }
 
-// opened returns the sink itself, not the plug-in. Its credentials are the test's.
+// opened returns the sink itself, not the plug-in. The sink uses the credentials of
+// the tests.
 func opened(t testing.TB, config map[string]any) *sink {
 	t.Helper()
 	values, err := kind().Parse(config)
@@ -105,7 +106,7 @@ func summary(outcomes []sinks.Outcome) (text string) {
 	return text
 }
 
-// TestErrors: what the service answers, for a whole request and for an entry, decides the outcome.
+// TestErrors: the code of an error, of a whole request or of an entry, decides the outcome.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	type outcome struct {
@@ -115,8 +116,8 @@ func TestErrors(t *testing.T) {
 	for _, test := range []struct {
 		status          int
 		code, text      string
-		whole, byTopics outcome // of the queue of all messages; of a queue that messages choose
-		entry           bool    // may also be the answer for one entry
+		whole, byTopics outcome // the outcomes if all messages go to one queue, and if messages choose their queues
+		entry           bool    // whether the code may also be the answer for one entry
 	}{
 		{400, "com.amazonaws.sqs#QueueDoesNotExist", "", outcome{"U", sinks.ReasonConfig}, outcome{"P", sinks.ReasonUnroutable}, false},
 		{400, "AWS.SimpleQueueService.NonExistentQueue", "", outcome{"U", sinks.ReasonConfig}, outcome{"P", sinks.ReasonUnroutable}, false},
@@ -226,7 +227,7 @@ func TestOpen(t *testing.T) {
 		want   sinks.Reason // "" if Open succeeds
 	}{
 		{400, "QueueDoesNotExist", sinks.ReasonConfig},
-		{403, "AccessDenied", ""}, // only the right to look for the queue may be missing
+		{403, "AccessDenied", ""}, // perhaps only the right to look for the queue is missing
 		{403, "InvalidClientTokenId", sinks.ReasonAuth},
 		{503, "ServiceUnavailable", sinks.ReasonConnection},
 		{500, "InternalFailure", sinks.ReasonConnection},
@@ -301,7 +302,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestDuplicateIsStoredOnce: a FIFO queue recognises a repeated message by its id.
+// TestDuplicateIsStoredOnce: a FIFO queue recognises a repeated message by its
+// deduplication id.
 func TestDuplicateIsStoredOnce(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, server(t, "ROWRELAY_TEST_ELASTICMQ"), ".fifo")

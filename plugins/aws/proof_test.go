@@ -6,7 +6,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/plugintest"
 )
 
-// proof returns a scene in which connections are cut instead of the emulator being killed, because it has its data in
+// proof returns a scene that cuts connections instead of killing the emulator, because the emulator has its data in
 // memory. FIFO queues and topics store a repeated message once.
 func proof(l *link, config map[string]string) plugintest.Scene {
 	return plugintest.Scene{

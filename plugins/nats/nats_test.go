@@ -32,7 +32,7 @@ type server struct {
 	t       testing.TB
 	options natsserver.Options
 	running *natsserver.Server
-	login   []nats.Option // for the tests' own connections, in addition to the user
+	login   []nats.Option // more options of the tests' own connections, besides the user
 }
 
 func newServer(t testing.TB) *server {
@@ -164,7 +164,7 @@ func pluginSink(t testing.TB, s *server, further ...string) *plugins.Sink {
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 		s := newServer(t)
-		p := newProxy(t, s.running.ClientURL()) // it stays the same after a restart
+		p := newProxy(t, s.running.ClientURL()) // a restarted server has the same URL
 		return sinktest.Harness{
 			Sink: pluginSink(t, s, "servers", p.url()), Received: s.received, Break: s.stop, Repair: s.start, Stall: p.stall, Secrets: []string{password},
 			Astray: func(m *sinks.Message) { m.Topic = "nobody.listens" },
@@ -249,8 +249,9 @@ func TestDuplicateIsStoredOnceWithinTheWindow(t *testing.T) {
 	}
 }
 
-// A relay that was killed has stored several messages of a key without recording it. After the duplicate window,
-// another relay and a new one of the same plug-in send them again, with later messages.
+// A killed relay has stored several messages of a key in the stream, but hasn't recorded this in the table.
+// After the duplicate window, they are sent again with later messages, first by the sink of another relay and
+// then by the first sink.
 func TestDuplicateIsStoredOnceAfterTheWindow(t *testing.T) {
 	t.Parallel()
 	for subject, once := range map[string]bool{"{topic}": false, "{topic}.{key}": true, "{topic}.{id}": true} {
@@ -279,14 +280,15 @@ func TestDuplicateIsStoredOnceAfterTheWindow(t *testing.T) {
 			if receipt := delivered(t, first, replayed)[0]; slices.Contains(again, receipt) {
 				t.Errorf("the copy of a replay was not stored")
 			}
-			if got := len(s.received()) - 2*probes - 1; (got == len(batch)) != once { // without the copy
+			if got := len(s.received()) - 2*probes - 1; (got == len(batch)) != once { // the probes and the copy don't count
 				t.Errorf("the stream has %d messages, want each once: %v", got, once)
 			}
 		})
 	}
 }
 
-// A message that was parked without being stored, and is requeued after later messages of its key, is stored.
+// A message was parked without being stored, and later messages of its key were stored. When the parked
+// message is requeued, it is stored.
 func TestRequeuedMessageIsStored(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -299,7 +301,7 @@ func TestRequeuedMessageIsStored(t *testing.T) {
 	}
 }
 
-// forgetIDs waits until the stream has forgotten the ids of all messages that it has. It stores some probes.
+// forgetIDs waits until the stream has forgotten the ids of all its messages. It stores two messages itself.
 func (s *server) forgetIDs() {
 	s.t.Helper()
 	s.stream(func(ctx context.Context, js jetstream.JetStream) error {
@@ -309,7 +311,7 @@ func (s *server) forgetIDs() {
 		}
 		for {
 			stored, err := js.PublishMsg(ctx, probe)
-			if err != nil || !stored.Duplicate { // the stream has forgotten the first probe, and all that is older
+			if err != nil || !stored.Duplicate { // the stream has forgotten the id of the first probe, and so all older ones
 				return err
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -317,7 +319,7 @@ func (s *server) forgetIDs() {
 	})
 }
 
-const probes = 2 // that forgetIDs stores
+const probes = 2 // number of messages that forgetIDs stores
 
 // A relay that sends with an outdated sequence stores nothing between the messages of another relay.
 func TestOutdatedSequenceIsRefused(t *testing.T) {

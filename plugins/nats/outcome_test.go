@@ -13,7 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Each trouble has an outcome. If it concerns one message, messages of other keys are delivered.
+// Each kind of trouble has its outcome. If only one message causes the trouble, messages of
+// other keys are delivered.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	config := func(change func(*jetstream.StreamConfig)) func(*server) {
@@ -28,7 +29,7 @@ func TestOutcomes(t *testing.T) {
 	}
 	big := func(m *outbox.Message) { m.Payload = make([]byte, 2<<10) }
 	for name, test := range map[string]struct {
-		before func(*server) // after the plug-in was opened, and a message was stored
+		before func(*server) // called after the plug-in was opened and a message was stored
 		change func(*outbox.Message)
 		result sinks.Result
 		reason sinks.Reason

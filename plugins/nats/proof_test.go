@@ -18,8 +18,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// TestProof kills plug-ins, relays and the server. The stream has no message twice: because of the messages' ids
-// within the duplicate window, and because of the expected sequences if the window is as short as possible.
+// TestProof kills plug-ins, relays and the server. The stream has no message twice. Within the duplicate window
+// the messages' ids prevent it, and with the shortest possible window the expected sequences do.
 func TestProof(t *testing.T) {
 	for name, test := range map[string]struct {
 		subject string

@@ -16,8 +16,9 @@ import (
 	"github.com/rowrelay/rowrelay/plugins/pluginv1"
 )
 
-// record is set once for each release. TestRecord then records the messages that
-// plug-ins and relays of that release exchange. Recorded messages are never changed.
+// record is set once for each release. It makes TestRecord write the messages that
+// plug-ins and relays of that release exchange to files. These files are never
+// changed.
 var record = flag.String("record", "", "record the protocol under this version's name")
 
 // samples use every field. Additions to the protocol get new samples.
@@ -129,7 +130,8 @@ func TestIncompatibleChangesAreFound(t *testing.T) {
 	}
 }
 
-// broken returns what an older protocol has and a newer one lacks.
+// broken returns the facts about an older protocol that are not true of a newer
+// one.
 func broken(old, now protoreflect.FileDescriptor) (problems []string) {
 	before, after := facts(old), facts(now)
 	for _, fact := range before {

@@ -10,7 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// facts returns what the other side relies on, one line each.
+// facts returns what each side of the protocol relies on, with one line for each
+// fact.
 func facts(file protoreflect.FileDescriptor) (facts []string) {
 	for i := range file.Messages().Len() {
 		fields := file.Messages().Get(i).Fields()

@@ -6,8 +6,8 @@ import (
 	"github.com/rowrelay/rowrelay/internal/plugintest"
 )
 
-// Pub/Sub doesn't recognise repetitions, so after each kill the messages in flight may arrive twice: two relays send
-// batches of 200.
+// Pub/Sub doesn't recognise repetitions, so after each kill the messages in flight may arrive twice. Two relays send
+// batches of 200 messages.
 func TestProof(t *testing.T) {
 	s := newServer(t, "proof")
 	plugintest.Prove(t, plugintest.Scene{

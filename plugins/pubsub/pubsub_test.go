@@ -27,7 +27,7 @@ func TestConformance(t *testing.T) {
 			sinktest.Run(t, func(t testing.TB) sinktest.Harness {
 				s := newServer(t, "sinktest")
 				h := sinktest.Harness{Sink: pluginSink(t, s, config), Received: s.received, Break: s.stop, Repair: s.start, Stall: s.stall}
-				if config["ordering"] == "" { // otherwise the server can't fail on one message only, because requests have messages of several keys
+				if config["ordering"] == "" { // with ordering, each request has the messages of one key, so that the server can fail on one message only
 					h.Answer = s.answer
 				}
 				if config["topic"] == "" {
@@ -215,7 +215,8 @@ func TestMessagesThatCannotBeCarried(t *testing.T) {
 	}
 }
 
-// TestOpenFindsAMissingTopic also when it appears later.
+// TestOpenFindsAMissingTopic: Open fails while the topic is missing, and succeeds
+// when it exists.
 func TestOpenFindsAMissingTopic(t *testing.T) {
 	s := newServer(t)
 	t.Setenv("PUBSUB_EMULATOR_HOST", s.address)

@@ -12,8 +12,8 @@ import (
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		settings []string // of the plug-in
-		before   [][]any  // commands after the plug-in was opened
+		settings []string // settings of the plug-in
+		before   [][]any  // commands that cause the trouble, after the plug-in was opened
 		after    [][]any  // commands that end the trouble; nil if it doesn't end
 		result   sinks.Result
 		reason   sinks.Reason
@@ -82,8 +82,8 @@ func TestOpenReportsTheReason(t *testing.T) {
 	}
 }
 
-// With a duplicate window, a message is added once, also by another relay and after the server has forgotten the
-// script. The copy that a replay has made is another message.
+// With a duplicate window, a message is added once, even if another relay sends it again or the server has
+// forgotten the script. The copy that a replay has made counts as another message.
 func TestDuplicateIsAddedOnce(t *testing.T) {
 	t.Parallel()
 	p := newServer(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox"
 )
 
-// TestProof kills plug-ins, relays and the server. With a duplicate window, no message is added twice. Without one,
-// each kill repeats at most the two batches of 200 messages that a relay has in flight, and two that it has not recorded.
+// TestProof kills plug-ins, relays and the server. With a duplicate window, no message is added twice. Without one, each
+// kill repeats at most four batches of 200 messages: two that a relay has in flight, and two that it has not recorded.
 func TestProof(t *testing.T) {
 	for name, test := range map[string]struct {
 		window     string

@@ -57,7 +57,8 @@ func newProcess(t testing.TB, options ...string) *process {
 	// Use a separate address, so that no other process gets the port while the server is stopped.
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
 	p := &process{t: t, address: host + ":6379"}
-	// A killed server must keep what it has acknowledged. With the default appendfsync everysec, it writes later if the disk is slow.
+	// A killed server must keep what it has acknowledged. With the default, appendfsync everysec, it may acknowledge a
+	// write before it has written it, if the disk is slow.
 	p.words = append([]string{program, "--bind", host, "--port", "6379", "--cluster-announce-ip", host, "--replica-announce-ip", host, "--dir", t.TempDir(), "--appendonly", "yes", "--appendfsync", "always", "--save", "", "--daemonize", "no"}, options...)
 	p.client = redis.NewClient(&redis.Options{Addr: p.address, Password: password, ReadTimeout: patience, PoolSize: 4})
 	p.start()

@@ -65,7 +65,7 @@ func newCluster(t *testing.T) (nodes []*process) {
 	return nodes
 }
 
-// Messages go to the nodes of their streams, also after a slot has moved, and while one node is down.
+// Messages go to the nodes of their streams, even after a slot has moved or while one node is down.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	nodes := newCluster(t)
@@ -130,7 +130,8 @@ func owner(nodes []*process, slot int64) *process {
 	return nil
 }
 
-// After a failover, the plug-in finds the new master. It reports only messages as delivered that the replica has received.
+// After a failover, the plug-in finds the new master. It reports a message as delivered only if the replica has
+// received it.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	master := newServer(t)
