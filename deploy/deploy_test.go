@@ -142,7 +142,8 @@ func chartConfig(t *testing.T) string {
 	return string(text)
 }
 
-// No test runs the release's files. They must be YAML and name existing files.
+// No test runs a release. This test checks that the release's configuration files
+// are YAML and name existing files.
 func TestReleaseFilesExist(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"../.github/workflows/ci.yaml", "../.github/workflows/release.yaml", "../.github/dependabot.yml"} {
@@ -157,7 +158,7 @@ func TestReleaseFilesExist(t *testing.T) {
 	}
 	for _, file := range files {
 		if strings.HasPrefix(file, "NOTICES") {
-			continue // a step of the release creates it, see TestReleaseHasLicences
+			continue // created by a step of the release, see TestReleaseHasLicences
 		}
 		if found, err := filepath.Glob("../" + file); err != nil || len(found) == 0 {
 			t.Errorf("the release's file %s: %v, %v", file, found, err)
@@ -210,12 +211,13 @@ func TestReleaseHasTheOfficialPlugins(t *testing.T) {
 	}
 }
 
-// Images and workflows' actions are named by their digest or commit too, because a tag can be moved.
+// Images are named with their digest, and actions of workflows by their commit, because a tag can be
+// moved.
 func TestImagesAndActionsArePinned(t *testing.T) {
 	t.Parallel()
 	fetched := regexp.MustCompile(`(?m)^(?:FROM| +-? ?(?:image|uses):) +(\S+)`)
 	pinned := regexp.MustCompile(`^\S+(@sha256:[0-9a-f]{64}|@[0-9a-f]{40})$`)
-	ours := regexp.MustCompile(`^(scratch|build|rowrelay(:latest)?|shop:latest)$`) // build is a stage of the image; .ci/pin adds the digest of the release's rowrelay
+	ours := regexp.MustCompile(`^(scratch|build|rowrelay(:latest)?|shop:latest)$`) // not pinned: build is a stage of the image, and .ci/pin adds the digest to a release's rowrelay
 	found := 0
 	for _, pattern := range []string{"docker/*", "kubernetes/*", "compose.test.yaml", "../.github/workflows/*"} {
 		files, err := filepath.Glob(pattern)
@@ -231,7 +233,7 @@ func TestImagesAndActionsArePinned(t *testing.T) {
 		}
 	}
 	if found < 25 {
-		t.Errorf("found %d images and actions only", found)
+		t.Errorf("found only %d images and actions", found)
 	}
 }
 
@@ -277,12 +279,12 @@ func TestReleaseHasLicences(t *testing.T) {
 			}
 		}
 		if bytes.Contains(all, []byte("\ngithub.com/rowrelay/")) {
-			t.Errorf("our own modules are among the others of %s", folder)
+			t.Errorf("rowrelay's own modules are among the licences of %s", folder)
 		}
 	}
 	for _, file := range []string{"NOTICES.txt", "NOTICES-plugins.txt"} {
 		if release := read(t, "../.goreleaser.yaml"); strings.Count(release, file) != 2 {
-			t.Errorf("a release doesn't make the licences %s, or doesn't bring them", file)
+			t.Errorf("a release doesn't create the licences %s, or doesn't contain them", file)
 		}
 	}
 }
@@ -311,7 +313,8 @@ func TestNewestGoBuildsReleases(t *testing.T) {
 	}
 }
 
-// The runbook's first commands work outside of the systemd unit, with its files.
+// The runbook's first commands work outside of the systemd unit, with the unit's
+// files.
 func TestRunbookCommandsRun(t *testing.T) {
 	t.Parallel()
 	directory := t.TempDir()
@@ -338,7 +341,7 @@ func TestRunbookCommandsRun(t *testing.T) {
 	if len(commands) < 3 {
 		t.Fatalf("the runbook begins with %q", commands)
 	}
-	commands = slices.Insert(commands, 1, "rowrelay migrate up --config rowrelay.yaml\n") // which the unit runs first
+	commands = slices.Insert(commands, 1, "rowrelay migrate up --config rowrelay.yaml\n") // the unit runs it before the relay
 	script := exec.CommandContext(t.Context(), "sh", "-e")
 	script.Stdin, script.Env = strings.NewReader(strings.Join(commands, "")), []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "HOME=" + directory}
 	if output, err := script.CombinedOutput(); err != nil {

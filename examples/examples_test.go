@@ -81,7 +81,8 @@ func TestStatements(t *testing.T) {
 	}
 }
 
-// A message that arrives again has no second effect, and one without a signature has none.
+// A message that arrives again has no second effect, and a request without a signature has
+// no effect.
 func TestWebhook(t *testing.T) {
 	t.Parallel()
 	secret := "whsec_" + base64.StdEncoding.EncodeToString([]byte("a secret of at least 24 bytes"))
@@ -97,8 +98,8 @@ func TestWebhook(t *testing.T) {
 	want(t, db, "SELECT string_agg(order_key || ' ' || convert_from(body, 'UTF8'), ', ' ORDER BY order_key) FROM invoices", "order-1 one, order-2 two")
 }
 
-// A Django migration creates the outbox, so that Django's own tests have it. One view writes an order with its
-// message, and another receives the message from a relay, once.
+// A Django migration creates the outbox, so that the database of Django's own tests has it too. One view
+// writes an order with its message. Another view receives the message from a relay and handles it once.
 func TestDjango(t *testing.T) {
 	t.Parallel()
 	for name, kind := range map[string]rowrelay.Database{"postgres15/pgx": rowrelay.Postgres, "sqlite/modernc": rowrelay.SQLite} {
@@ -141,7 +142,8 @@ func TestDjango(t *testing.T) {
 	}
 }
 
-// again sends each batch twice, like a relay that died before it marked its messages.
+// again sends each batch twice, like a relay that died before it marked the messages
+// as delivered.
 type again struct{ sinks.Sink }
 
 func (s again) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
@@ -170,8 +172,8 @@ func TestKafka(t *testing.T) {
 	want(t, db, "SELECT count(*)::text FROM invoices", "2")
 }
 
-// The service writes orders with messages about them. Its handler gets one topic, and Kafka the other. Metrics, readiness and
-// the page are there, and SIGTERM stops it cleanly.
+// The service writes orders with messages about them. Its handler gets one topic, and Kafka the other. The service has
+// metrics, readiness and the admin page, and SIGTERM stops it cleanly.
 func TestService(t *testing.T) {
 	t.Parallel()
 	broker := os.Getenv("ROWRELAY_TEST_KAFKA")
@@ -212,7 +214,7 @@ func TestService(t *testing.T) {
 		}
 	}
 	check(t, service.Process.Signal(syscall.SIGTERM))
-	for range lines { // until it closes its output
+	for range lines { // until the program closes its output
 	}
 	if err := service.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
@@ -237,12 +239,13 @@ func TestQueue(t *testing.T) {
 	execute(t, db, "INSERT INTO outbox (topic, message_key, payload_text) VALUES ('pictures.draw', 'a', 'a tree'), ('pictures.draw', 'b', 'nonsense'), ('other', 'c', '')")
 	got := []string{lines.next(t), lines.next(t)}
 	if slices.Sort(got); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("it worked on %q", got)
+		t.Errorf("the program worked on %q", got)
 	}
 	want(t, db, "SELECT string_agg(message_key || ' ' || state, ', ' ORDER BY message_key) FROM outbox_messages", "a done, b error, c pending")
 }
 
-// handmade/move.sql is what rowrelay adopt --print prints. With UPDATE_GOLDEN=1 the test writes the file.
+// The file handmade/move.sql has the output of rowrelay adopt --print. With UPDATE_GOLDEN=1 the test
+// writes the file.
 func TestTheHandmadeTableIsAdopted(t *testing.T) {
 	t.Parallel()
 	db := shop(t)
@@ -259,8 +262,8 @@ func TestTheHandmadeTableIsAdopted(t *testing.T) {
 	}
 }
 
-// Messages that wait in the old table, and messages that old programs still write there, are delivered once and
-// in order.
+// The messages that wait in the old table, and those that old programs write to it during the move, are
+// delivered once and in order.
 func TestMovingFromAHandmadeTable(t *testing.T) {
 	t.Parallel()
 	db := shop(t)
@@ -271,7 +274,8 @@ func TestMovingFromAHandmadeTable(t *testing.T) {
 	want(t, db, "SELECT count(*)::text FROM events WHERE sent_at IS NULL", "0")
 }
 
-// Messages are forwarded once, even if an old program repeats its INSERT or has a role of its own.
+// Messages are forwarded once, even if an old program repeats its INSERT or uses another database
+// role.
 func TestMovingForwardsWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	db := shop(t)
@@ -315,8 +319,8 @@ func invoices(t testing.TB, db testdb.Database) {
 
 const firstID = "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60"
 
-// relayAll runs a relay until the given number of messages is delivered, and calls a function before the sink is
-// closed.
+// relayAll runs a relay until the given number of messages is delivered. Before the sink is closed, it
+// calls the function then.
 func relayAll(t testing.TB, db testdb.Database, sink sinks.Sink, messages int, then func()) {
 	t.Helper()
 	app, err := rowrelay.New(db.DB, rowrelay.Postgres, rowrelay.Options{Relay: relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: sink}}}})
@@ -330,12 +334,13 @@ func relayAll(t testing.TB, db testdb.Database, sink sinks.Sink, messages int, t
 	check(t, <-stopped)
 }
 
-// sendAgain sends messages again, like a relay that died before it marked them.
+// sendAgain sends messages again, like a relay that died before it marked them as
+// delivered.
 func sendAgain(t testing.TB, sink sinks.Sink) {
 	t.Helper()
 	m := sinks.Message{Message: outbox.Message{ID: firstID, Topic: "orders.taken", Key: "order-1", Payload: []byte("one")}, Attempt: 1}
 	if got := sink.Send(t.Context(), []sinks.Message{m}); got[0].Result != sinks.Delivered {
-		t.Errorf("the second time it is %v", got[0])
+		t.Errorf("the outcome of the second send is %v", got[0])
 	}
 }
 
@@ -431,7 +436,7 @@ func (lines output) next(t testing.TB) string {
 		}
 		return line
 	case <-time.After(5 * time.Minute):
-		t.Fatal("the program prints nothing")
+		t.Fatal("the program has printed nothing")
 	}
 	return ""
 }

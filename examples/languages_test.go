@@ -50,7 +50,8 @@ func application(t testing.TB) testdb.Database {
 	return db
 }
 
-// project is a copy of an example, with the migration that rowrelay migrate print writes for its tool.
+// project returns the folder of a copy of an example. The copy has the migration that rowrelay migrate
+// print writes for the example's migration tool.
 func project(t testing.TB, example, tool, folder string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -65,7 +66,8 @@ func project(t testing.TB, example, tool, folder string) string {
 	return root
 }
 
-// in runs a program of a project to its end, and returns what it printed.
+// in runs a program in a project's folder to its end, and returns the program's
+// output.
 func in(t testing.TB, folder string, db testdb.Database, name string, args ...string) string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), name, args...)
@@ -86,8 +88,8 @@ func deliverTwice(t testing.TB, db testdb.Database, sink sinks.Sink) {
 	check(t, app.Run(t.Context()))
 }
 
-// Alembic creates the tables and later sees nothing to drop, a session writes an order with its message, and a consumer of
-// RabbitMQ writes one invoice for it.
+// Alembic creates the tables, and later finds nothing to drop. A session writes an order with its message. A consumer of
+// RabbitMQ gets the message twice and writes one invoice for it.
 func TestSQLAlchemy(t *testing.T) {
 	t.Parallel()
 	amqp := os.Getenv("ROWRELAY_TEST_RABBITMQ")
@@ -119,7 +121,7 @@ func TestSQLAlchemy(t *testing.T) {
 	billing.Dir = folder
 	lines := start(t, billing, db, "AMQP_URL="+amqp, "QUEUE="+queue)
 	if first, second := lines.next(t), lines.next(t); first != second {
-		t.Errorf("it received %q and %q, want one message twice", first, second)
+		t.Errorf("the consumer received %q and %q, want one message twice", first, second)
 	}
 	want(t, db, "SELECT string_agg(total::text, ', ') FROM invoices", "7")
 }
@@ -132,7 +134,8 @@ func TestNode(t *testing.T) {
 	folder := t.TempDir()
 	check(t, os.CopyFS(folder, os.DirFS("orders/node")))
 	install(t, folder, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts")
-	// Prisma downloads an engine for migrations unless it is given one, but it doesn't need it here.
+	// Prisma downloads an engine for migrations unless a variable names one. Generating code needs
+	// no engine, so any existing file will do.
 	generate := exec.CommandContext(t.Context(), "npx", "prisma", "generate", "--schema", "schema.prisma")
 	generate.Dir, generate.Env = folder, append(os.Environ(), "PRISMA_SCHEMA_ENGINE_BINARY="+filepath.Join(folder, "package.json"))
 	if out, err := generate.CombinedOutput(); err != nil {
@@ -173,8 +176,8 @@ func TestNode(t *testing.T) {
 	want(t, db, "SELECT count(*)::text FROM rowrelay.outbox_held", "0")
 }
 
-// Flyway creates the tables, a service of Spring Boot writes an order with its message, and its listener of Kafka writes one
-// invoice for it. Maven runs the service's own tests before.
+// Flyway creates the tables, a service of Spring Boot writes an order with its message, and the service's Kafka listener
+// writes one invoice for the message. Maven runs the service's own tests first.
 func TestSpring(t *testing.T) {
 	t.Parallel()
 	if !*withSpring {
@@ -213,7 +216,7 @@ func TestSpring(t *testing.T) {
 
 var withSpring = flag.Bool("spring", false, "also run the example with Spring, which Maven builds")
 
-// createTopic creates a topic of Kafka with one partition.
+// createTopic creates a Kafka topic with one partition, and returns its name.
 func createTopic(t testing.TB, broker string) string {
 	t.Helper()
 	topic := fmt.Sprint("examples-", time.Now().UnixNano())

@@ -13,8 +13,8 @@ import (
 
 const backlog = 2500
 
-// Each peer delivers every message with its complete payload. The query of Pending returns true
-// before the delivery, and false afterwards.
+// Each peer delivers every message with its complete payload. The query that Pending returns is
+// true before the delivery, and false afterwards.
 func TestPeersDrain(t *testing.T) {
 	t.Parallel()
 	for _, p := range All {

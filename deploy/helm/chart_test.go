@@ -48,7 +48,7 @@ prometheusRule: {enabled: true, labels: {release: prometheus}}
 dashboard: {enabled: true}
 `
 
-// oneSink is a sink, which every installation has to configure.
+// oneSink configures one sink, because an installation needs at least one.
 const oneSink = "config: {sinks: {lines: {type: stdout}}}\n"
 
 // Kubernetes knows every field of each manifest, and the selectors select the relays.
@@ -103,7 +103,7 @@ func TestChartSaysWhatIsMissing(t *testing.T) {
 		"{existingSecret: shop, podMonitor: {enabled: true}, config: {sinks: {lines: {type: stdout}}, admin: {reader_token: secret}}}": "set config.admin.reader_token_file",
 	} {
 		if _, _, err := render("rowrelay", "shop", values); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("with %s it says %v, want %q", values, err, want)
+			t.Errorf("with %s the chart's error is %v, want %q", values, err, want)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestChartCombinations(t *testing.T) {
 		}
 		for i, choice := range choices {
 			if shown := strings.Contains(rendered, choice.shows); choice.shows != "" && shown != (chosen&(1<<i) != 0) {
-				t.Errorf("%q is in it: %t, with\n%s", choice.shows, shown, text)
+				t.Errorf("%q is in the manifests: %t, with\n%s", choice.shows, shown, text)
 			}
 		}
 		if token := strings.Contains(rendered, "authorization:"); token != (chosen&6 == 6) {
@@ -191,12 +191,12 @@ func TestChangedSecretRestartsRelays(t *testing.T) {
 		}
 		text := files["rowrelay/templates/relays.yaml"]
 		if before, known := seen[password]; known && before != text {
-			t.Error("the same Secret makes another template")
+			t.Error("the same Secret results in another template")
 		}
 		seen[password] = text
 	}
 	if seen["b25l"] == seen["dHdv"] {
-		t.Error("a changed Secret makes the same template")
+		t.Error("a changed Secret results in the same template")
 	}
 }
 
@@ -212,7 +212,7 @@ func checkVolumes(t *testing.T, document string) {
 	for _, container := range slices.Concat(pod.InitContainers, pod.Containers) {
 		for _, mount := range container.VolumeMounts {
 			if !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name }) {
-				t.Errorf("%s mounts %s, which isn't there", container.Name, mount.Name)
+				t.Errorf("%s mounts the volume %s, which doesn't exist", container.Name, mount.Name)
 			}
 		}
 		if own := container.SecurityContext; own == nil || own.RunAsUser != nil || own.AllowPrivilegeEscalation == nil || *own.AllowPrivilegeEscalation {
@@ -278,7 +278,7 @@ func TestReleaseNamesImageByDigest(t *testing.T) {
 	}
 	_, text, err = render(filepath.Join(directory, "rowrelay-1.2.3.tgz"), "shop", oneSink+"existingSecret: shop\nimage: {plugins: true}")
 	if err != nil || strings.Count(text, "image: ghcr.io/rowrelay/rowrelay@sha256:"+pluginsDigest) != 2 {
-		t.Errorf("with plug-ins it is %v\n%s", err, text)
+		t.Errorf("with plug-ins the image isn't pinned: %v\n%s", err, text)
 	}
 	if err := exec.CommandContext(t.Context(), "../../.ci/pin", "1.2.4", digests, directory).Run(); err == nil {
 		t.Error("a release without an image is pinned")
@@ -318,8 +318,8 @@ func split(content string) (documents []string) {
 	return documents
 }
 
-// decode decodes a document by its kind, and returns the kind. It checks only the form of the Prometheus
-// operator's documents.
+// decode decodes a document into the type of its kind, and returns the kind. Of the Prometheus
+// operator's documents it checks only the form.
 func decode(t *testing.T, document string) string {
 	t.Helper()
 	var kind struct{ Kind string }
@@ -333,7 +333,7 @@ func decode(t *testing.T, document string) string {
 	}
 	object := objects[kind.Kind]
 	if object == nil {
-		t.Fatalf("there is a %q: %s", kind.Kind, document)
+		t.Fatalf("the kind %q is unknown: %s", kind.Kind, document)
 	}
 	if err := yaml.UnmarshalStrict([]byte(document), object); err != nil {
 		t.Errorf("%v in\n%s", err, document)

@@ -18,7 +18,7 @@ import (
 	"testing"
 )
 
-// The scripts run this test program as the server good.
+// The scripts run this test program as the server called good.
 func TestMain(m *testing.M) {
 	if port := os.Getenv("SERVE_ON_PORT"); port != "" {
 		serve(port)
@@ -51,8 +51,8 @@ optional=${BAD_IS_OPTIONAL:-}
 get() { because "there is none"; }
 `
 
-// A MySQL that becomes ready at the worst moment: after the scripts have read its process id
-// file, while they read its log.
+// The server ready is a MySQL that becomes ready at the worst moment: after the scripts have
+// read its process id file, while they read its log.
 const (
 	ready = `
 variable=ROWRELAY_TEST_READY
@@ -71,7 +71,7 @@ esac done
 for _ in $(seq 1000); do [[ -e ${log%/*}/asked ]] && break || sleep 0.01; done
 echo $$ >"$pid"
 echo "mysqld: ready for connections" >"$log"
-exec timeout 600 "$SERVER_PROGRAM" "$@" # ends by itself if the scripts lose track of it
+exec timeout 600 "$SERVER_PROGRAM" "$@" # ends by itself if the scripts fail to stop it
 `
 	grep = `#!/usr/bin/env bash
 if [[ $* == *"ready for connections"* ]]; then
@@ -96,7 +96,7 @@ func TestRunStopsMySQLThatBecomesReadyDuringTheCheck(t *testing.T) {
 	}
 }
 
-// scripts is a copy of the scripts with the two servers.
+// scripts is a copy of the scripts with the servers good and bad.
 type scripts struct{ folder, state string }
 
 func copyScripts(t *testing.T) scripts {
@@ -281,10 +281,10 @@ func TestUpStaysUp(t *testing.T) {
 	}
 	before := s.environment(t)
 	if output, status := s.run(t, "", "up", "good"); status != 0 || output != "" || s.environment(t) != before {
-		t.Errorf("up of what is up: status %d, output %q", status, output)
+		t.Errorf("a second up: status %d, output %q", status, output)
 	}
 	if output, status := s.run(t, "", "run", "good", "--", "true"); status != 0 || !s.isUp(t) {
-		t.Errorf("run brought down what was up before: status %d, output:\n%s", status, output)
+		t.Errorf("run stopped a server that was up before: status %d, output:\n%s", status, output)
 	}
 	if output, status := s.run(t, "", "down"); status != 0 || s.isUp(t) || s.environment(t) != "" {
 		t.Errorf("down: status %d, output:\n%s", status, output)

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// Handlers need no database: the table is in memory.
+// A test of a handler needs no database: the outbox table is in memory.
 func TestReceiptsWithANegativeTotalAreParked(t *testing.T) {
 	t.Parallel()
 	table := rowrelaytest.NewOutbox()
