@@ -43,7 +43,7 @@ var orderKeys = []keys{
 
 func customer(n uint64) string { return fmt.Sprintf("customer-%d", n) }
 
-// slow is a sink whose calls take a fixed time, whatever their size.
+// slow is a sink whose calls take a fixed time, whatever the size of the batch.
 type slow struct {
 	discard.Sink
 	call time.Duration

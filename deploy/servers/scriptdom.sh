@@ -1,4 +1,5 @@
-# ScriptDom, Microsoft's parser of T-SQL, as part of the formatter maxdop, which a wheel on PyPI has as a native program.
+# ScriptDom, Microsoft's parser of T-SQL. It is part of maxdop, a formatter, which a wheel on PyPI contains as a native
+# program.
 source "$here/lib/program.sh"
 
 variable=ROWRELAY_TEST_SCRIPTDOM

@@ -132,7 +132,7 @@ func run(ctx context.Context, c config) error {
 		group.Go(func() {
 			if err := part(ctx); err != nil {
 				failed <- err
-				stop() // the other parts
+				stop() // also stops the other parts
 			}
 		})
 	}

@@ -172,7 +172,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// opened returns the plug-in, opened.
+// opened returns the plug-in's sink, which is open until the test ends.
 func opened(t testing.TB, s *server, further ...string) *plugins.Sink {
 	t.Helper()
 	sink := pluginSink(t, s, further...)

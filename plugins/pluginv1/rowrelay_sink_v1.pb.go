@@ -453,7 +453,7 @@ type OpenRequest struct {
 	TimeoutMs int64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Report whether the sink could be opened, but create nothing at the
 	// destination, as sinks.Checker does. rowrelay check sets this. A plug-in that
-	// creates nothing may ignore it. Close follows, and no Send.
+	// creates nothing may ignore it. The relay then calls Close, but not Send.
 	CheckOnly     bool `protobuf:"varint,3,opt,name=check_only,json=checkOnly,proto3" json:"check_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -600,7 +600,7 @@ func (x *OpenResponse) GetMaxRequestBytes() int64 {
 // no attempt and calls Open again later.
 type Trouble struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Reason        Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=rowrelay.plugin.v1.Reason" json:"reason,omitempty"` // a reason of UNAVAILABLE; REASON_UNSPECIFIED counts as CONNECTION
+	Reason        Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=rowrelay.plugin.v1.Reason" json:"reason,omitempty"` // a reason that UNAVAILABLE can have; REASON_UNSPECIFIED counts as CONNECTION
 	Detail        string                 `protobuf:"bytes,2,opt,name=detail,proto3" json:"detail,omitempty"`                                 // for the operator, without secrets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -55,9 +55,10 @@ type SinkClient interface {
 	// the batch. The relay may call it concurrently, with messages of different
 	// keys.
 	Send(ctx context.Context, in *SendRequest, opts ...grpc.CallOption) (*SendResponse, error)
-	// Cancel ends the time of a Send early. That Send must return soon and start no
-	// more messages; messages that it has not started are UNSENT. Cancel may be left
-	// unimplemented: the relay cancels the call of Send itself a moment later.
+	// Cancel tells the plug-in that the time of a running Send is up. That Send must
+	// start no more messages and return soon; messages that it has not started are
+	// UNSENT. A plug-in needn't implement Cancel: if the Send hasn't returned 250 ms
+	// later, the relay cancels its call.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 	// Close releases the sink's resources. The relay calls no Send after it, and
 	// then asks the process to exit.
@@ -139,9 +140,10 @@ type SinkServer interface {
 	// the batch. The relay may call it concurrently, with messages of different
 	// keys.
 	Send(context.Context, *SendRequest) (*SendResponse, error)
-	// Cancel ends the time of a Send early. That Send must return soon and start no
-	// more messages; messages that it has not started are UNSENT. Cancel may be left
-	// unimplemented: the relay cancels the call of Send itself a moment later.
+	// Cancel tells the plug-in that the time of a running Send is up. That Send must
+	// start no more messages and return soon; messages that it has not started are
+	// UNSENT. A plug-in needn't implement Cancel: if the Send hasn't returned 250 ms
+	// later, the relay cancels its call.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	// Close releases the sink's resources. The relay calls no Send after it, and
 	// then asks the process to exit.

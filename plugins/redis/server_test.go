@@ -121,7 +121,7 @@ func pluginSink(t testing.TB, p *process, further ...string) *plugins.Sink {
 	return sink
 }
 
-// opened returns the plug-in, opened.
+// opened returns the plug-in's sink, which is open until the test ends.
 func opened(t testing.TB, p *process, further ...string) *plugins.Sink {
 	t.Helper()
 	sink := pluginSink(t, p, further...)

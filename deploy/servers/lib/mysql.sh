@@ -15,8 +15,8 @@ start() {
 # on either. All other settings, such as isolation levels, have their defaults, as on users'
 # servers.
 #
-# exec replaces the shell with the program. A shell in the background would keep the locks
-# that quietly closes.
+# exec replaces the shell with the program, because a shell in the background would keep
+# the locks that the function quietly closes for the program.
 launch() {
 	(
 		ulimit -n "$(ulimit -Hn)"
