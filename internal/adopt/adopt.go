@@ -8,9 +8,10 @@
 //   - [View]: on PostgreSQL, the table is renamed, and a view takes its place. A trigger of the view inserts the message
 //     instead of the row.
 //
-// Rows that wait in the table when it is adopted (the backlog) are forwarded first: in batches, while writers continue, and
-// the last ones under a lock that waits for all open transactions of writers. The trigger is created under the same lock.
-// So each row is forwarded once, and no new row of a key gets a lower id in the outbox than an older row.
+// The backlog is the rows that wait in the table when it is adopted. It is forwarded first, in batches, while writers continue.
+// The last rows of the backlog are forwarded under a lock, which is granted when no writer has a transaction open. The trigger is
+// created under the same lock. So each row is forwarded once, and no new row of a key gets a lower id in the outbox than an older
+// row.
 //
 // adopt.go has the types; expr.go the expressions of a mapping; shapes.go the tables that are recognised; plan.go the rendered
 // SQL; run.go the execution. Each database has a file that reads the catalogue, and a file of SQL templates.
@@ -72,8 +73,9 @@ func (t Table) names() (names []string) {
 // Header is a header of the messages.
 type Header struct{ Name, Value string } // Value is an SQL expression
 
-// Mapping defines the message that is made of a row. Except for names and Published, the fields are SQL expressions in which
-// a column of the table stands for its value, such as concat('orders.', kind).
+// Mapping defines how a row becomes a message. Its texts are SQL expressions such as concat('orders.', kind), in which the name
+// of a column stands for the column's value in the row. Only Shape and the names of headers are plain texts, and Published has
+// assignments.
 type Mapping struct {
 	Shape string // the name of the recognised kind of table; empty if none was recognised
 
@@ -84,16 +86,16 @@ type Mapping struct {
 	Headers string // a JSON object; empty: none
 	Header  []Header
 
-	// Waiting is the condition that a row has not been sent yet. It selects the backlog and, among the rows that writers
-	// insert, those that are forwarded. If it is empty, which rows wait is unknown, and Run refuses to start. The
-	// condition "false" selects no backlog; new rows are then all forwarded.
+	// Waiting is the condition that a row has not been sent yet. It selects the rows of the backlog, and which of the rows that
+	// writers insert are forwarded. With the condition "false" the backlog is empty, and all new rows are forwarded. An empty
+	// condition means that it is not known which rows wait; Run then refuses to start.
 	Waiting string
 
 	// Order is the order of the backlog: the expressions of an ORDER BY.
 	Order string
 
-	// Published has assignments such as sent_at = now() that mark a row as sent. The only element "delete" means that sent
-	// rows are deleted. If it is empty, rows are not marked.
+	// Published has assignments such as sent_at = now() that mark a row as sent. If its only element is "delete", sent rows are
+	// deleted. If it is empty, rows are not marked.
 	Published []string
 
 	// Refuse makes a writer's INSERT fail if the outbox can't accept the message. Otherwise such a row is forwarded as a
@@ -123,7 +125,7 @@ type Adoption struct {
 	outbox dialect.Table    // with its schema
 	placed placed
 
-	recorded   bool // an earlier Run has left a record
+	recorded   bool // the settings have the record of an earlier Run
 	remembered bool // the mapping is from this record
 }
 
@@ -143,18 +145,18 @@ type database interface {
 	newID() string            // an SQL expression for a random UUID
 	isBytes(typeName string) bool
 
-	// text and uuid return an expression converted for a column of the outbox. The column has the type of the expression if
-	// the expression is a column.
+	// text and uuid return an SQL expression that converts the given one to the type of a column of the outbox. The argument
+	// column describes the given expression if this is just a column of the table; otherwise it is the zero Column.
 	text(expression string, column Column) string
 	uuid(expression string, column Column) string
 
 	// headers returns a JSON object that has the members of the object whole, if it isn't empty, and the given ones.
 	headers(whole string, members []Header) string
 
-	// failed returns the value of a column of the outbox in a trigger for whose row the mapping fails.
+	// failed returns the value that a trigger inserts into a column of the outbox if the mapping fails for the trigger's row.
 	failed(column string, table Table) string
 
-	facts(*Adoption, *Facts) // adds what is true for this kind of database
+	facts(*Adoption, *Facts) // adds the costs, locks, rights and limits on this kind of database
 
 	// prepare prepares a connection for batch.
 	prepare(ctx context.Context, conn *sql.Conn, a *Adoption) error
@@ -176,7 +178,7 @@ type described struct {
 	placed placed
 }
 
-var errOwn = errors.New("it is rowrelay's own outbox: give the name of the outbox with --table, and the name of the other table with --from")
+var errOwn = errors.New("this is rowrelay's own outbox: give the name of the outbox with --table, and the name of the other table with --from")
 
 // queryer is a *sql.DB, a *sql.Conn or a *sql.Tx.
 type queryer interface {
@@ -185,8 +187,9 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Open reads the description of the table from, which is a name or schema.name as in the catalogue, and proposes a mapping: that
-// of the last Run, if it has forwarded rows or created a trigger, or one that fits the columns. The outbox must exist in the same database. Open changes nothing.
+// Open reads the description of a table and proposes a mapping. The argument from is the table's name, or schema.name, as in the
+// catalogue. If the last Run forwarded rows or created a trigger, Open proposes the mapping of that Run. Otherwise it derives a
+// mapping from the columns. The outbox must exist in the same database. Open changes nothing.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from string) (*Adoption, error) {
 	base, ok := databases()[d.Name()]
 	if !ok {
@@ -220,7 +223,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	return a, nil
 }
 
-// sampleID returns the column of the primary key if a row has the text of a UUID in it.
+// sampleID returns the first column of the primary key if a row of the table has a UUID as text in this column, and "" otherwise.
 func (a *Adoption) sampleID(ctx context.Context) (string, error) {
 	var id any
 	err := a.db.QueryRowContext(ctx, "SELECT "+a.base.quote(a.Table.Key[0])+" FROM "+a.inSchema(a.Table.Name)+" LIMIT 1").Scan(&id)
@@ -241,7 +244,8 @@ var uuid = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{1
 // Adopted returns the way in which the table is adopted, or an empty Way.
 func (a *Adoption) Adopted() Way { return a.placed.Way }
 
-// Recorded reports whether an earlier Run has left its record, which Undo removes, also if the table isn't adopted.
+// Recorded reports whether the settings have the record of an earlier Run. Undo removes this record even if the table isn't
+// adopted.
 func (a *Adoption) Recorded() bool { return a.recorded }
 
 // Remembered reports whether Open has read the mapping from the record of an earlier Run.

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// This file reads the SQL expressions of a mapping, as far as it is needed to find the columns in them.
+// This file splits the SQL expressions of a mapping into tokens, to find the names of columns.
 
-// token is a part of an expression: a name, or other text, which is not looked into.
+// token is a part of an expression: a name, or other text, which isn't interpreted.
 type token struct {
 	text string
 	name string // the identifier, without quotes; empty for other text
@@ -48,7 +48,8 @@ func tokens(expression string) (list []token, err error) {
 	return list, balanced(expression, list)
 }
 
-// balanced returns an error if the parentheses of the expression don't match: it would not be one expression.
+// balanced returns an error if the parentheses of the expression don't match, because the text would end the statement's own
+// parentheses.
 func balanced(expression string, list []token) error {
 	depth := 0
 	for _, t := range list {
@@ -88,8 +89,9 @@ func isLetter(c byte) bool {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// qualified returns the expression with each column of the table quoted, after a prefix such as "NEW.". A name is not a column if it follows
-// a dot, a double colon or AS, or if a parenthesis or a dot follows it. The name of the table before a column is left out.
+// qualified returns the expression with each column of the table quoted and preceded by a prefix such as "NEW.". A name is not a
+// column if it follows a dot, a double colon or AS, or if a parenthesis or a dot follows it. If the table's name and a dot precede
+// a column, qualified removes them first.
 func (a *Adoption) qualified(expression, prefix string) (string, error) {
 	list, err := tokens(expression)
 	if err != nil {
@@ -126,7 +128,8 @@ func following(list []token) string {
 	return ""
 }
 
-// named returns the column that a token names. A name without quotes matches in any case, if it matches one column only.
+// named returns the column that a token names. A name without quotes also matches a column in another case, unless several
+// columns match.
 func (a *Adoption) named(t token) (column string, found bool) {
 	names := a.Table.names()
 	if t.name == "" {
@@ -162,7 +165,8 @@ func (a *Adoption) bareColumn(expression string) (Column, bool) {
 	return a.Table.column(name)
 }
 
-// NotForwarded returns the columns that are in no expression of the message, the condition or the marks: their values are not forwarded.
+// NotForwarded returns the columns that are neither in the expressions of the message, nor in the condition, nor in the marks.
+// Their values are not forwarded.
 func (a *Adoption) NotForwarded() (left []string) {
 	m := a.Mapping
 	expressions := append([]string{m.Topic, m.Key, m.Payload, m.ID, m.Headers, m.Waiting}, m.Published...)

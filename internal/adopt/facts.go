@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Facts are sentences about a plan, for the person who decides.
+// Facts are sentences about a plan, for the person who decides whether to run it.
 type Facts struct{ Costs, Locks, Rights, Limits []string }
 
 // Facts returns what is known about the table and the way without reading its rows.
 func (a *Adoption) Facts() (f Facts) {
 	a.base.facts(a, &f)
 	if len(a.Table.Writers) > 0 {
-		text := "These may write to the table, and need no further rights: " + strings.Join(a.Table.Writers, ", ") + "."
+		text := "These users may write to the table, and need no further rights: " + strings.Join(a.Table.Writers, ", ") + "."
 		if _, isMySQL := a.base.(mysql); isMySQL {
 			text += " The list has only users whose rights on the table or its database this user can see, so it may be incomplete."
 		}
@@ -34,16 +34,17 @@ func (a *Adoption) Facts() (f Facts) {
 	return f
 }
 
-// orderLimit says what the order of the backlog can't know, if its last part is ctid or a column of UUIDs.
+// orderLimit describes which rows of the backlog may be forwarded in another order than they were inserted in. It returns "" unless
+// the last part of the order is ctid or a column that may hold UUIDs.
 func (a *Adoption) orderLimit() string {
 	last := a.Mapping.Order[strings.LastIndex(a.Mapping.Order, ",")+1:]
 	column, _ := a.bareColumn(last)
 	switch {
 	case a.onlyNew():
 	case strings.EqualFold(strings.TrimSpace(last), "ctid"):
-		return "Waiting rows for which the rest of the order is equal, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin), and rows of one statement in the order of their places in the table (ctid), which is not always the order in which they were inserted. A row that was updated has the number and the place of the UPDATE."
+		return "Waiting rows with equal values in the rest of the order, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. A row that was updated has the number and the place of the UPDATE."
 	case proposal{table: a.Table}.id(column.Name) != "":
-		return "Waiting rows for which the rest of the order is equal are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
+		return "Waiting rows with equal values in the rest of the order are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
 	}
 	return ""
 }
@@ -57,7 +58,7 @@ func (a *Adoption) checkWay() error {
 	case a.Way == View && a.Table.Secured:
 		return errors.New("the table has row level security, which a view would circumvent: use the trigger")
 	case a.placed.Way != "" && a.placed.Way != a.Way:
-		return fmt.Errorf("the table is adopted by a %s: undo this first", a.placed.Way)
+		return fmt.Errorf("the table is adopted by a %s: run rowrelay adopt with --undo first", a.placed.Way)
 	}
 	return nil
 }
@@ -77,7 +78,7 @@ const lastvalLimit = "After an INSERT, lastval() returns the id of the message. 
 func (postgres) facts(a *Adoption, f *Facts) {
 	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user, because INSERTs would fail."}
 	if a.Way == View {
-		f.Costs = []string{"Each new row is written once, to the outbox only. For a message of 200 bytes, all work together wrote 5 % more write-ahead log than a loop over the table, and 49 % less with retention: 0."}
+		f.Costs = []string{"Each new row is written once, to the outbox only. For a message of 200 bytes, writing and delivering together wrote 5 % more write-ahead log than with a loop over the table, and 49 % less with retention: 0."}
 		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. So does --undo."}
 		f.Limits = []string{
 			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
@@ -89,7 +90,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 		}
 		return
 	}
-	f.Costs = []string{"Each row is written to the table and to the outbox, and updated once to mark it. For a message of 200 bytes, all work together wrote 69 % more write-ahead log than a loop over the table, and 18 % more with retention: 0. A view (--view) writes less."}
+	f.Costs = []string{"Each row is written to the table and to the outbox, and updated once to mark it. For a message of 200 bytes, writing and delivering together wrote 69 % more write-ahead log than with a loop over the table, and 18 % more with retention: 0. A view (--view) writes less."}
 	f.Locks = []string{
 		"LOCK TABLE … IN EXCLUSIVE MODE: programs that write wait, and programs that read don't. The command waits for it at most half a second at a time, and tries for ten minutes.",
 		"--undo needs ACCESS EXCLUSIVE, for which readers wait, too.",
@@ -116,7 +117,7 @@ func (mysql) facts(a *Adoption, f *Facts) {
 }
 
 func (sqlite) facts(_ *Adoption, f *Facts) {
-	f.Rights = []string{"Programs that can write to the file need no others."}
+	f.Rights = []string{"Programs that can write to the file need no further rights."}
 	f.Costs = []string{"Each row is written twice, to the table and to the outbox."}
 	f.Locks = []string{"Each step is a transaction, and other writers wait for it, as for any transaction of SQLite."}
 	f.Limits = []string{"If an expression of the mapping fails for a row, such as json_extract for a text that is not JSON, the program's INSERT fails: SQLite's triggers can't catch an error."}

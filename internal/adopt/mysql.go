@@ -30,7 +30,7 @@ func (mysql) newID() string { return "uuid()" }
 
 func (mysql) text(expression string, _ Column) string { return expression }
 
-// uuid also converts 16 bytes. MariaDB has no function for this.
+// uuid also converts a column of 16 bytes. MariaDB has no function for this.
 func (m mysql) uuid(expression string, column Column) string {
 	if !m.isBytes(column.Type) {
 		return expression
@@ -38,8 +38,8 @@ func (m mysql) uuid(expression string, column Column) string {
 	return "lower(insert(insert(insert(insert(hex(" + expression + "), 9, 0, '-'), 14, 0, '-'), 19, 0, '-'), 24, 0, '-'))"
 }
 
-// headers makes texts of the members, and leaves out members that are NULL. If whole is not JSON, it stays as it is, and the
-// message is refused. The value null of JSON means no headers.
+// headers converts the members to text, and leaves out members that are NULL. If whole is not JSON, headers returns it unchanged,
+// so that the outbox refuses the message. The JSON value null means no headers.
 func (mysql) headers(whole string, members []Header) string {
 	object := "json_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", concat(" + h.Value + ")" }) + ")"
 	switch {
@@ -74,7 +74,7 @@ func (m mysql) name(a *Adoption, n *names) {
 }
 
 func (m mysql) describe(ctx context.Context, db *sql.DB, outbox dialect.Table, name string) (d described, err error) {
-	// A name with a dot is the name of a table, or else that of a database and a table.
+	// A name with a dot is first looked up as the name of a table, and then as database.table.
 	var current string
 	var whole bool
 	err = db.QueryRowContext(ctx, "SELECT coalesce(database(), ''), EXISTS (SELECT 1 FROM information_schema.tables WHERE table_schema = database() AND table_name = ?)", name).Scan(&current, &whole)
@@ -96,7 +96,7 @@ func (m mysql) describe(ctx context.Context, db *sql.DB, outbox dialect.Table, n
 		return d, err
 	}
 	if len(d.table.Columns) == 0 {
-		return d, fmt.Errorf("it doesn't exist, or this user has no rights on it: the name of a table in another database is given as database.table")
+		return d, fmt.Errorf("it doesn't exist, or this user has no rights on it: write the name of a table in another database as database.table")
 	}
 	if slices.Contains(d.table.names(), "message_key") && slices.Contains(d.table.names(), "claim_token") {
 		return d, errOwn
@@ -167,7 +167,7 @@ func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (move
 	return moved, err
 }
 
-// switchOver uses no transaction of database/sql, because one begins with a statement that releases the locks.
+// switchOver uses no transaction of database/sql, because BeginTx runs START TRANSACTION, which releases the table locks.
 func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error {
 	return m.locked(ctx, conn, a, "lock", func() error {
 		done, err := rest(ctx, conn)
@@ -190,7 +190,7 @@ func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 	})
 }
 
-// locked runs work while the connection holds locks on tables.
+// locked calls the function work while the connection holds locks on tables. The argument lock is the template that takes them.
 func (mysql) locked(ctx context.Context, conn *sql.Conn, a *Adoption, lock string, work func() error) (err error) {
 	defer func() {
 		for _, statement := range []string{"ROLLBACK", "UNLOCK TABLES", "SET SESSION autocommit = 1, SESSION lock_wait_timeout = DEFAULT"} {

@@ -16,21 +16,21 @@ import (
 //go:embed common.sql
 var commonFile string
 
-// names has what the templates of a database's .sql file use.
+// names has the values that the templates of a database's .sql file use.
 type names struct {
 	Outbox   dialect.Table
 	From     string // the adopted table
 	Record   string // the name of its record in the settings, as a literal
-	Trigger  string // the trigger that forwards
-	Marker   string // MySQL, MariaDB: the trigger that marks
-	Flag     string // MySQL, MariaDB: the variable by which the marker tells the other trigger that the row waited
-	Function string // PostgreSQL: the function of the trigger
+	Trigger  string // the name of the trigger that forwards rows
+	Marker   string // MySQL, MariaDB: the name of the trigger that marks rows
+	Flag     string // MySQL, MariaDB: the session variable that the marker sets for the other trigger: whether the row waited
+	Function string // PostgreSQL: the name of the trigger's function
 
-	View, ViewBare       string // the name for programs, if a view takes the table's place; with and without the schema
-	Renamed, RenamedBare string // the table's name under a view
+	View, ViewBare       string // the name of the view that takes the table's place, with and without the schema
+	Renamed, RenamedBare string // the name that the table then gets, with and without the schema
 	Owner                string
 	Grants               []grant
-	Filled, Defaults     []field // the columns that the function, or the view, sets if a program doesn't
+	Filled, Defaults     []field // columns with defaults: the function sets those of Filled, the view those of Defaults
 	Table                Table
 
 	Bare string // SQLite: the table without its schema
@@ -38,20 +38,20 @@ type names struct {
 	Refuse  bool
 	Marks   bool // sent rows are marked or deleted
 	Delete  bool // sent rows are deleted
-	Placed  bool // the trigger exists
+	Placed  bool // the trigger exists already
 	OnlyNew bool // the backlog isn't forwarded
 
-	New, Row, Plain row // the mapping of a trigger's row, of a row r of a query, and of a row without a name
+	New, Row, Plain row // the mapping with each column written as NEW.column, as r.column, and as column
 	Keys            []key
 
 	Limit int // the largest number of rows of a batch; 0: no limit
 
 	NewID string // an SQL expression for a random UUID
-	P     string // a prefix, set by With
+	P     string // the prefix of a message's columns; see With
 	quote func(string) string
 }
 
-// With returns the names for a template whose names have this prefix.
+// With returns the names for a template in which a message's columns have this prefix, such as "m.".
 func (n names) With(prefix string) names {
 	n.P = prefix
 	return n
@@ -62,7 +62,7 @@ func (n names) Sets(column string) bool {
 	return slices.ContainsFunc(n.Row.Fields, func(f field) bool { return f.Column == column })
 }
 
-// row is a mapping whose columns belong to one row.
+// row is a mapping as SQL. The table's columns in it have one of the prefixes NEW. and r., or none.
 type row struct {
 	Waiting, Order string
 	Fields         []field
@@ -106,8 +106,8 @@ func (n names) Message(prefix string) string {
 	return join(n.Row.Fields, ", ", func(f field) string { return prefix + f.Column })
 }
 
-// KeyIs returns the condition that two rows have the same key. Each row is given by a prefix; short means that the
-// second one has the short names.
+// KeyIs returns the condition that two rows have the same primary key. The arguments one and other are the rows' prefixes. If
+// short is true, the columns of the second row have their short names.
 func (n names) KeyIs(one, other string, short bool) string {
 	return join(n.Keys, " AND ", func(k key) string {
 		if short {
@@ -141,7 +141,7 @@ func join[T any](list []T, separator string, text func(T) string) string {
 	return strings.Join(parts, separator)
 }
 
-// fields returns the columns of the outbox that the mapping sets, for a row whose columns have this prefix in a statement.
+// fields returns the columns of the outbox that the mapping sets, with expressions in which the table's columns have the prefix of.
 func (a *Adoption) fields(of string) (list []field, err error) {
 	m, b := a.Mapping, a.base
 	add := func(column, expression string, convert func(string, Column) string) {
@@ -181,7 +181,7 @@ func (a *Adoption) fields(of string) (list []field, err error) {
 	return append(list, field{"headers", b.headers(whole, members), b.failed("headers", a.Table)}), err
 }
 
-// row returns the mapping for a row whose columns have this prefix in a statement.
+// row returns the mapping as SQL, in which the table's columns have the prefix of.
 func (a *Adoption) row(of string) (r row, err error) {
 	r.Fields, err = a.fields(of)
 	for _, assignment := range a.Mapping.Published {
@@ -203,7 +203,7 @@ func (a *Adoption) deletes() bool { return slices.Equal(a.Mapping.Published, []s
 
 func (a *Adoption) marks() bool { return len(a.Mapping.Published) > 0 }
 
-// marksNew reports whether the triggers mark the rows that they forward. MySQL's can't delete them.
+// marksNew reports whether the triggers mark or delete the rows that they forward. Triggers of MySQL can't delete them.
 func (a *Adoption) marksNew() bool {
 	_, isMySQL := a.base.(mysql)
 	return a.marks() && !(isMySQL && a.deletes())
@@ -257,7 +257,7 @@ func (a *Adoption) names(limit int) (n names, err error) {
 	for i, name := range a.Table.Key {
 		n.Keys = append(n.Keys, key{a.base.quote(name), fmt.Sprintf("key%d", i+1)})
 	}
-	return n, cmp.Or(err1, err2, err3) // they are alike
+	return n, cmp.Or(err1, err2, err3) // all three have the same cause
 }
 
 func (a *Adoption) inSchema(name string) string {
@@ -296,8 +296,8 @@ func (a *Adoption) statements(name string, limit int) (list []string, err error)
 	return list, err
 }
 
-// Script returns the SQL that forwards the table's rows, to be run as a whole. It forwards the backlog while writers wait;
-// [Adoption.Run] forwards most of it before.
+// Script returns the SQL that forwards the table's rows, to be run as a whole. It forwards the whole backlog while writers wait,
+// whereas [Adoption.Run] forwards most of the backlog before it takes the lock.
 func (a *Adoption) Script() (string, error) {
 	if err := a.Check(); err != nil {
 		return "", err
@@ -308,7 +308,7 @@ func (a *Adoption) Script() (string, error) {
 // UndoScript returns the SQL that removes what Script has created.
 func (a *Adoption) UndoScript() (string, error) { return a.render("undo", 0) }
 
-// maxIdentifier is the length in bytes to which PostgreSQL cuts a name. MySQL's limit is a character more.
+// maxIdentifier is the length in bytes to which PostgreSQL cuts a name. MySQL permits 64 characters.
 const maxIdentifier = 63
 
 // shortened cuts a name that is too long, and adds a hash of it.

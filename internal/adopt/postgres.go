@@ -41,7 +41,7 @@ func cast(expression, typeName string) string {
 	return expression + "::" + typeName
 }
 
-// headers leaves out members that are NULL. The value null of JSON means no headers.
+// headers leaves out members that are NULL. The JSON value null means no headers.
 func (postgres) headers(whole string, members []Header) string {
 	if len(members) == 0 {
 		whole = cast(whole, "json")
@@ -88,9 +88,9 @@ func (p postgres) nameView(a *Adoption, n *names) {
 		value := field{Column: p.quote(c.Name), Value: c.Default}
 		switch {
 		case c.Default == "" || c.Generated:
-		case c.Nullable: // a program may set it to NULL, and the function couldn't tell
+		case c.Nullable: // the function couldn't distinguish a NULL that the program has set from a missing value
 			n.Defaults = append(n.Defaults, value)
-		default: // by the function, because a program may have no right on the sequence
+		default: // not in the view, because the program may have no right on the sequence that the default uses
 			n.Filled = append(n.Filled, value)
 		}
 	}
@@ -134,7 +134,7 @@ func (p postgres) describe(ctx context.Context, db *sql.DB, outbox dialect.Table
 	return d, p.describeColumns(ctx, db, oid, &d.table)
 }
 
-// find finds a table. A name with a dot is the name of a table, or else that of a schema and a table.
+// find finds a table. A name with a dot is first looked up as the name of a table, and then as schema.table.
 func (postgres) find(ctx context.Context, db *sql.DB, table *Table, name string) (oid int64, kind string, err error) {
 	schema, bare, _ := strings.Cut(name, ".")
 	err = db.QueryRowContext(ctx, `SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, pg_get_userbyid(c.relowner), c.relrowsecurity
@@ -147,7 +147,8 @@ func (postgres) find(ctx context.Context, db *sql.DB, table *Table, name string)
 	return oid, kind, err
 }
 
-// describeColumns reads the columns. With this search_path, the texts of defaults have the schemas of all other names.
+// describeColumns reads the columns. With this search_path, PostgreSQL writes the schema of each name into the texts of defaults,
+// except for names of pg_catalog.
 func (postgres) describeColumns(ctx context.Context, db *sql.DB, oid int64, table *Table) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// record is what Run keeps in the outbox's table of settings: the mapping, so that later calls know it, and how much of the
-// backlog is forwarded. Run updates it in the transactions that forward the backlog, and locks it first, so that two runs
-// don't forward a row twice.
+// record is what Run stores in the outbox's table of settings: the mapping, for later calls, and how much of the backlog is
+// forwarded. Run updates the record in the transactions that forward the backlog. Each of them locks the record first, so that
+// two runs don't forward a row twice.
 type record struct {
 	Way       Way
 	Mapping   Mapping
-	Forwarded int64 // rows of the backlog
+	Forwarded int64 // the number of rows of the backlog that were forwarded
 	Complete  bool  // the whole backlog is forwarded
 }
 

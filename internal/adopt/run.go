@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// A transaction forwards at most firstRows rows while writers continue, and each next one twice as many, up to lastRows:
-	// finding the rows takes longer the more rows have been forwarded, and meanwhile writers write others.
+	// While writers continue, the first transaction forwards at most firstRows rows, and each next one twice as many, up to
+	// lastRows. The batches grow because finding the waiting rows takes longer the more rows have been forwarded, and writers
+	// write new rows meanwhile.
 	firstRows = 1000
 	lastRows  = 32_000
 
@@ -22,7 +23,7 @@ const (
 	// patience is how long Run and Undo try to get the lock.
 	patience = 10 * time.Minute
 
-	// The mean pause between two tries to get the lock doubles from firstPause to lastPause. Writers continue in it.
+	// The mean pause between two tries to get the lock doubles from firstPause to lastPause. Writers continue during the pauses.
 	firstPause = 250 * time.Millisecond
 	lastPause  = 4 * time.Second
 )
@@ -31,8 +32,8 @@ const (
 // the table with the number of the try. It may be nil.
 type Progress func(forwarded int64, try int)
 
-// Run forwards the backlog and creates the triggers. If it is interrupted, all is as if it had stopped between two batches:
-// call it again to continue. It returns the number of forwarded rows of the backlog.
+// Run forwards the backlog and creates the triggers. If it is interrupted, the batches that it has committed remain, and another
+// call continues after them. Run returns the number of rows of the backlog that this call has forwarded.
 //
 // While writers have transactions open, Run waits for the lock at most half a second at a time (on MySQL and MariaDB, one
 // second), because other writers wait behind it. It tries again for ten minutes.
@@ -90,21 +91,21 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 	return forwarded, nil
 }
 
-// rest forwards the rest of the backlog while writers wait, or, if rows aren't marked, all of it. It reports done, unless more
-// rows wait than can be forwarded soon.
+// rest forwards the rest of the backlog while writers wait. If rows are marked, it forwards at most lockedRows of them, and done is
+// false if more rows may wait. If rows aren't marked, it forwards the whole backlog.
 func (a *Adoption) rest(ctx context.Context, q queryer) (forwarded int64, done bool, err error) {
 	r, _, err := a.readRecord(ctx, q, "hold")
 	if err != nil {
 		return 0, false, err
 	}
 	switch {
-	case a.onlyNew(), a.placed.Way != "" && !a.marksNew(): // then the run that has created the trigger has forwarded all
+	case a.onlyNew(), a.placed.Way != "" && !a.marksNew(): // if the trigger exists, the run that created it has forwarded the backlog
 		done = true
 	case a.marks():
 		forwarded, err = a.base.batch(ctx, q, a, lockedRows)
 		done = forwarded < lockedRows
 	default:
-		if done = true; !r.Complete { // otherwise an earlier run has forwarded all, and was stopped before it created the trigger
+		if done = true; !r.Complete { // Complete: an earlier run forwarded the backlog, and was stopped before it created the trigger
 			forwarded, err = a.base.batch(ctx, q, a, 0)
 		}
 	}
@@ -191,8 +192,8 @@ func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
 // errMore means that more rows wait than were forwarded under the lock, and that no trigger was created.
 var errMore = errors.New("more rows wait")
 
-// patiently calls the function try until it returns no error of a lock, and not errMore. After an error of a lock it
-// pauses, so that writers can continue.
+// patiently repeats the function try while it returns errMore or a lock error. After a lock error patiently pauses, so that writers
+// can continue, and it gives up after the time patience.
 func (a *Adoption) patiently(ctx context.Context, try func(number int) error) error {
 	deadline := time.Now().Add(patience)
 	for number, pause := 1, firstPause; ; number, pause = number+1, min(2*pause, lastPause) {

@@ -89,7 +89,7 @@ var shapes = []shape{
 	}},
 }
 
-// propose returns the mapping for a table: that of the first shape that fits, or what the names of the columns suggest.
+// propose returns the mapping for a table: the mapping of the first shape that fits, or one that the names of the columns suggest.
 func propose(kind string, table Table) Mapping {
 	p := proposal{kind, table}
 	for _, s := range shapes {
@@ -159,7 +159,7 @@ func (p proposal) headers(pairs ...string) (list []Header) {
 	return list
 }
 
-// id returns the column if it holds UUIDs, by its type, or "".
+// id returns the name of the column if its type shows that it holds UUIDs, and "" otherwise.
 func (p proposal) id(name string) string {
 	c, _ := p.table.column(p.col(name))
 	switch strings.ToLower(c.Type) {
@@ -169,7 +169,7 @@ func (p proposal) id(name string) string {
 	return ""
 }
 
-// order returns a column that ascends, or a time and the key.
+// order returns the order of the backlog: a column whose values ascend, or otherwise a time and the primary key.
 func (p proposal) order() string {
 	for _, c := range p.table.Columns {
 		if c.Default == "auto_increment" || strings.HasPrefix(c.Default, "nextval(") {
@@ -186,8 +186,9 @@ func (p proposal) order() string {
 	return p.orderAfter(at)
 }
 
-// orderAfter returns an order by a time, if it isn't empty, and by the key for equal times. On PostgreSQL, the number of the
-// INSERT in its transaction and the row's place in the table replace a random key: rows of one transaction have the same now().
+// orderAfter returns an order by the column at, if it isn't empty, and by the primary key for equal times. If the key is random,
+// PostgreSQL's cmin and ctid are used instead: the number of the INSERT in its transaction, and the row's place in the table. They
+// are better than a random key because all rows of one transaction have the same now().
 func (p proposal) orderAfter(at string) string {
 	columns := p.table.Key
 	if p.kind == "postgres" && slices.ContainsFunc(columns, func(name string) bool { return p.id(name) != "" }) {

@@ -30,7 +30,7 @@ func (sqlite) newID() string {
 
 func (sqlite) text(expression string, _ Column) string { return "CAST(" + expression + " AS TEXT)" }
 
-// uuid also converts 16 bytes.
+// uuid also converts a column of 16 bytes.
 func (s sqlite) uuid(expression string, column Column) string {
 	if !s.isBytes(column.Type) {
 		return s.text(expression, column)
@@ -39,8 +39,8 @@ func (s sqlite) uuid(expression string, column Column) string {
 	return "lower(" + part(1, 8) + " || '-' || " + part(9, 4) + " || '-' || " + part(13, 4) + " || '-' || " + part(17, 4) + " || '-' || " + part(21, 12) + ")"
 }
 
-// headers makes texts of the members, and leaves out members that are NULL. If whole is not JSON, it stays as it is, and the
-// message is refused. The value null of JSON means no headers.
+// headers converts the members to text, and leaves out members that are NULL. If whole is not JSON, headers returns it unchanged,
+// so that the outbox refuses the message. The JSON value null means no headers.
 func (sqlite) headers(whole string, members []Header) string {
 	object := "json_object(" + join(members, ", ", func(h Header) string { return literal(h.Name) + ", " + h.Value }) + ")"
 	switch {

@@ -20,7 +20,8 @@ type Survey struct {
 
 	Parked int64 // parked messages of rows that the outbox would have refused as they are
 
-	// Topic, Key and ID are the values of the first row that waits or, if none does, of any row, unless the table is empty.
+	// If the table has rows, Sampled is true, and Topic, Key and ID are the values of the first row that waits or, if no row waits,
+	// of any row.
 	Sampled        bool
 	Topic, Key, ID sql.NullString
 
@@ -28,8 +29,8 @@ type Survey struct {
 	Warnings []string // sentences about the database's user
 }
 
-// Survey reads the table. It fails if an expression of the mapping is invalid or fails for a waiting row. If a lock of
-// another session makes a statement fail, such as that of an earlier run that was killed, Survey tries again as Run does.
+// Survey reads the table. It fails if an expression of the mapping is invalid or fails for a waiting row. If a statement fails
+// because of another session's lock, such as the lock of an earlier run that was killed, Survey tries again as Run does.
 func (a *Adoption) Survey(ctx context.Context) (s Survey, err error) {
 	err = a.patiently(ctx, func(int) error {
 		s, err = a.survey(ctx)
@@ -64,7 +65,7 @@ func (a *Adoption) survey(ctx context.Context) (s Survey, err error) {
 		return s, nil
 	}
 	switch {
-	case a.placed.Way != "" && !a.marksNew(): // rows that were forwarded can't be told from others
+	case a.placed.Way != "" && !a.marksNew(): // forwarded rows can't be distinguished from rows that wait
 	case a.onlyNew():
 		s.Waiting = 0
 	default:
