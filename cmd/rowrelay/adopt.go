@@ -22,7 +22,7 @@ Stop the loop or connector that sends the rows today, then:
   rowrelay adopt --from events --plan     # shows the mapping, costs, locks, rights and SQL
   rowrelay adopt --from events            # asks, forwards the waiting rows, creates a trigger
   rowrelay adopt --from events --status   # what is left in the table
-  rowrelay adopt --from events --undo     # the way back
+  rowrelay adopt --from events --undo     # stops forwarding, and removes the trigger
 
 The mapping is proposed from the names and types of the columns. Each flag of the mapping
 takes a column or an SQL expression, in the SQL of the database, such as
@@ -35,8 +35,8 @@ behind it. So each row is forwarded once, and in the order of its key. If the co
 interrupted, run it again.
 
 A row that the outbox would refuse, for example because its key has more than 255 bytes,
-is forwarded as a parked message with the reason: a program's INSERT doesn't fail. With
---refuse it fails.
+is forwarded as a parked message with the reason, so the program's INSERT doesn't fail.
+With --refuse the INSERT fails.
 
 --view, on PostgreSQL only, renames the table and puts a view in its place. New rows are then
 written to the outbox only, which costs less than the trigger. --plan lists the statements
@@ -74,7 +74,7 @@ func (p program) adoptCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&a.from, "from", "", "the `table` to adopt, or schema.table, as the database spells it")
 	flags.BoolVar(&a.plan, "plan", false, "show what would be done, and change nothing")
-	flags.BoolVar(&a.print, "print", false, "print only the SQL, and change nothing; with --undo, the SQL of the way back")
+	flags.BoolVar(&a.print, "print", false, "print only the SQL, and change nothing; with --undo, the SQL that --undo runs")
 	flags.BoolVar(&a.status, "status", false, "show what is left in the table")
 	flags.BoolVar(&a.undo, "undo", false, "remove the trigger, or give the table its place back")
 	flags.BoolVar(&a.yes, "yes", false, "don't ask")
@@ -132,7 +132,7 @@ func (a *adoption) run(command *cobra.Command, source config.Source) (err error)
 	return a.forward(ctx, opened, survey)
 }
 
-// override replaces the proposed mapping by the flags that are given.
+// override replaces the parts of the proposed mapping for which flags are given.
 func (a *adoption) override(command *cobra.Command, opened *adopt.Adoption) error {
 	m := &opened.Mapping
 	for flag, field := range map[string]struct{ given, to *string }{
@@ -187,7 +187,7 @@ func (a *adoption) printScript(ctx context.Context, opened *adopt.Adoption) erro
 	return a.program.print(text + "\n")
 }
 
-// forward asks, forwards the backlog, and creates the trigger.
+// forward asks for confirmation, forwards the backlog, and creates the trigger.
 func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey adopt.Survey) error {
 	if err := opened.Check(); err != nil {
 		return usage(withPlan(err))
@@ -217,7 +217,7 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 	return a.program.print(fmt.Sprintf("%d waiting rows were forwarded, and new rows of %s are forwarded by a %s.\n", forwarded, a.from, opened.Way))
 }
 
-// ask confirms, and names --yes if there is no terminal to answer.
+// ask asks the user to confirm. Without a terminal it returns an error that names --yes.
 func (a *adoption) ask(ctx context.Context, question string) error {
 	err := a.confirm(ctx, question)
 	if err == errKept && columns(a.stdin) == 0 {
@@ -325,7 +325,7 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	facts := opened.Facts()
 	section("MISSING RIGHTS", survey.Missing)
 	section("COSTS", facts.Costs)
-	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. Programs wait about as long once, when the last of them are forwarded.", survey.Took.Round(time.Millisecond))))
+	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. Programs wait about as long once, while the last of these rows are forwarded.", survey.Took.Round(time.Millisecond))))
 	section("RIGHTS", append(facts.Rights, survey.Warnings...))
 	section("LIMITS", facts.Limits)
 	if err := opened.Check(); err != nil {

@@ -42,8 +42,9 @@ the table. (A plug-in that doesn't support checks is opened, and may then create
 something. On PostgreSQL, one notification wakes the running relays.)
 
 The exit code is 1 if a check fails. A line that begins with "note" describes what
-running relays have not done, such as delete old messages, or that a new relay would
-wait for them. It doesn't change the exit code, unless you set --strict.`
+running relays and other clients do at the moment: for example, a transaction is open
+for a long time, relays have not deleted old messages, or a new relay would wait for
+live ones. A note doesn't change the exit code, unless you set --strict.`
 
 // sinkTimeout limits the time that a sink may take to open.
 const sinkTimeout = 10 * time.Second
@@ -244,7 +245,7 @@ type checkReport struct {
 
 type checkFinding struct {
 	sqlstore.Finding
-	Note bool `json:"note,omitempty"` // the finding is OK, and has a hint nevertheless
+	Note bool `json:"note,omitempty"` // the check failed, but counts as OK because a new relay works despite it
 }
 
 // notes are the findings about what running relays and other clients of the server do at the moment. A new relay works despite them.

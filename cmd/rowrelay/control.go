@@ -25,7 +25,7 @@ being sent are finished as usual. No attempt is charged and no message is lost, 
 everything that isn't paused is still sent.
 
   sink NAME   no message is sent to this sink
-  topic NAME  no message of this topic is sent, nor any later message with its key
+  topic NAME  no message of this topic is sent, nor any later message with the same key
   key KEY     no message with this key is sent, of any topic, to any sink (with --claim
               lanes only)
   relay NAME  this relay leaves its messages to the other relays, if any is alive`

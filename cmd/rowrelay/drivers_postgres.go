@@ -98,8 +98,8 @@ func newListener(source config.Source) (relay.Listener, error) {
 	return listener, nil
 }
 
-// unparsed returns the reason why pgx can't parse a URL. It leaves out the URL, because pgx doesn't redact every password
-// in it.
+// unparsed returns the reason why pgx can't parse a URL. The reason leaves out the URL, because pgx doesn't redact every password
+// in a URL.
 func unparsed(err error) error {
 	text, mark := err.Error(), "`: "
 	i := strings.LastIndex(text, mark)
