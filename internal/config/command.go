@@ -15,12 +15,13 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// command is a program that prints a secret, such as a token that expires. It keeps the last secret, and runs the program
-// again in the background before the secret has been used for the time cache. Its methods may be called concurrently.
+// command is a program that prints a secret, such as a token that expires. The command keeps the last secret. If a caller needs the
+// secret after 80 % of the duration cache, the command runs the program again in the background. Its methods may be called
+// concurrently.
 type command struct {
-	argv    []string      // the program and its arguments, which may have secrets
+	argv    []string      // the program and its arguments, which may contain secrets
 	timeout time.Duration // after this time the program is killed
-	cache   time.Duration // how long a secret is used before the program must have run again
+	cache   time.Duration // the age up to which a secret is used without waiting for another run
 	run     func(ctx context.Context, argv []string) (stdout, stderr []byte, err error)
 
 	mu      sync.Mutex
@@ -48,8 +49,8 @@ const (
 	refused                  // a destination has refused the secret: wait for another run
 )
 
-// text returns the secret. If the last run has failed, it returns the previous secret together with the error; only if no run
-// has ever succeeded, the secret is empty. The context limits only the wait.
+// text returns the secret. If the last run has failed, text returns the previous secret together with the error. The secret is empty
+// only if no run has ever succeeded. The context limits only the wait.
 func (c *command) text(ctx context.Context, how urgency) (string, error) {
 	c.mu.Lock()
 	age, again := time.Since(c.at), time.Since(c.began) > commandPause
@@ -101,7 +102,7 @@ func (c *command) renew(ctx context.Context, began time.Time, done chan struct{}
 	close(done)
 }
 
-// name returns the program's name. The arguments are left out, because they may have secrets.
+// name returns the program's name. The arguments are left out, because they may contain secrets.
 func (c *command) name() string { return filepath.Base(c.argv[0]) }
 
 // complaint returns the first line of a failed program's standard error. The line is left out if the program has printed

@@ -3,7 +3,7 @@
 //
 // The file is YAML. In any value, ${NAME} and ${NAME:-default} are replaced by environment variables, and $${ by a
 // literal ${. The value of a secret setting, such as password, can be in a file, which the setting password_file names, or
-// can be printed by the program that password_command names. One newline at its end is removed.
+// can be printed by the program that password_command names. One newline at the end of such a value is removed.
 // deploy/rowrelay.example.yaml has every setting.
 package config
 
@@ -28,15 +28,15 @@ type Config struct {
 	Admin   Admin
 	Log     Log
 
-	// Stale has the errors of commands that have failed, and whose previous secrets are used.
+	// Stale has the errors of commands that have failed. The previous secrets of these commands stay in use.
 	Stale []error
 
 	again func() (Config, error) // parses the same text and reads the secrets again; nil if the configuration has no file
 }
 
 // Again returns the configuration with the current secrets of its files and commands. It doesn't read the configuration file
-// again, because a change of that file needs a reload. It doesn't wait for commands: until a command has printed a new
-// secret, the previous one is current.
+// again, because a change of that file takes effect only at a reload. It doesn't wait for commands either: until a command has
+// printed a new secret, the previous secret counts as the current one.
 func (c Config) Again() (Config, error) {
 	if c.again == nil {
 		return c, nil
@@ -49,7 +49,8 @@ func (c Config) Again() (Config, error) {
 // [fs.ErrNotExist] if the file doesn't exist.
 func Load(name string, kinds *sinks.Registry) (Config, error) { return loadFile(name, kinds, false) }
 
-// LoadSources is like Load, but doesn't run the commands of sinks and of the admin server. So these may lack secrets.
+// LoadSources is like Load, but doesn't run the commands of sinks and of the admin server. So the sinks and the admin server may
+// lack secrets.
 func LoadSources(name string, kinds *sinks.Registry) (Config, error) {
 	return loadFile(name, kinds, true)
 }
@@ -77,9 +78,9 @@ func load(name string, content []byte, kinds *sinks.Registry, commands *commands
 }
 
 // Parse reads a configuration from the text of a file. The file's name appears
-// in errors, and ..._file settings are relative to its folder. Parse runs no commands, so
-// the settings of a sink that has a command are checked less. The error is a
-// [*Problems].
+// in errors, and the names of files in ..._file settings are relative to its folder. Parse
+// runs no commands. So if a secret of a sink comes from a command, Parse checks less of the
+// sink's settings. The error is a [*Problems].
 func Parse(file string, content []byte, kinds *sinks.Registry) (Config, error) {
 	return newReader(kinds).configuration(file, content)
 }

@@ -26,11 +26,11 @@ type Admin struct {
 	TraceURL   string // the URL of a trace, with {trace_id} in it
 	UserHeader UserHeader
 
-	secrets []origin // where the tokens come from, except those that are in the configuration itself
+	secrets []origin // the files and commands of the tokens
 }
 
-// Await waits for the commands of the tokens: for those whose last tokens are too old, or for all if the server has refused a
-// token. The wait ends early if the context ends.
+// Await waits for commands that print tokens: for those whose last token is too old, or, if the server has refused a token, for
+// all of them. The wait ends early if the context ends.
 func (a Admin) Await(ctx context.Context, refused bool) { await(ctx, a.secrets, refused) }
 
 // UserHeader is a header with the name of the person who makes a request. It counts only in requests from the trusted proxies.
@@ -113,7 +113,7 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return network.Masked(), nil
 }
 
-// checkAdmin reports settings of the admin server that contradict each other.
+// checkAdmin reports settings of the admin server that contradict each other or lack another setting.
 func (r *reader) checkAdmin(root *node, c *Config) {
 	n := root.get("admin")
 	if n == nil || anyBroken(n) {

@@ -17,14 +17,14 @@ type Database struct {
 	kind string
 	url  string // for a database in a file: the file's path
 
-	from     origin // where the URL comes from; the zero origin: the configuration
-	password origin // where the password comes from; the zero origin: the URL or the configuration
+	from     origin // the file or command of the URL; zero if the URL is in the configuration
+	password origin // the file or command of the password; zero if the password is in the URL or the configuration
 }
 
 // Current returns the database with the current login: the login in the URL that its file or command has now, and the current
-// password. If a part can't be read, or the URL names another database (see Moved), that part stays as it is, and
-// the error has the reason. Current waits for a command only if the command's last secret is too old. Another database
-// needs a restarted relay.
+// password. If the URL or the password can't be read, it stays as it is, and the error has the reason. The URL also stays as it is
+// if it now names another database, because a change of the database needs a restart of the relay (see Moved). Current waits for a
+// command only if the command's last secret is too old.
 func (d Database) Current(ctx context.Context) (Database, error) { return d.read(ctx, inTime) }
 
 // Refused is like Current, but runs the commands again, because the server has refused the login that Current returned.
@@ -34,7 +34,8 @@ func (d Database) Refused(ctx context.Context) (Database, error) { return d.read
 // Renewable reports whether the URL or the password comes from a file or a command.
 func (d Database) Renewable() bool { return d.from != (origin{}) || d.password != (origin{}) }
 
-// Settings names the settings that name the files and commands of the URL and the password, or returns "".
+// Settings returns the names of the settings that name the files and commands of the URL and the password, as text for people. It
+// returns "" if there are none.
 func (d Database) Settings() string {
 	var names []string
 	for _, from := range []origin{d.from, d.password} {
@@ -72,7 +73,7 @@ func (d Database) read(ctx context.Context, how urgency) (Database, error) {
 	return now, err
 }
 
-// reread returns the database whose URL the file or command has now.
+// reread returns the database that the file or command of the URL names now.
 func (d Database) reread(ctx context.Context, how urgency) (Database, error) {
 	if d.from == (origin{}) {
 		return d, nil
@@ -134,7 +135,7 @@ func (d Database) Polled() bool {
 	return d.kind != "" && product.Schema.Notify == ""
 }
 
-// Secret returns what the driver opens: the URL with its password, or the path of a file. Never log it.
+// Secret returns the text that the driver opens: the URL with its password, or the path of a file. Never log this text.
 func (d Database) Secret() string { return d.url }
 
 // String returns the URL with its passwords replaced by xxxxx.
@@ -203,8 +204,8 @@ func formOf(scheme string) (form backend.URL, known bool) {
 	return backend.URL{}, false
 }
 
-// errNoURL returns the error of a text whose scheme isn't known. Other libraries' URLs of a known database, such as
-// postgresql+psycopg://, jdbc:mysql:// and sqlite3:, get the example of that database.
+// errNoURL returns the error for a text whose scheme isn't known. If the text is another library's URL of a known database, such as
+// postgresql+psycopg://, jdbc:mysql:// or sqlite3:, the error has an example for that database.
 func errNoURL(text string) error {
 	scheme, _, found := strings.Cut(strings.TrimPrefix(strings.ToLower(text), "jdbc:"), ":")
 	for _, form := range databases.URLs() {

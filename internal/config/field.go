@@ -34,8 +34,8 @@ func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[
 }
 
 // set parses a scalar and stores the result in the variable that the argument place points
-// to. If parse fails, set reports a problem that begins with the argument shown, which
-// stands for the scalar's text.
+// to. If parse fails, set reports a problem that begins with the argument shown: the
+// scalar's text, or other words if the text is secret.
 func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) {
 	text, ok := r.scalar(n)
 	if !ok {
@@ -139,12 +139,12 @@ func setNode[T any](fields []field[T], target *T, name string, n *node) error {
 	return nil
 }
 
-// parseFunc parses a text. Its error is printed after the text ("must be …", "isn't …")
-// and never repeats it, because the text may be a secret.
+// parseFunc parses a text. Its error continues a sentence that begins with the text ("must
+// be …", "isn't …"). The error never repeats the text, because the text may be a secret.
 type parseFunc[V any] func(text string) (V, error)
 
-// as returns a function that parses text as sinks' settings are parsed, so all settings of
-// the file have the same syntax.
+// as returns a function that parses text in the same way as the settings of sinks are
+// parsed, so that all settings of the file have the same syntax.
 func as[V any](f settings.Field) parseFunc[V] {
 	return func(text string) (value V, err error) {
 		read, err := f.Parse(text)

@@ -12,16 +12,16 @@ import (
 
 // reader reads settings and collects problems.
 type reader struct {
-	folder      string // the folder that relative names in ..._file settings start from
+	folder      string // relative names of files in ..._file settings are relative to this folder
 	env         func(string) (string, bool)
 	kinds       *sinks.Registry
 	problems    Problems
-	secrets     []origin  // where secrets come from that aren't in the configuration itself
+	secrets     []origin  // the files and commands of secrets
 	commands    *commands // nil: no command runs
 	sourcesOnly bool      // only the commands of sources run
 	password    string    // the current source's setting password
 	pending     bool      // a secret is unknown, because its command didn't run
-	stale       []error   // errors of commands whose previous secrets are used
+	stale       []error   // errors of commands that failed, and whose previous secrets stay in use
 }
 
 func newReader(kinds *sinks.Registry) *reader {
@@ -83,7 +83,7 @@ type Problem struct {
 	Path         string // the setting, such as sources.orders.lease
 	Text         string // describes the mistake and how to correct it; never has a secret
 
-	passing bool // a command has failed, which may succeed later
+	passing bool // the problem is a command that has failed and may succeed later
 }
 
 // String returns the problem on one line, without the file's name.
@@ -128,8 +128,8 @@ func (r *reader) unknown(n *node, e entry, known []string) {
 	r.report(e.line, e.column, n.child(e.key), "is not a setting here"+suggest(e.key, "the settings are", known))
 }
 
-// suggest returns text to append to an error about an unknown name. The text suggests a similar known name; if no
-// name is similar, it consists of the second argument and all known names.
+// suggest returns text to append to an error about an unknown name. The text suggests a similar known name. If no known name is
+// similar, the text consists of the argument words and all known names.
 func suggest(name, words string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// origin is where a secret comes from: a file or a command.
+// origin is the file or the command that a secret comes from.
 type origin struct {
 	path    string // the secret's setting, without _file or _command
 	file    string // empty: a command
@@ -23,8 +23,8 @@ func (o origin) setting() string {
 	return o.path + "_file"
 }
 
-// text returns the current secret, without the newline at its end. If a command has failed, text returns the previous secret
-// and the error. The context limits the wait for a command.
+// text returns the current secret, without the newline at its end. If the command has failed, text returns the previous secret
+// together with the error. The context limits the wait for a command.
 func (o origin) text(ctx context.Context, how urgency) (string, error) {
 	if o.command != nil {
 		return o.command.text(ctx, how)
@@ -50,8 +50,8 @@ func await(ctx context.Context, secrets []origin, wereRefused bool) {
 	}
 }
 
-// derivedFrom returns the name of the secret setting whose value comes from the file or the command that the setting name
-// names. Such a name ends in _file or _command.
+// derivedFrom returns the name without its ending _file or _command: the name of the secret setting whose value the file or the
+// command has. ok is false if the name has no such ending.
 func derivedFrom(name string) (base string, ok bool) {
 	if base, ok = strings.CutSuffix(name, "_file"); ok {
 		return base, true
@@ -59,8 +59,8 @@ func derivedFrom(name string) (base string, ok bool) {
 	return strings.CutSuffix(name, "_command")
 }
 
-// fromOrigin returns a node with the secret of the setting name. The entry names a file or a command, from which the secret
-// comes. The node has the position of the entry. If fromOrigin reports a problem, it returns nil.
+// fromOrigin reads a secret from the file or the command that the entry e names, and returns it as the node of the setting name. The
+// node has the position of the entry. If fromOrigin reports a problem, it returns nil.
 func (r *reader) fromOrigin(n *node, e entry, name string) *node {
 	for _, other := range []string{name, name + "_file"} {
 		if other != e.key && n.get(other) != nil {

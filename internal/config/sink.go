@@ -32,7 +32,7 @@ type Sink struct {
 	// set it. It may have secrets.
 	URL string
 
-	secrets []origin // where the secrets of Settings come from, except those that are in Settings themselves
+	secrets []origin // the files and commands of secrets in Settings
 }
 
 // certificateFiles returns the names of the certificate files in the settings or the URL. A sink reads these files when
@@ -53,8 +53,8 @@ func (s Sink) certificateFiles() (names []string) {
 // Renewable reports whether the sink has secrets or certificates in files, or secrets from commands.
 func (s Sink) Renewable() bool { return len(s.secrets)+len(s.certificateFiles()) > 0 }
 
-// Await waits for the commands of the sink's secrets: for those whose last secrets are too old, or for all if the destination
-// has refused the sink's login. The wait ends early if the context ends.
+// Await waits for commands that print the sink's secrets: for those whose last secret is too old, or, if the destination has refused
+// the sink's login, for all of them. The wait ends early if the context ends.
 func (s Sink) Await(ctx context.Context, refused bool) { await(ctx, s.secrets, refused) }
 
 // State returns a hash of the settings and of the current content of the certificate files.
@@ -182,8 +182,8 @@ func (r *reader) checkBackoff(n *node, b relay.Backoff) {
 	}
 }
 
-// settings reads the settings of a sink's kind from the entries that aren't
-// settings of the relay.
+// settings reads the settings of a sink's kind from the given entries of the mapping n. The
+// other entries are settings of the relay.
 func (r *reader) settings(n *node, entries []entry, sink *Sink) {
 	at := n.get("type")
 	if at.broken {
@@ -239,8 +239,9 @@ func settingFields(kind sinks.Kind) (fields []field[map[string]any]) {
 	return fields
 }
 
-// secretEntries replaces the entries of a mapping that name files or commands. An entry with the key name_file or
-// name_command becomes an entry with the key name and the secret. It is left out if there is no secret.
+// secretEntries replaces the entries of a mapping that name the files or commands of secrets. For example, an entry with the key
+// password_file or password_command is replaced by an entry with the key password and the secret as its value. The entry is removed
+// if there is no secret.
 func (r *reader) secretEntries(n *node) {
 	var entries []entry
 	for _, e := range n.entries {

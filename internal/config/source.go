@@ -34,9 +34,9 @@ type Source struct {
 	Retention    time.Duration // a 0 in the file is stored as relay.KeepNothing
 	DrainTimeout time.Duration
 
-	// LongestTransaction is how long a producer's transaction may stay open
-	// while its messages keep their order, on a database that doesn't show open
-	// transactions.
+	// LongestTransaction applies to databases that don't show open transactions.
+	// Messages of a producer's transaction keep their order only if the
+	// transaction stays open for at most this time.
 	LongestTransaction time.Duration
 
 	File string // the name that was passed to Load; empty if flags named the table
@@ -205,7 +205,7 @@ func (c Config) SinksOf(source string) []Sink {
 			routed[name] = true
 		}
 	}
-	for more := true; more; { // the sink that receives dead letters may have dead letters, too
+	for more := true; more; { // a sink that receives dead letters may itself have a sink for dead letters
 		more = false
 		for _, sink := range c.Sinks {
 			if to := sink.DeadLetter.Sink; to != "" && routed[sink.Name] && !routed[to] {
