@@ -101,16 +101,16 @@ type App struct {
 	secrets *secrets
 
 	sources    []*source
-	state      *admin.State     // jobs and logins of the page, which the next daemon takes over
+	state      *admin.State     // the page's jobs and logins; after a reload, the next daemon takes them over
 	metrics    *metrics.Metrics // nil if the configuration has no admin server
-	follows    bool             // the previous daemon counted in the same metrics
+	follows    bool             // a previous daemon used the same metrics, and has ended
 	admin      *admin.Server    // nil if the configuration has no admin server
 	cancel     func()           // stops the relays and the counting; nil until they run
 	running    sync.WaitGroup
 	ended      context.Context // cancelled when every relay has ended, or one has failed
 	end        func()
-	handedOver bool         // another daemon owns the field state
-	back       chan *source // receives sources whose tables couldn't be opened at the start, and can be now
+	handedOver bool         // another daemon owns the field state, so Stop doesn't close it
+	back       chan *source // receives a source when its table can be opened after it couldn't be opened at the start
 }
 
 // source is a table with its relay.
@@ -119,7 +119,7 @@ type source struct {
 	sinks    map[string]relay.SinkOptions
 	table    Table
 	page     PageTable
-	inherits *PageTable   // the previous daemon's page, whose jobs continue; nil if no page is taken over
+	inherits *PageTable   // taken over from the previous daemon, because jobs of the page use it; nil: nothing is taken over
 	relay    *relay.Relay // nil while the table can't be opened
 	down     error        // why the table couldn't be opened at the start
 	err      error        // the error of the relay's Run; read it after the relay has ended
@@ -189,8 +189,8 @@ func (a *App) Addr() string {
 }
 
 // Run starts the daemon, and stops it when the context ends, when every relay has drained, or when one has failed. A stop
-// waits for messages that are being sent, unless abort is closed. Run returns nil after a clean stop. When a new
-// configuration is loaded, Run makes a new daemon for the configuration, and the new daemon takes over.
+// waits for messages that are being sent, unless abort is closed. Run returns nil after a clean stop. When Run has loaded a new
+// configuration, it makes a new daemon for this configuration, which takes over from the previous daemon.
 func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	if err := a.Start(ctx); err != nil {
 		return err
@@ -253,9 +253,9 @@ func (a *App) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// openTables opens the tables that aren't open yet, and makes their relays. It fails if no table can be opened, if a table
-// for which mayBeDown returns false can't be opened, or if a relay can't be made. If any other table can't be opened, the
-// daemon tries again later.
+// openTables opens the tables that aren't open yet, and makes their relays. If a table can't be opened, but mayBeDown returns true
+// for its source, the daemon tries again later. openTables fails if any other table can't be opened, if no table at all can be
+// opened, or if a relay can't be made.
 func (a *App) openTables(ctx context.Context, mayBeDown func(*source) bool) error {
 	var problems []error
 	for _, s := range a.sources {

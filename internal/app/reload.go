@@ -11,9 +11,9 @@ import (
 )
 
 // This file switches to another configuration: after a SIGHUP, when a source that was down at the start can be opened, or
-// when a file names another database. First it makes a new daemon that is ready to start. The new daemon has made its sinks
-// and opened its tables. If the admin server's address has changed, the new admin server is already listening. So errors in
-// these steps leave the running daemon as it is. The new daemon's relays start when the running daemon has stopped.
+// when a file names another database. The running daemon first makes a new daemon: it makes the new sinks, opens the new tables
+// and, if the admin server's address has changed, listens at the new address. An error in these steps leaves the running daemon as
+// it is. Then the running daemon stops, and the new daemon's relays start.
 
 // successor waits until another daemon must take over, and returns that daemon. It returns nil when this daemon must stop
 // without a successor.
@@ -21,7 +21,7 @@ func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
-	var look <-chan time.Time // ticks when it is time to read the databases' URLs that come from files or commands
+	var look <-chan time.Time // ticks when the databases' URLs in files or from commands must be read; nil if there are none
 	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.Renewable() }) {
 		ticker := time.NewTicker(movedEvery)
 		defer ticker.Stop()
@@ -109,7 +109,7 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 	return next, nil
 }
 
-// handOver gives the page's state to the daemon that takes over, together with the page's connections, which jobs use. It
+// handOver gives the page's state to the next daemon, together with the page's connections, because the page's jobs use them. It
 // stops the jobs of each source that the next daemon doesn't have, or has with another table.
 func (a *App) handOver(next *App) {
 	a.handedOver = true

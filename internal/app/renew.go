@@ -12,10 +12,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Secrets and certificates may change while the daemon runs: files by hand, by a secrets manager, or by Kubernetes, which swaps a
-// symbolic link, and commands when they run again. The daemon gets the current ones when a sink is opened, when a destination
-// refuses a login, and at most once a second when a sink sends or a token is checked. For each new connection to a database, the
-// daemon gets the database's current login.
+// Secrets and certificates may change while the daemon runs. Files are changed by hand, by a secrets manager, or by Kubernetes,
+// which swaps a symbolic link; commands print another secret when they run again. The daemon gets the current secrets when a sink is
+// opened and when a destination refuses a login, and also, at most once a second, when a sink sends or a token is checked. For each
+// new connection to a database, the daemon gets the database's current login.
 
 // secrets has the configuration with the current content of its secret files, and the current secrets of its commands.
 type secrets struct {
@@ -25,12 +25,11 @@ type secrets struct {
 	read   time.Time
 	config config.Config
 	states map[string]string   // each sink's state, by the sink's name
-	failed string              // the last read's error, as it was logged
-	stale  map[string]struct{} // the errors of commands, as they were logged
+	failed string              // the error of the last read, which has been logged; empty: no error
+	stale  map[string]struct{} // the errors of commands that have been logged
 }
 
-// renewEvery is the minimum time between two reads of the files that are caused by a send or by the check of a
-// token.
+// renewEvery is the minimum time between two reads of the files that a send or the check of a token causes.
 const renewEvery = time.Second
 
 func newSecrets(c config.Config, logger *slog.Logger) *secrets {
@@ -39,7 +38,7 @@ func newSecrets(c config.Config, logger *slog.Logger) *secrets {
 	return s
 }
 
-// note stores the sinks' current states, and logs the errors of commands that are new.
+// note stores the sinks' current states, and logs those errors of commands that haven't been logged yet.
 func (s *secrets) note() {
 	s.read, s.states = time.Now(), map[string]string{}
 	for _, sink := range s.config.Sinks {
@@ -80,7 +79,7 @@ func (s *secrets) refresh(now bool) {
 type occasion int
 
 const (
-	onSend    occasion = iota // read the files if that hasn't happened for renewEvery
+	onSend    occasion = iota // read the files if the last read is older than renewEvery
 	onOpen                    // read the files
 	onRefusal                 // run the commands again, and read the files
 )
@@ -118,13 +117,13 @@ func (s *secrets) tokens(ctx context.Context, refused bool) (reader, operator st
 	return s.config.Admin.ReaderToken, s.config.Admin.OperatorToken
 }
 
-// renewing wraps a sink whose secrets or certificates may change. When they have changed, it makes another sink with them. If
-// that sink can be opened, the wrapped sink takes over its secrets and certificates; see [sinks.Renewable]. Meanwhile, and while
-// the other sink can't be opened, the wrapped sink sends with the previous ones. If the destination refuses a login, renewing
-// gets the current secrets, and sends the refused messages again with them.
+// renewing wraps a sink whose secrets or certificates may change. When they have changed, renewing makes a second sink with the new
+// ones. If the second sink can be opened, the wrapped sink takes over its secrets and certificates; see [sinks.Renewable]. Until
+// then, the wrapped sink sends with the previous ones. If the destination refuses a login, renewing gets the current secrets, and
+// sends the refused messages again with them.
 //
-// If the wrapped sink isn't Renewable, Send reports Unavailable instead, so that the relay calls Open without charging an
-// attempt, and Open replaces the sink.
+// If the wrapped sink isn't Renewable, it can't take over new secrets. Send then reports Unavailable when they have changed, so that
+// the relay calls Open without charging an attempt, and Open replaces the sink.
 type renewing struct {
 	name    string
 	secrets *secrets
@@ -139,7 +138,7 @@ type renewing struct {
 	mu     sync.Mutex
 	sink   sinks.Sink
 	state  string    // the state of the settings and files that the field sink uses
-	failed string    // the state with which no other sink could be opened; empty: none
+	failed string    // the newest state if no sink could be opened with it; otherwise empty
 	next   time.Time // no renewal in the background starts before this time
 	pause  time.Duration
 }
@@ -192,14 +191,13 @@ func (r *renewing) inPlace() bool {
 	return can
 }
 
-// Open opens the sink with the current secrets. If it can't be made or opened with them, Open opens the sink with the previous
-// ones.
+// Open opens the sink with the current secrets. If the sink can't be made or opened with them, Open uses the previous secrets.
 func (r *renewing) Open(ctx context.Context) error {
 	if !r.inPlace() {
 		r.replace(ctx)
 		return r.current().Open(ctx)
 	}
-	var tried error // the error with the current secrets
+	var tried error // the error of opening a sink with the current secrets
 	_, state := r.secrets.sink(ctx, r.name, onOpen)
 	if state != r.inUse() {
 		if tried = r.renew(ctx); tried == nil {
@@ -244,8 +242,8 @@ func (r *renewing) replace(ctx context.Context) {
 	}
 }
 
-// renew makes and opens another sink with the current secrets and certificates, and gives these to the wrapped sink. It returns
-// nil if the wrapped sink then uses the current ones.
+// renew makes and opens another sink with the current secrets and certificates, and then gives them to the wrapped sink. It returns
+// nil if the wrapped sink uses the current secrets afterwards.
 func (r *renewing) renew(ctx context.Context) error {
 	select {
 	case r.turn <- struct{}{}:
@@ -285,7 +283,8 @@ func (r *renewing) renew(ctx context.Context) error {
 	return err
 }
 
-// testOpen opens a sink. If the sink can connect without sending anything, testOpen also does this, because its Open may not connect.
+// testOpen opens a sink. The Open of some sinks doesn't connect. If such a sink has a method that connects without sending anything,
+// testOpen calls it, too.
 func testOpen(ctx context.Context, sink sinks.Sink) error {
 	err := sink.Open(ctx)
 	if reachable, is := sink.(interface {
@@ -348,7 +347,7 @@ func (r *renewing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 // refused, it runs the commands again.
 func (r *renewing) hasRenewed(ctx context.Context, used string, outcomes []sinks.Outcome) bool {
 	why := onOpen
-	if slices.ContainsFunc(outcomes, func(o sinks.Outcome) bool { return o.Reason == sinks.ReasonAuth && o.Destination == "" }) { // one of many destinations may refuse everybody
+	if slices.ContainsFunc(outcomes, func(o sinks.Outcome) bool { return o.Reason == sinks.ReasonAuth && o.Destination == "" }) { // one of a sink's many destinations may refuse every login, which is no reason to run the commands again
 		why = onRefusal
 	}
 	changed := r.changed(ctx, why)
@@ -372,8 +371,8 @@ func isRefused(o sinks.Outcome) bool {
 	return false
 }
 
-// toRepeat returns the positions of the messages to send again: those that were refused, and those that were not sent because of
-// these. A message is left out if an earlier message of its key failed for another reason. If the argument exact is
+// toRepeat returns the positions of the messages to send again: the refused messages, and the messages that were not sent because
+// others were refused. A message is left out if an earlier message of its key failed for another reason. If the argument exact is
 // true, the sink is Deduplicating, and only a planned batch whose outcome is open may be sent again.
 func toRepeat(batch []sinks.Message, outcomes []sinks.Outcome, exact bool) (places []int) {
 	failed := map[string]bool{} // keys
