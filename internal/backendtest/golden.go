@@ -24,8 +24,9 @@ type Recorder = backend.Recorder
 
 // Golden compares all statements that a backend runs for the table app.Events with a file, so that a change of the SQL
 // shows as a change of the file. It returns all statements. If update is set, Golden rewrites the file first. If the argument
-// other is another database's file, Golden's file only refers to statements that are the same there. The file also omits the
-// dialect's statements about indexes, which have their own file. The recorder's answers must let each method run to its end.
+// other names the file of another database, Golden's file has a reference instead of statements that are the same in both. The file
+// also omits the dialect's statements about indexes, which have their own file. The recorder's answers must let each method run to
+// its end.
 func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
 	t.Helper()
 	db := recorder.DB()
@@ -55,7 +56,7 @@ func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || g.text.String() != string(want) {
-		t.Errorf("the statements differ from %s (%v); if that is meant, run the test with -update and look at the change", file, err)
+		t.Errorf("the statements differ from %s (%v); if the change is intended, run the test with -update and review the file", file, err)
 	}
 	return g.all
 }

@@ -1,3 +1,3 @@
-// Package grammar has the tests that parse all SQL for SQL Server and Oracle, on which no test has run yet, with
-// parsers that others wrote. make proof-sql runs them.
+// Package grammar has the tests that parse all SQL for SQL Server and Oracle with parsers of other projects, because no test
+// has run on these servers yet. make proof-sql runs them.
 package grammar

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// disk is a tree of files in memory. It keeps two states: what programs see, and what would be left after a power
+// disk is a tree of files in memory. It keeps two states: what programs see, and what would remain after a power
 // failure.
 type disk struct {
 	mu      sync.Mutex
@@ -20,21 +20,21 @@ type disk struct {
 	journal map[*node]bool // the folders that have changed since the last fsync
 }
 
-// page is the size in bytes of a write that a disk does as a whole.
+// page is the number of bytes that a disk writes either completely or not at all.
 const page = 4096
 
 // node is a file, a folder or a symbolic link.
 type node struct {
-	mode     uint32 // with the type
+	mode     uint32 // the permissions and the type
 	uid, gid uint32
 	modified time.Time
 	links    uint32
-	target   string // of a symbolic link
+	target   string // where a symbolic link points to
 
-	seen, kept []byte         // of a file
+	seen, kept []byte         // the content of a file: as programs see it, and as the last fsync wrote it
 	dirty      map[int64]bool // the pages of seen that have changed since the file's last fsync
 
-	entries, keptEntries map[string]*node // of a folder
+	entries, keptEntries map[string]*node // the entries of a folder: as programs see them, and as the last fsync wrote them
 }
 
 // write writes data at an offset.
@@ -64,8 +64,8 @@ func (n *node) touch(from, to int64) {
 	}
 }
 
-// sync makes the content of a file, and the entries of all folders, survive a power failure: as in file systems with a
-// journal, such as ext4 and xfs, an fsync writes all earlier changes of folders, but of no other file's content.
+// sync makes the content of a file, and the entries of all folders, survive a power failure. As in file systems with a
+// journal, such as ext4 and xfs, an fsync also writes all earlier changes of folders, but not the content of other files.
 func (d *disk) sync(n *node) {
 	for folder := range d.journal {
 		folder.keptEntries = maps.Clone(folder.entries)
@@ -141,8 +141,8 @@ func load(path string) (*node, error) {
 	return n, err
 }
 
-// powerFails ends all operations. What was synced survives. Of the rest survives nothing or, with the same
-// probability, all changes of folders, and each page with a probability of one half.
+// powerFails ends all operations. What was synced survives. With a probability of one half nothing else survives. Otherwise
+// all changes of folders survive, and each page that was not synced survives with a probability of one half.
 func (d *disk) powerFails(random *rand.Rand) *image {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,7 +171,7 @@ func (i *image) save(n *node, path string) error {
 		if i.entries {
 			entries = n.entries
 		}
-		for _, name := range slices.Sorted(maps.Keys(entries)) { // so that the same pages are lucky with the same seed
+		for _, name := range slices.Sorted(maps.Keys(entries)) { // so that with the same seed the same pages survive
 			if err := i.save(entries[name], filepath.Join(path, name)); err != nil {
 				return err
 			}

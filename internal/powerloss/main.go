@@ -1,7 +1,7 @@
 // Command powerloss mounts a copy of a folder as a disk whose power can fail. After SIGUSR1 each operation on the mounted
 // disk returns EIO, and the folder contains what a real disk could contain then: what was synced, and nothing or random
-// parts of the rest. After SIGTERM without a power failure the folder contains all. Then the program unmounts the disk
-// and ends. It needs Linux with FUSE, and root's rights.
+// parts of the rest. After SIGTERM without a power failure the folder contains everything. After either signal the program
+// unmounts the disk and ends. It needs Linux with FUSE, and root's rights.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 func main() {
 	folder := flag.String("folder", "", "the folder")
 	mount := flag.String("mount", "", "where to mount the disk")
-	seed := flag.Uint64("seed", 1, "decides what survives of what was not synced")
+	seed := flag.Uint64("seed", 1, "the seed of the random choice of unsynced data that survives")
 	flag.Parse()
 	if err := run(*folder, *mount, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "powerloss:", err)
@@ -45,7 +45,7 @@ func run(folder, mount string, seed uint64) error {
 		return fmt.Errorf("mount %s: %w", mount, err)
 	}
 	fmt.Println("mounted")
-	defer func() { _ = syscall.Unmount(mount, syscall.MNT_DETACH) }() // programs that still use it get errors
+	defer func() { _ = syscall.Unmount(mount, syscall.MNT_DETACH) }() // programs that still use the disk get errors
 	if <-signals == syscall.SIGTERM {
 		return save(&image{entries: true, lucky: func() bool { return true }}, d, folder)
 	}

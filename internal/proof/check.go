@@ -20,7 +20,7 @@ type Verdict struct {
 	Windows     map[string]int `json:"windows"`     // duplicates by the window that explains them
 	Outside     int            `json:"outside"`     // duplicates outside all windows
 	Fenced      int            `json:"fenced"`      // messages that a relay marked while another relay had their lane
-	Owned       int            `json:"owned"`       // messages that a relay marked while it was seen to have their lane
+	Owned       int            `json:"owned"`       // messages that a relay marked while the history shows that it had their lane
 	Kept        int            `json:"kept"`        // messages that never arrived and are parked or scheduled for later
 	Undone      int            `json:"undone"`      // commits that the database lost
 }
@@ -39,11 +39,11 @@ const (
 	WindowClock      = "clock"       // the database's clock jumped
 )
 
-// reach is how long after an event, in seconds, a message may still arrive that the event causes to be sent again: requests in
-// flight, and the sends of a relay that has not noticed yet that its database is gone.
+// reach is the time in seconds after an event during which a message may still arrive, so that the event explains a later duplicate
+// of the message. Requests in flight still arrive, and a relay still sends until it notices that its database is gone.
 const reach = 60
 
-// message is what a history tells about one message.
+// message has the events of a history that belong to one message.
 type message struct {
 	committed, rolledBack, undone bool
 	rows                          []*Event // several if it has several sinks
@@ -54,12 +54,12 @@ func (m *message) isCommitted() bool {
 	return m.committed || len(m.rows) > 0 && !m.rolledBack
 }
 
-// checker collects what it reads in a history.
+// checker collects the messages, lanes and causes of a history.
 type checker struct {
 	*History
 	v        Verdict
 	messages map[string]*message
-	relays   map[string]bool // those that sent
+	relays   map[string]bool // the relays that sent messages
 	causes   []*cause        // the latest first
 }
 
@@ -114,7 +114,7 @@ func (c *checker) read(e *Event) error {
 		c.v.Symptoms[e.Kind]++
 	case Lane:
 		if e.Lane == nil {
-			return fmt.Errorf("a view of a lane names no lane")
+			return fmt.Errorf("an event of the kind lane names no lane")
 		}
 	default:
 		return fmt.Errorf("unknown event %q", e.Event)
@@ -214,10 +214,11 @@ func (c *checker) explain(m *message, again *Event) string {
 	return ""
 }
 
-// explains reports whether the cause hit a relay that had sent the message before, and in time.
-// Unless the destination's answer was lost, it may also have hit the relay that sent the message
-// again, since the request of a dead relay may arrive after its successor's. A killed relay sends
-// nothing again itself.
+// explains reports whether the cause explains that the message arrived again. An earlier arrival
+// must be from a relay that the cause hit, and at most reach after the cause. Unless the cause is a
+// lost answer, it may have hit the relay of the later arrival instead, because a dead relay's
+// request may arrive after its successor's. If a relay was killed, the two arrivals must be from
+// different relays, because a killed relay sends nothing again.
 func (c *cause) explains(m *message, again *Event) bool {
 	if again.At > 0 && c.At > again.At {
 		return false

@@ -28,7 +28,7 @@ type Header struct {
 	Exact     bool      `json:"exact,omitempty"`     // no duplicate may occur
 	Unsettled int       `json:"unsettled,omitempty"` // the most messages that one event may repeat; 0: not known
 	Commit    string    `json:"commit"`
-	Command   string    `json:"command"` // repeats the scene
+	Command   string    `json:"command"` // the command that repeats the scene
 	Began     time.Time `json:"began"`
 }
 
@@ -38,7 +38,7 @@ const (
 	Arrived = "arrived" // the destination accepted the message
 	Fault   = "fault"   // the scene caused a fault of the kind Kind
 	Symptom = "symptom" // a relay's log reports the consequence Kind of a fault, or of a slow machine
-	Lane    = "lane"    // a query found this Relay and Fence on the Lane
+	Lane    = "lane"    // a query found that this Relay leased the Lane, with this Fence
 	Row     = "row"     // the table contains the message at the end, with State
 	Undone  = "undone"  // the database no longer has the transaction that had written the message
 )
@@ -81,7 +81,7 @@ type Event struct {
 	Number   int     `json:"number,omitempty"` // the message's place within its key
 	Outcome  string  `json:"outcome,omitempty"`
 	Kind     string  `json:"kind,omitempty"`
-	Relay    string  `json:"relay,omitempty"` // the relay that sent, was hit, owns the lane, or delivered the row
+	Relay    string  `json:"relay,omitempty"` // the relay that sent the message, was hit by the fault, leased the lane, or marked the row
 	State    string  `json:"state,omitempty"`
 	Attempts int     `json:"attempts,omitempty"` // failed attempts that were charged
 	Reason   string  `json:"reason,omitempty"`   // the reason of the last failed attempt

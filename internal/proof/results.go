@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Result is the verdict on a history with what names it: a line of results.jsonl.
+// Result is the verdict on a history, with the history's header and the name of its file. It is a line of results.jsonl.
 type Result struct {
 	Header
 	Verdict
 	File string `json:"file"`
 }
 
-// Append adds the result to a file of such lines. The file may be shared by processes.
+// Append adds the result as a line to a file. Several processes may append to one file concurrently.
 func (r Result) Append(path string) (err error) {
 	r.Began = r.Began.UTC().Truncate(time.Second)
 	line, err := json.Marshal(r)
