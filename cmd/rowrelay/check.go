@@ -248,7 +248,8 @@ type checkFinding struct {
 	Note bool `json:"note,omitempty"` // the check failed, but counts as OK because a new relay works despite it
 }
 
-// notes are the findings about what running relays and other clients of the server do at the moment. A new relay works despite them.
+// notes are the names of findings about what running relays and other clients of the server do at the moment. A new relay works
+// despite them.
 var notes = []string{"relays", "retention", "marks", "transactions", "transaction list", "history"}
 
 func (c *checkReport) add(f sqlstore.Finding) {

@@ -31,7 +31,8 @@ const maxConnections = 10
 const maxIdleTime = 5 * time.Minute
 
 // relayIdleTime is how long a server keeps a relay's session that runs no statement. If the network drops the packets of a relay
-// that is in a transaction, the server keeps the transaction's locks until then, and no other relay can take over the locked lanes.
+// that is in a transaction, the server keeps the transaction's locks for this time, and no other relay can take over the locked
+// lanes meanwhile.
 const relayIdleTime = 20 * time.Second
 
 // errURL means that the driver can't parse the URL.
@@ -99,7 +100,7 @@ type renewing struct {
 	make             func(config.Database) (driver.Connector, error)
 }
 
-// Connect tries once more if the server refuses the login and there is a new one.
+// Connect tries once more if the server refuses the login and a new login exists.
 func (r renewing) Connect(ctx context.Context) (driver.Conn, error) {
 	database, stale := r.database.Current(ctx)
 	conn, err := r.connect(ctx, database)

@@ -153,8 +153,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// usage makes an error of the configuration a usageError, unless only commands have failed that print secrets: then a restart may
-// help.
+// usage makes an error of the configuration a usageError. It leaves the error as it is if its only causes are failed commands that
+// print secrets, because then a restart may help.
 func usage(err error) error {
 	var problems *config.Problems
 	if err == nil || errors.As(err, new(usageError)) || errors.As(err, &problems) && problems.MayPass() {

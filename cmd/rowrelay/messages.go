@@ -50,7 +50,7 @@ unblocks their keys.`
 const retryHelp = `Try messages that wait for their next attempt (state retry) now. Select them by ids, by
 filters (which must all match), or with --all. Their attempts stay charged. The relay tries
 them within about two seconds, while their sinks have room. Messages that are due already
-are not changed, because they may be being sent.`
+are not changed, because a relay may be sending them.`
 
 const discardHelp = `Delete parked messages (state error) for good. Select them by ids, by filters (which must
 all match), or with --all; without ids the command asks for confirmation, unless --yes is

@@ -101,8 +101,8 @@ const pluginListHelp = `List plug-ins with their programs and the programs' SHA-
 them. A configuration can require a checksum with the setting sha256.
 
 Without arguments and --config, list the programs in PATH whose names begin with
-rowrelay-plugin-. Only these are started, to get their kinds and versions. A sink of a
-configuration runs one with type: plugin and path: rowrelay-plugin-NAME.`
+rowrelay-plugin-. Only these are started, to get their kinds and versions. To run one of
+them, a sink of a configuration needs type: plugin and path: rowrelay-plugin-NAME.`
 
 // listedPlugin is the JSON output of list for a plug-in.
 type listedPlugin struct {

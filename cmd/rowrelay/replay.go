@@ -22,7 +22,7 @@ without --config in a live relay.
 A replay writes copies as new messages, in the order of the old ones, so each key's
 order is kept. A copy has the message id of its original, and a header rowrelay-replayed
 with the replay's name, so consumers that deduplicate by message id skip it. It expires
-when its original does, unless that time has passed.
+when its original does; if that time has passed, the copy doesn't expire.
 
 A replay has a name: one that you give, of at most 23 lower-case letters, digits, dots,
 hyphens and underscores, or else the time of its start. Its progress is stored in the
@@ -31,13 +31,13 @@ only its name: it continues without omitting a message or writing one twice. --s
 stops a replay that runs elsewhere, until it is continued by name. rowrelay messages
 replays lists all replays.
 
-A replay gives way to other messages: it writes --rate copies per second, and pauses while
+A replay hardly delays other messages: it writes --rate copies per second, and pauses while
 too many of its copies are not delivered yet, so that at most two seconds' worth of copies
 wait. It costs as much as other messages at that rate, plus one scan of all delivered
 messages.
 The database's user needs the right to INSERT into the table and to change its settings.`
 
-const replaysHelp = `List all replays and their progress. One that is unfinished is running, or can be
+const replaysHelp = `List all replays and their progress. An unfinished replay is running, or can be
 continued by its name. A finished replay stays in the list, as one small row of the
 table's settings, so that its name is not used twice. You may delete that row.`
 

@@ -17,7 +17,8 @@ import (
 const requeueHelp = `Make parked messages (state error) due immediately, with no attempts charged. Select
 them by ids, by filters (which must all match), or with --all. Messages in other states are
 not changed. A requeued message keeps its id, but later messages of its key may have been
-sent before it. One that holds its key (on_park: hold) is sent before the rest of the key.
+sent before it. A message that holds its key (on_park: hold) is sent before the key's other
+messages.
 
 The command requeues the messages that are parked when it starts: first those that hold
 their keys, then the others, each group by id. It requeues --rate messages per second and
@@ -26,18 +27,18 @@ all parked messages once, without payloads, which takes about 100 MB of memory f
 million.
 
 Unless keys are held, later messages of a key may already have been delivered (on_park:
-continue). The command prints how many of the requeued messages were overtaken like
-that. To find out, it reads at most 1,000,000 delivered messages, from the first that was
-written after the first requeued one. With --in-order it reads all of them, leaves
-overtaken messages parked and lists them. It doesn't know about messages that the
-retention has deleted or that are being sent at this moment.
+continue). The command prints how many of the requeued messages were overtaken in this
+way. To count them, it reads at most 1,000,000 delivered messages, beginning with the
+first that was written after the first requeued one. With --in-order it reads all of
+them, leaves overtaken messages parked and lists them. It doesn't know about messages
+that the retention has deleted or that are being sent at this moment.
 
 --to sends the messages to another sink. It must exist in the configuration of --config,
 or without --config in a live relay. Two kinds of messages aren't changed: those that hold
 their keys (skip them first), and those with rows for other sinks that are parked or
 waiting. If neither a live relay nor the configuration has the sink of --sink, because it
 was renamed or misspelt, --to also moves messages in other states that wait for that sink
-alone. These are due when they were before, or immediately.`
+alone. Messages that were to be sent later keep their time; the others are due immediately.`
 
 // requeue holds the flags of the command, which requeues parked messages in steps.
 type requeue struct {

@@ -32,8 +32,8 @@ while no relay of the table is alive.
 
 If live relays of the table have other sinks or routes, a new relay waits until they
 have stopped. So a relay that is started for a trial takes no messages from them.
-/readyz, rowrelay status and the log report that it waits. With --join it shares the
-messages with them. With --drain it fails instead of waiting.`
+/readyz, rowrelay status and the log report that it waits. With --join it doesn't wait,
+but shares the messages with the live relays. With --drain it fails instead of waiting.`
 
 // runFlags holds the flags of run and check.
 type runFlags struct {

@@ -28,8 +28,8 @@ database's estimate ("about") or a lower bound ("at least"). Figures that take t
 database more than 2 s are left out.
 
 With --watch the status is printed repeatedly until the command is interrupted; on a
-terminal each status replaces the last. Exactly counted states also show by how many
-messages per second they grow or shrink.
+terminal each status replaces the previous one. States that are counted exactly also
+show by how many messages per second they grow or shrink.
 
 A relay that "waits" is alive but takes no messages, because the relays that work on
 the table have other sinks or routes; see rowrelay run --join.`

@@ -15,8 +15,8 @@ import (
 
 const tailHelp = `Print messages as they are delivered, until the command is interrupted. Each line has
 the time of delivery, the id of the row, the topic, the key, the time from writing to
-delivery, the number of failed attempts, the sinks (if the message has a row for some of
-its topic's sinks only), and the message's id.
+delivery, the number of failed attempts, the sinks (if the row is for only some of the
+topic's sinks), and the message's id.
 
 The command queries the table once a second for the messages that were delivered last.
 The query uses an index and reads at most --limit rows, so its cost doesn't depend on the
