@@ -54,7 +54,7 @@ func anyOf(targets []string) []string {
 	return targets[rand.IntN(len(targets)):][:1]
 }
 
-// file returns the name of the file with the schema's SQL. MariaDB has MySQL's file if it has none of its own.
+// file returns the name of the file with the schema's SQL. MariaDB uses MySQL's file if it has no other.
 func (s schema) file(kind string) string {
 	name := filepath.Join("../adopt/testdata/schemas", s.name, kind+".sql")
 	if _, err := os.Stat(name); err != nil && kind == testdb.MariaDB {
@@ -201,7 +201,7 @@ func (a *adopted) createOwner() {
 	if a.Kind == testdb.Postgres {
 		a.do(a.DB, "ALTER DATABASE "+a.database()+" OWNER TO "+name)
 		a.do(a.DB, "ALTER SCHEMA public OWNER TO "+name)
-		a.t.Cleanup(func() { // the database belongs to the administrator again, before the user is dropped
+		a.t.Cleanup(func() { // gives the database back to the administrator, so that the user can be dropped
 			_, err := a.DB.ExecContext(context.Background(), "REASSIGN OWNED BY "+name+" TO CURRENT_USER")
 			check(a.t, err)
 		})
@@ -209,7 +209,7 @@ func (a *adopted) createOwner() {
 	}
 	a.do(a.DB, "GRANT ALL ON "+a.database()+".* TO "+name)
 	a.do(a.DB, "GRANT PROCESS ON *.* TO "+name)
-	if a.Kind == testdb.MySQL { // needs it to create a trigger while the server writes a binary log
+	if a.Kind == testdb.MySQL { // the owner needs this to create a trigger while the server writes a binary log
 		a.do(a.DB, "GRANT SUPER ON *.* TO "+name)
 	}
 }
@@ -285,8 +285,8 @@ type writer struct {
 
 	mu         sync.Mutex
 	committed  []message
-	committing []message       // by a COMMIT that hasn't been answered
-	took       []time.Duration // of each transaction
+	committing []message       // the messages of a COMMIT that hasn't been answered
+	took       []time.Duration // the duration of each transaction
 	done       atomic.Int64    // the number of transactions
 }
 
@@ -371,7 +371,7 @@ func (a *adopted) soFar() (committed []message, took []time.Duration) {
 	return committed, took
 }
 
-// maybeSoFar returns what the writers may have committed: also what a COMMIT without an answer contains.
+// maybeSoFar returns what the writers may have committed. This includes the messages of a COMMIT without an answer.
 func (a *adopted) maybeSoFar() (committed []message) {
 	for _, w := range a.writers {
 		w.mu.Lock()
@@ -561,7 +561,7 @@ func (a *adopted) waits() (waits map[order]bool, marked bool) {
 	return waits, true
 }
 
-// faults has what a check has found, by its format.
+// faults has the problems that a check has found, by the formats of their messages.
 type faults map[string][]string
 
 func (f faults) add(format string, values ...any) {
@@ -596,7 +596,7 @@ func (a *adopted) sendSome() (sent []message) {
 	return sent
 }
 
-// judgeOutbox checks all messages of the outbox: each is that of a committed row, each row has at most one, and the messages of a key
+// judgeOutbox checks all messages of the outbox: each belongs to a committed row, each row has at most one, and the messages of a key
 // are in the order of the commits. It returns the messages by their orders.
 func (a *adopted) judgeOutbox(committed []message) map[order]message {
 	a.t.Helper()
@@ -686,7 +686,7 @@ func (a *adopted) dump() string {
 	switch a.Kind {
 	case testdb.Postgres:
 		program := filepath.Join(filepath.Dir(wordsOf(a.t, "postgres15")[0]), "pg_dump")
-		if _, err := os.Stat(program); err != nil { // a package with only the server, for whose version no other pg_dump is made
+		if _, err := os.Stat(program); err != nil { // the server was installed without the pg_dump of its version
 			return a.catalog()
 		}
 		out, err := exec.Command(program, "--schema-only", a.URL).Output()

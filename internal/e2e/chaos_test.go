@@ -117,7 +117,7 @@ type load struct {
 	batch                int
 }
 
-// theLoad is 5,000 messages, with -long 200,000, and with -messages as many as it says.
+// theLoad is 5,000 messages, with -long 200,000, and with -messages the given number.
 func theLoad() load {
 	if *messages > 0 {
 		return load{transactions: *messages / 50, orders: 100, over: pace(), batch: 200}
@@ -244,8 +244,8 @@ func repetitions(senders map[string]int, kills []*kill) (again, dead int) {
 
 // lostTo counts the duplicates of a message that follow from lost responses in relays' logs,
 // although the row has no charged attempt. Either a relay was killed before it could settle the
-// message, or it released the message's lane to a newer relay while the message was suspended. It may have got
-// the lane back later, and then it sent the message again as if for the first time.
+// message, or it released the message's lane to a newer relay while the message was suspended. If the relay leased
+// the lane again later, it sent the message again as if for the first time.
 func (s *scene) lostTo(senders map[string]int, last string, kills []*kill) (again int) {
 	for i, p := range s.processes {
 		times := senders[p.name]

@@ -94,7 +94,7 @@ func (c *cluster) endure(s *scene, u use, every, lasts time.Duration, more ...st
 			"--lease", "5s", "--batch", fmt.Sprint(killedBatch), "--workers", "2"}, more...)
 		relays[i] = s.start(path, arguments...)
 	}
-	restart := func() { // the relays that have ended, because the database failed while they started
+	restart := func() { // restarts the relays that have ended because the database failed while they started
 		for i := range relays {
 			if relays[i] == nil || !isOpen(relays[i].exited) {
 				start(i)
@@ -157,8 +157,8 @@ func (w clusterWriter) placed(ctx context.Context, customer, number int, commit 
 	return err
 }
 
-// figures are what a cluster's scene counts: messages that the cluster has, those of them that never arrived, messages that
-// arrived and that it lacks, committed messages that it lacks, and so on.
+// figures are what a cluster's scene counts: messages that the cluster has, how many of them never arrived, how many messages
+// arrived that the cluster lacks, how many committed messages it lacks, and so on.
 type figures struct{ kept, lost, foreign, undone, reordered, duplicates, parked int }
 
 // counts compares the arrived messages with those that the cluster has.
@@ -240,7 +240,7 @@ func newGalera(t *testing.T) *cluster {
 }
 
 // galeraTransfer is the program that Galera runs on both sides of a transfer. It refuses to copy
-// all data. It only says that a donor has all changes that the other node lacks; Galera then
+// all data. It only reports that a donor has all changes that the other node lacks; Galera then
 // transfers these changes itself.
 const galeraTransfer = `#!/bin/bash
 here=$(dirname "$0")
@@ -341,8 +341,8 @@ func TestGalera(t *testing.T) {
 	}
 }
 
-// judgeCluster checks that all messages that the cluster has arrived, in order; and if the cluster promises to keep what it
-// has committed, that it has done so.
+// judgeCluster checks that all messages that the cluster has arrived in order. If the cluster promises to keep all committed
+// transactions, judgeCluster also checks this.
 func judgeCluster(c *cluster, s *scene, arrivals []arrival, keeps bool) {
 	c.t.Helper()
 	keep(c.t, arrivals, true)

@@ -181,8 +181,8 @@ func (p *patroni) await(i int, role string) {
 	})
 }
 
-// awaitSuccessor waits until a standby may become the leader: in synchronous_mode Patroni chooses a synchronous standby, and else
-// promotes none.
+// awaitSuccessor waits until a standby may become the leader. In synchronous_mode Patroni promotes only the standby that it has
+// chosen as synchronous.
 func (p *patroni) awaitSuccessor() {
 	p.t.Helper()
 	if p.synchronous {

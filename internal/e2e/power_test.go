@@ -44,13 +44,13 @@ func TestPowerLoss(t *testing.T) {
 		name    string
 		open    func(*testing.T) *powered
 		durable bool // the database waits for the disk
-		early   bool // it shows transactions before
+		early   bool // the database shows transactions before they are on the disk
 	}{
 		{"PostgreSQL", poweredServer("postgres15", testdb.Postgres, postgres...), true, false},
 		{"PostgreSQL, synchronous_commit off", poweredServer("postgres15", testdb.Postgres, append(postgres, "-c", "synchronous_commit=off")...), false, true},
 		{"MariaDB", poweredServer("mariadb1011", testdb.MariaDB, binlog...), true, false},
 		{"MariaDB, no binary log", poweredServer("mariadb1011", testdb.MariaDB, innodb...), true, true},
-		// MySQL takes a write with O_DIRECT for durable without an fsync, which this disk doesn't.
+		// MySQL assumes that a write with O_DIRECT is durable without an fsync. This disk may lose such a write.
 		{"MySQL", poweredServer("mysql", testdb.MySQL, append(binlog, "--innodb-flush-method=fsync")...), true, false},
 		{"SQLite", poweredFile("FULL"), true, false},
 		{"SQLite, NORMAL", poweredFile("NORMAL"), false, true},
@@ -78,8 +78,8 @@ type powered struct {
 	*scene
 	disk     *failingDisk
 	endpoint *endpoint
-	stop     func() // ends what ends with the machine
-	start    func() // starts it again
+	stop     func() // ends the processes on the machine that loses power
+	start    func() // starts these processes again
 	numbers  [8]int // each writer's last number
 	mu       sync.Mutex
 	kept     []placed // the acknowledged orders

@@ -37,13 +37,13 @@ type schema struct {
 	// changes nothing in the table.
 	publish func(w *writing, sent []message)
 
-	mapping func(kind string) mapping // the flags of adopt for what it doesn't propose, or proposes differently
+	mapping func(kind string) mapping // the flags of adopt where its proposal lacks something or is wrong
 	waiting string                    // the condition of rows that the system's own relay would send; empty: nothing shows it
 
-	targets []string // besides PostgreSQL
+	targets []string // the targets in addition to PostgreSQL
 
 	distinct bool // a transaction has one row per key, because the table gives its rows no order
-	onlyNew  bool // the rows that are there before the adoption are the other system's
+	onlyNew  bool // the other system sends the rows that exist before the adoption
 	repeats  bool // the application repeats transactions that MySQL or MariaDB ends as victims of a deadlock
 	deletes  bool // writers delete their rows in the transaction that inserts them
 	noView   bool // a view can't take the table's place, because writers read or change their rows
@@ -470,7 +470,7 @@ var laravel = schema{
 
 	waiting: "status = 'pending'",
 	mapping: func(kind string) mapping {
-		if kind == testdb.SQLite { // whose columns have no type for UUIDs
+		if kind == testdb.SQLite { // SQLite has no column type for UUIDs
 			return mapping{id: "id"}
 		}
 		return mapping{}

@@ -71,13 +71,13 @@ func TestSoak(t *testing.T) {
 	judgeSoak(t, parts)
 }
 
-// soakPart is what a part of the soak ended with.
+// soakPart has the measurements at the end of a part of the soak.
 type soakPart struct {
-	snapshot    bool // it was held open at the end
+	snapshot    bool // a snapshot was held open
 	memory      int  // MiB of the steady relay
 	connections int  // of all relays and writers
 	pending     int
-	hot         int // KiB of all tables and indexes of the outbox but outbox_done
+	hot         int // KiB of all tables and indexes of the outbox except outbox_done
 	lanes       int // KiB of outbox_lanes
 	done        int // KiB of outbox_done
 	query       time.Duration
