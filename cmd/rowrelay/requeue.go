@@ -38,7 +38,7 @@ or without --config in a live relay. Two kinds of messages aren't changed: those
 their keys (skip them first), and those with rows for other sinks that are parked or
 waiting. If neither a live relay nor the configuration has the sink of --sink, because it
 was renamed or misspelt, --to also moves messages in other states that wait for that sink
-alone. Messages that were to be sent later keep their time; the others are due immediately.`
+alone. Scheduled messages keep their time; the others are due immediately.`
 
 // requeue holds the flags of the command, which requeues parked messages in steps.
 type requeue struct {
