@@ -25,8 +25,9 @@ Stop the loop or connector that sends the rows today, then:
   rowrelay adopt --from events --undo     # stops forwarding, and removes the trigger
 
 The mapping is proposed from the names and types of the columns. Each flag of the mapping
-takes a column or an SQL expression, in the SQL of the database, such as
---topic "concat('orders.', kind)". On PostgreSQL a function of your own needs its schema.
+takes a column or an expression in the database's SQL, such as
+--topic "concat('orders.', kind)". On PostgreSQL, write the schema before a function of
+your own.
 
 The waiting rows are forwarded first, in batches, while programs continue to write. The last
 of them are forwarded, and the trigger is created, under a lock for which the command waits

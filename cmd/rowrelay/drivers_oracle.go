@@ -20,7 +20,7 @@ func optionalDrivers() []databaseDriver {
 }
 
 func openOracle(_ context.Context, database config.Database, _ pool) (*sql.DB, error) {
-	made := oracle.NewDriver() // one for all connections, because it caches properties of the server
+	made := oracle.NewDriver() // one driver for all connections, because it caches properties of the server
 	connector, err := newRenewing(database, refusesOracle, func(database config.Database) (driver.Connector, error) {
 		return made.OpenConnector(database.Secret())
 	})

@@ -222,7 +222,7 @@ func (e *enqueue) writeOnce(ctx context.Context, batch []outbox.Message, numbers
 			}[broken.Field]
 			err = fmt.Errorf("line %d: %s %s", numbers[broken.Index], member, broken.Rule)
 		} else {
-			for errors.Unwrap(err) != nil { // drop the Writer's context, which is meant for Go programs
+			for errors.Unwrap(err) != nil { // remove the texts that the Writer puts before the cause, because they are meant for Go programs
 				err = errors.Unwrap(err)
 			}
 			err = fmt.Errorf("write lines %d to %d: %w", first, last, err)

@@ -337,8 +337,8 @@ Such a migration contains no BEGIN and COMMIT, because the tools have their own.
 --dir the command writes it into the tool's folder of migrations, under the next number
 or revision, and prints the names of the files:
   rowrelay migrate print --for alembic --database ` + databases.URLs()[0].Dialect + `: --dir migrations/versions
-For golang-migrate, flyway and prisma the way down is a second file; without --dir,
---down prints it. For the other tools one file has both ways.
+For golang-migrate, flyway and prisma the down migration is a second file; without
+--dir, --down prints it. For the other tools one file has both up and down.
 
 A release that changes the tables adds a migration. --after 1 prints the migrations
 after version 1, to update tables that have version 1; it prints nothing if none
@@ -374,7 +374,7 @@ func (p program) migratePrintCommand() *cobra.Command {
 	})
 	command.Flags().StringVar(&flags.tool, "for", "plain", "print a migration for this `tool`")
 	command.Flags().StringVar(&flags.dir, "dir", "", "with --for: write the migration into this `folder`")
-	command.Flags().BoolVar(&flags.down, "down", false, "with --for: print only the way down, which deletes all messages")
+	command.Flags().BoolVar(&flags.down, "down", false, "with --for: print only the down migration, which deletes all messages")
 	command.Flags().BoolVar(&flags.inboxToo, "with-inbox", false, "with --for: create a consumer's inbox table in the same migration")
 	command.Flags().StringVar(&m.claim, "claim", "", "how messages are going to be claimed, `lanes or rows` (default lanes)")
 	m.notifyFlag(command)
@@ -405,7 +405,7 @@ func (m *migrate) printFor(steps *migrations.Migrations, table string, flags *pr
 	}
 	if flags.dir != "" {
 		if flags.down {
-			return usagef("--down can't be given with --dir, which writes both ways")
+			return usagef("--down can't be given with --dir, which writes both the up and the down migration")
 		}
 		if _, err := os.Stat(flags.dir); err != nil {
 			return usagef("--dir: %w: create the folder, or correct its name", err)
@@ -440,7 +440,7 @@ func (m *migrate) printOne(files []migrations.File, flags *printFlags) error {
 		}
 	}
 	if len(files) > 0 {
-		return usagef("--down: a migration of %s has both ways in one file", flags.tool)
+		return usagef("--down: a migration of %s has up and down in one file", flags.tool)
 	}
 	return nil
 }

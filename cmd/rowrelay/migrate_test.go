@@ -274,7 +274,7 @@ func TestPrintForATool(t *testing.T) {
 		want string
 	}{
 		{"--for goose", exitDone, "-- +goose StatementBegin\nCREATE FUNCTION outbox_set_lane()"},
-		{"--for goose --down", exitUsage, "--down: a migration of goose has both ways in one file"},
+		{"--for goose --down", exitUsage, "--down: a migration of goose has up and down in one file"},
 		{"--for goose --table rowrelay.outbox --with-inbox", exitDone, "CREATE TABLE rowrelay.inbox"},
 		{"--for flyway", exitDone, "CREATE TABLE outbox ("},
 		{"--for flyway --down", exitDone, "\nDROP TABLE outbox;"},

@@ -69,7 +69,7 @@ func balanced(expression string, list []token) error {
 	return nil
 }
 
-// quotedSize returns the size of the quoted text at the beginning of a text, or 0 if it doesn't end.
+// quotedSize returns the size of the quoted text at the beginning of a text, or 0 if the closing quote is missing.
 func quotedSize(text string, quote byte) int {
 	for i := 1; i < len(text); i++ {
 		if text[i] != quote {

@@ -141,7 +141,8 @@ func join[T any](list []T, separator string, text func(T) string) string {
 	return strings.Join(parts, separator)
 }
 
-// fields returns the columns of the outbox that the mapping sets, with expressions in which the table's columns have the prefix of.
+// fields returns the columns of the outbox that the mapping sets. The argument of is the prefix of the table's columns in the
+// expressions.
 func (a *Adoption) fields(of string) (list []field, err error) {
 	m, b := a.Mapping, a.base
 	add := func(column, expression string, convert func(string, Column) string) {
@@ -181,7 +182,7 @@ func (a *Adoption) fields(of string) (list []field, err error) {
 	return append(list, field{"headers", b.headers(whole, members), b.failed("headers", a.Table)}), err
 }
 
-// row returns the mapping as SQL, in which the table's columns have the prefix of.
+// row returns the mapping as SQL. The argument of is the prefix of the table's columns in it.
 func (a *Adoption) row(of string) (r row, err error) {
 	r.Fields, err = a.fields(of)
 	for _, assignment := range a.Mapping.Published {
@@ -240,7 +241,7 @@ func (a *Adoption) Valid() error {
 	return cmp.Or(a.checkWay(), err)
 }
 
-// names returns what the templates use, for batches of at most limit rows.
+// names returns the values that the templates use, for batches of at most limit rows.
 func (a *Adoption) names(limit int) (n names, err error) {
 	n = names{
 		Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: a.marks(), OnlyNew: a.onlyNew(), Placed: a.placed.Way != "", Limit: limit,

@@ -192,8 +192,8 @@ func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
 // errMore means that more rows wait than were forwarded under the lock, and that no trigger was created.
 var errMore = errors.New("more rows wait")
 
-// patiently repeats the function try while it returns errMore or a lock error. After a lock error patiently pauses, so that writers
-// can continue, and it gives up after the time patience.
+// patiently repeats the function try while it returns errMore or a lock error. It pauses after each lock error, so that writers can
+// continue, and gives up after ten minutes (the constant patience).
 func (a *Adoption) patiently(ctx context.Context, try func(number int) error) error {
 	deadline := time.Now().Add(patience)
 	for number, pause := 1, firstPause; ; number, pause = number+1, min(2*pause, lastPause) {

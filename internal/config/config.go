@@ -22,8 +22,8 @@ import (
 
 // Config is the daemon's configuration. All lists are in the order of the file.
 type Config struct {
-	Sources []Source // has at least one source
-	Sinks   []Sink   // has at least one sink
+	Sources []Source // at least one source
+	Sinks   []Sink   // at least one sink
 	Routes  []Route  // if it is empty, every topic goes to the only sink
 	Admin   Admin
 	Log     Log
@@ -179,7 +179,7 @@ func (r *reader) check(root *node, c *Config) {
 	}
 }
 
-// SinkNames returns the names of the sinks, in their order.
+// SinkNames returns the names of the sinks, in the order of the file.
 func (c Config) SinkNames() (names []string) {
 	for _, sink := range c.Sinks {
 		names = append(names, sink.Name)
@@ -187,7 +187,7 @@ func (c Config) SinkNames() (names []string) {
 	return names
 }
 
-// SourceNames returns the names of the sources, in their order.
+// SourceNames returns the names of the sources, in the order of the file.
 func (c Config) SourceNames() (names []string) {
 	for _, source := range c.Sources {
 		names = append(names, source.Name)

@@ -105,7 +105,7 @@ type Problems struct {
 	List []Problem
 }
 
-// MayPass reports whether the configuration may be valid later without a change, because its only problems are commands that have
+// MayPass reports whether the configuration may become valid without a change, because its only problems are commands that have
 // failed.
 func (p *Problems) MayPass() bool {
 	return !slices.ContainsFunc(p.List, func(problem Problem) bool { return !problem.passing })

@@ -50,8 +50,8 @@ func await(ctx context.Context, secrets []origin, wereRefused bool) {
 	}
 }
 
-// derivedFrom returns the name without its ending _file or _command: the name of the secret setting whose value the file or the
-// command has. ok is false if the name has no such ending.
+// derivedFrom removes the ending _file or _command from the name of a setting. The result, such as password, is the setting whose
+// value comes from the file or the command. ok is false if the name has no such ending.
 func derivedFrom(name string) (base string, ok bool) {
 	if base, ok = strings.CutSuffix(name, "_file"); ok {
 		return base, true

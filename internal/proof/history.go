@@ -1,7 +1,7 @@
 // Package proof reads, writes and checks histories. A history records what happened in one scene of
 // internal/e2e: what was written, what arrived, which faults happened, and what the table contained
-// at the end. Each line of its file is JSON: a
-// Header, then an Event.
+// at the end. Each line of its file is JSON: the first line is a Header, and each other line an
+// Event.
 package proof
 
 import (
