@@ -89,6 +89,6 @@ func TestAdopt(t *testing.T) {
 		}
 		wants(call(t.Context(), "", "adopt", "--database", db.URL), exitUsage, "--from is required")
 		wants(call(t.Context(), "", "adopt", "--from", "none", "--database", db.URL), exitFailed, "it doesn't exist")
-		wants(call(t.Context(), "", "adopt", "--from", "outbox", "--database", db.URL), exitFailed, "it is rowrelay's own outbox")
+		wants(call(t.Context(), "", "adopt", "--from", "outbox", "--database", db.URL), exitFailed, "this is rowrelay's own outbox")
 	})
 }
