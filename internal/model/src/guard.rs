@@ -37,7 +37,7 @@ named! {
         StopsBeforeExpiry = "a relay stops sending before its lease expires",
         SendTrusted = "nothing is sent after safeUntil",
         LossDrops = "a lane that was lost is dropped from memory",
-        ReleaseIdle = "a lane is released only if nothing of it is in flight, nor, before the drain time-out, unsettled",
+        ReleaseIdle = "a lane is released only if none of its messages is in flight or, before the drain time-out, unsettled",
         KeptAfterRenewal = "a lane that was to be given up is kept only after a renewal",
         // Marks.
         MarkSafe = "no mark is above the safe id of the last merged page",
@@ -56,15 +56,15 @@ named! {
         KeyInOrder = "the messages of a key are sent in the order of their ids",
         OneInFlight = "one batch of a key is in flight at a time",
         RetryBlocks = "a retry blocks its key",
-        ParkBlocks = "a message that is being parked blocks its key until that is written",
+        ParkBlocks = "a message that is being parked blocks its key until the new state is written",
         HoldBlocks = "with HoldKey, a parked message blocks its key until an operator decides",
         // Outcomes.
-        DoneDelivered = "only a message that was answered with delivered is marked as done",
+        DoneDelivered = "only a message that the sink has accepted is marked as done",
         SettleAgain = "a settlement whose result is unknown is repeated",
         // The breaker.
         ChargeRepeated = "a failure is charged only if it repeats after another delivery",
-        BegunAfterFailure = "the send of that delivery began after the first failure",
-        EndedBeforeResend = "the send of that delivery ended before the message was sent again",
+        BegunAfterFailure = "the send of the other delivery began after the first failure",
+        EndedBeforeResend = "the send of the other delivery ended before the message was sent again",
         RejectedTwice = "a rejection parks a message only if its previous failure was a rejection",
     }
 }

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
 /// Checks all scenes, and reports whether a check has failed.
 fn check_all() -> bool {
     let mut failed = false;
-    println!("| scene | states | all is delivered in some state | violated |\n| --- | --: | --- | --- |");
+    println!("| scene | states | some state has all messages delivered | violated |\n| --- | --: | --- | --- |");
     for scene in explore::scenes(Guards::all()) {
         let (name, about) = (scene.name, scene.about);
         let found = explore::check(scene);
@@ -34,7 +34,7 @@ fn check_all() -> bool {
         failed |= violated != "none" || !found.delivers || !found.complete;
         println!("| {name}: {about} | {} | {} | {violated} |", found.states, if found.delivers { "yes" } else { "no" });
     }
-    println!("\n| without this guard | is violated | scene | actions | states |\n| --- | --- | --- | --: | --: |");
+    println!("\n| without this guard | this invariant is violated | scene | actions | states |\n| --- | --- | --- | --: | --: |");
     for guard in Guard::ALL {
         let (name, invariant) = guard.shown();
         let scene = explore::scenes(Guards::without(*guard)).into_iter().find(|scene| scene.name == name).expect("a scene of this name");

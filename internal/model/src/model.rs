@@ -222,7 +222,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     Guard(Guard),
-    Absent(&'static str), // what the action is about does not exist
+    Absent(&'static str), // the relay, lane or row of the action does not exist
 }
 
 pub type Step<T = ()> = Result<T, Refusal>;

@@ -255,7 +255,8 @@ impl Model {
         Ok(())
     }
 
-    /// Judges a failure. It is recorded unless it repeats the last one: then the message is charged, now or after a pause.
+    /// Judges a failure. A failure that repeats the previous one charges the message, now or after a pause. Any other failure is
+    /// recorded.
     fn judge(&self, r: &mut Relay, id: Id, sink: u8, repeats: bool, rejected: bool, outage: u8) -> Judged {
         let last = r.failures.get(&id).cloned();
         let twice = rejected && last.as_ref().is_some_and(|f| f.rejected);
@@ -353,7 +354,7 @@ impl Model {
         let row = s.row_mut(id);
         let there = match row.state {
             RowState::Pending => !deferred,
-            // A repeated retry, and what was read before an operator's decision, changes nothing.
+            // A repeated retry changes nothing, nor does the settlement of a row that was read before an operator's decision.
             RowState::Retry | RowState::Scheduled => deferred && (changes == row.changes || matches!(to, RowState::Done | RowState::Gone)),
             _ => false,
         };
