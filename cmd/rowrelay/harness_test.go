@@ -26,7 +26,7 @@ const patience = 5 * time.Minute
 // between zero and the bound.
 const decade = 90_000 * time.Hour
 
-// nobody is an address without a listener. The system never assigns its port to a client or a test.
+// nobody is an address without a listener. The system never assigns the address's port to a client or a test.
 const nobody = "127.0.0.1:9"
 
 // onEveryVersion runs a test on an empty database of each kind and version, with the

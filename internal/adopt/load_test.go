@@ -14,7 +14,7 @@ import (
 )
 
 // Writers continue while the table is adopted, and while Run is killed and run again. Each committed row is forwarded once,
-// in the order of its key, also if a transaction of before the lock commits late.
+// in the order of its key, even if a transaction that began before the lock commits late.
 func TestWritersContinue(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
@@ -85,8 +85,8 @@ func TestRowsThatAreNotMarked(t *testing.T) {
 	}, "postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc")
 }
 
-// The tables to which foreign keys refer are locked together with the adopted table. If MySQL finds them by itself, sessions that
-// lock the table, and writers to both tables, can wait for one another for ever.
+// The tables to which foreign keys refer are locked together with the adopted table. If adopt left it to MySQL to lock them, sessions
+// that lock the table and writers to both tables could wait for one another forever.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

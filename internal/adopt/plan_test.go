@@ -100,7 +100,7 @@ func TestMarksHaveTheTimeOfPrograms(t *testing.T) {
 	}, "mysql/gosql", "mariadb1011/gosql")
 }
 
-// The printed way back leaves nothing: neither triggers nor the record, so that the table can be adopted again.
+// The printed SQL of --undo leaves neither triggers nor the record, so that the table can be adopted again.
 func TestTheScriptOfTheWayBack(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

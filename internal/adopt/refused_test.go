@@ -62,7 +62,7 @@ func TestRefusedRowsAreParked(t *testing.T) {
 	}, everyServer...)
 }
 
-// The value null of JSON in the column of the headers means no headers, alone and with other headers.
+// The JSON value null in the column of the headers means no headers, with or without other headers.
 func TestNullHeaders(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

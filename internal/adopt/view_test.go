@@ -52,7 +52,7 @@ func TestView(t *testing.T) {
 	}, everyPostgres...)
 }
 
-// Somebody who may create functions in the schema of the outbox gets no rights by that.
+// A user who may create functions in the schema of the outbox can't use them to get further rights.
 func TestFunctionsOfOthersAreNotCalled(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

@@ -11,8 +11,8 @@ import (
 // shared lists modules that rowrelay itself requires and that an official plug-in may use, too.
 var shared = map[string]bool{"google.golang.org/grpc": true, "google.golang.org/protobuf": true} // the protocol of plug-ins, and Pub/Sub
 
-// The client libraries of the official plug-ins are in no go.mod file but the plug-in's own, so a program that
-// writes messages, embeds the relay or runs it doesn't get them.
+// The client library of an official plug-in is only in the plug-in's own go.mod file, so a program that writes
+// messages, embeds the relay or runs it doesn't get the library.
 func TestPluginsKeepTheirLibraries(t *testing.T) {
 	t.Parallel()
 	modules, err := filepath.Glob("../../plugins/*/go.mod")

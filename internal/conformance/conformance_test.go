@@ -53,7 +53,7 @@ var all = []suite{
 	{"e2e", []string{"./internal/e2e"}},
 }
 
-// The suites pass on the server of the flag -dsn. The test writes what ran into a report, also if something failed.
+// The suites pass on the server of the flag -dsn. The test writes the results into a report, even if something failed.
 func TestServer(t *testing.T) {
 	if *dsn == "" {
 		t.Skip("-dsn is not set: make conformance DSN=… sets it")
@@ -161,7 +161,7 @@ func server(t *testing.T, name string) testdb.Run {
 	return testdb.Run{}
 }
 
-// count is what a suite's tests ended with. Tests with subtests don't count.
+// count has the results of a suite's tests. Tests with subtests don't count.
 type count struct {
 	passed, skipped int
 	failed          []string

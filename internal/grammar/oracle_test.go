@@ -39,8 +39,8 @@ func splitOracle(script string) (all []string) {
 	return all
 }
 
-// gap is what a parser doesn't know, although Oracle has it. Before a statement is parsed, it is rewritten without it. The list
-// fails if no statement needs the gap any more, or if the parser knows it now.
+// gap is a feature of Oracle that a parser doesn't know. Before a statement is parsed, it is rewritten without the feature. The test
+// fails if no statement has the feature any more, or if the parser knows it now.
 type gap struct {
 	parser  string
 	why     string

@@ -19,7 +19,7 @@ type measured struct {
 	Met                                   bool
 }
 
-// withoutGoals lists the rows of figures that bench/FIGURES.md has even if they have no goal, because other pages rest on them.
+// withoutGoals lists the rows of figures that bench/FIGURES.md has even if they have no goal, because other pages refer to them.
 var withoutGoals = []string{"latency", "producer", "order"}
 
 // figures returns a table for each row of figures: those with a goal, and those of withoutGoals. It leaves out the row loops,
