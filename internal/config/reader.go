@@ -19,7 +19,7 @@ type reader struct {
 	secrets     []origin  // the files and commands of secrets
 	commands    *commands // nil: no command runs
 	sourcesOnly bool      // only the commands of sources run
-	password    string    // the current source's setting password
+	password    string    // the value of the setting password of the current source
 	pending     bool      // a secret is unknown, because its command didn't run
 	stale       []error   // errors of commands that failed, and whose previous secrets stay in use
 }

@@ -182,7 +182,7 @@ func (r *reader) route(n *node) Route {
 	return route
 }
 
-// RoutesOf returns the routes of a source, in their order.
+// RoutesOf returns the routes of a source, in the order of the file.
 func (c Config) RoutesOf(source string) []relay.Route {
 	var routes []relay.Route
 	for _, route := range c.Routes {
