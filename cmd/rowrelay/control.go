@@ -83,8 +83,8 @@ func paused(command *cobra.Command, args []string) (c storage.Control, err error
 	return c, usagef("wrong arguments: use %s with sink NAME, topic NAME, key KEY or relay NAME", command.CommandPath())
 }
 
-// command makes one of the commands. It calls the function read to make a control from the
-// arguments, and passes the control to the function work.
+// command makes one of the commands pause, resume, limit and unlimit. It calls the function
+// read to make a control from the arguments, and passes the control to the function work.
 func (s *steering) command(use, short, long string, read func(*cobra.Command, []string) (storage.Control, error), work func(context.Context, storage.Operator, storage.Control) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,
@@ -140,7 +140,7 @@ func (s *steering) lasts(now time.Time) (time.Duration, error) {
 	return until.Sub(now), nil
 }
 
-// setCommand makes a command that sets a control.
+// setCommand makes a command that sets a pause or a limit.
 func (s *steering) setCommand(use, short, long, done string, read func(*cobra.Command, []string) (storage.Control, error)) *cobra.Command {
 	var lasts time.Duration
 	withTime := func(command *cobra.Command, args []string) (c storage.Control, err error) {
@@ -162,7 +162,7 @@ func (s *steering) setCommand(use, short, long, done string, read func(*cobra.Co
 	return command
 }
 
-// liftCommand makes a command that lifts a control.
+// liftCommand makes a command that ends a pause or a limit.
 func (s *steering) liftCommand(use, short, long, done string, read func(*cobra.Command, []string) (storage.Control, error)) *cobra.Command {
 	return s.command(use, short, long, read, func(ctx context.Context, operator storage.Operator, c storage.Control) error {
 		was, err := operator.LiftControl(ctx, c)

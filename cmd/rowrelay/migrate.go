@@ -431,7 +431,7 @@ func (m *migrate) printFor(steps *migrations.Migrations, table string, flags *pr
 	return nil
 }
 
-// printOne prints the file for one way.
+// printOne prints the file of the up migration or, with --down, of the down migration.
 func (m *migrate) printOne(files []migrations.File, flags *printFlags) error {
 	for _, file := range files {
 		if file.Down == flags.down {

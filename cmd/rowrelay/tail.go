@@ -114,7 +114,7 @@ func (f *following) show(found []storage.Info, first bool) error {
 	}
 	oldest := found[len(found)-1]
 	if _, shown := f.seen[seenRow{oldest.ID, oldest.Sinks}]; len(found) == f.filter.Limit && !shown && !first {
-		_, _ = fmt.Fprintln(f.stderr, "… more were delivered than --limit")
+		_, _ = fmt.Fprintln(f.stderr, "… some messages are missing here: more were delivered than --limit")
 	}
 	for i := len(found) - 1; i >= 0; i-- {
 		info := found[i]
