@@ -476,6 +476,9 @@ func TestRoutesToSeveralSinks(t *testing.T) {
 		"a comma, alone":               {routes: []relay.Route{{Topic: "t", Sink: "with,comma"}}},
 		"long names":                   {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", strings.Repeat("x", 500)}}}, want: "at most 400"},
 		"a pattern twice":              {routes: []relay.Route{{Pattern: "t.*", Sink: "a"}, {Pattern: "t.*", Sink: "b"}}},
+		"a wildcard":                   {routes: []relay.Route{{Topic: "orders.*", Sink: "a"}}, want: `use the prefix "orders."`},
+		"an AMQP wildcard":             {routes: []relay.Route{{Topic: "orders.#", Sink: "a"}}, want: `use the prefix "orders."`},
+		"all topics":                   {routes: []relay.Route{{Topic: "*", Sink: "a"}}},
 		"an invalid pattern":           {routes: []relay.Route{{Pattern: "t(", Sink: "a"}}, want: "pattern"},
 	} {
 		t.Run(name, func(t *testing.T) {

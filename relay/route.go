@@ -149,6 +149,8 @@ func (r *router) target(route *Route) (to target, err error) {
 		return to, errors.New("give sink or sinks, not both")
 	case set != 1:
 		return to, errors.New("exactly one of topic, prefix and pattern must be set")
+	case len(route.Topic) > 1 && (strings.HasSuffix(route.Topic, "*") || strings.HasSuffix(route.Topic, ".#")):
+		return to, fmt.Errorf("the topic %q would match only messages of exactly this topic: use the prefix %q", route.Topic, strings.TrimRight(route.Topic, "*#"))
 	case route.ExpireAfter < 0:
 		return to, fmt.Errorf("expire after %v: must not be negative", route.ExpireAfter)
 	case to.onExpire != ParkExpired && to.onExpire != DiscardExpired:
