@@ -77,6 +77,11 @@ var pausable = []storage.ControlKind{storage.PauseSink, storage.PauseTopic, stor
 
 // paused reads a pause from the arguments.
 func paused(command *cobra.Command, args []string) (c storage.Control, err error) {
+	if len(args) == 2 && args[0] == string(storage.PauseTopic) {
+		if err := literalTopic(args[1]); err != nil {
+			return c, usage(err)
+		}
+	}
 	if len(args) == 2 && args[1] != "" && slices.Contains(pausable, storage.ControlKind(args[0])) {
 		return storage.Control{Kind: storage.ControlKind(args[0]), Name: args[1]}, nil
 	}

@@ -119,6 +119,11 @@ func TestPauseRefusesUnknownNames(t *testing.T) {
 				t.Errorf("%v: %d, %s", args, got.code, got.stderr)
 			}
 		}
+		for _, args := range [][]string{{"pause", "topic", "orders.*"}, {"messages", "requeue", "--topic", "orders.*"}, {"messages", "replay", "--topic", "orders.*"}, {"tail", "--topic", "orders.*"}} {
+			if got := call(t.Context(), "", append(args, "--database", db.URL)...); got.code != exitUsage || !strings.Contains(got.stderr, "has a wildcard") {
+				t.Errorf("%q: exit code %d, %s", args, got.code, got.stderr)
+			}
+		}
 		mustRun(t, "pause", "topic", "any", "--database", db.URL)
 		if status := statusOf(t, db); len(status.Controls) != 1 {
 			t.Errorf("in force are %+v", status.Controls)

@@ -366,7 +366,7 @@ func (m *messages) filterFlags(command *cobra.Command, of ...storage.State) {
 		names = append(names, string(state))
 	}
 	flags := command.Flags()
-	flags.StringVar(&m.filter.Topic, "topic", "", "only messages of exactly this `topic`")
+	topicFlag(command, &m.filter.Topic)
 	flags.StringVar(&m.filter.TopicPrefix, "topic-prefix", "", "only messages of topics that begin with this `text`")
 	flags.StringVar(&m.filter.Key, "key", "", "only messages of exactly this `key`")
 	flags.StringVar(&m.filter.Sink, "sink", "", "only messages that have a separate row for this `sink`")
@@ -428,4 +428,20 @@ func cell(text string, most int) string {
 		return string(runes[:most-1]) + "…"
 	}
 	return string(runes)
+}
+
+// topicFlag adds --topic.
+func topicFlag(command *cobra.Command, to *string) {
+	command.Flags().Func("topic", "only messages of exactly this `topic`", func(topic string) error {
+		*to = topic
+		return literalTopic(topic)
+	})
+}
+
+// literalTopic returns an error for a topic with a wildcard, because no such topic is used.
+func literalTopic(topic string) error {
+	if strings.HasSuffix(topic, "*") {
+		return fmt.Errorf("%q has a wildcard, but a topic is compared as it is; lists have --topic-prefix", topic)
+	}
+	return nil
 }

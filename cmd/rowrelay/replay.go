@@ -82,7 +82,7 @@ func (p program) replayCommand() *cobra.Command {
 	r.target.addFlags(command)
 	flags := command.Flags()
 	flags.StringArrayVar(&r.replay.IDs, "id", nil, "only the message with this `id`, of its row or of the message; may be repeated")
-	flags.StringVar(&r.replay.Topic, "topic", "", "only messages of exactly this `topic`")
+	topicFlag(command, &r.replay.Topic)
 	flags.StringVar(&r.replay.Key, "key", "", "only messages of exactly this `key`")
 	flags.StringVar(&r.replay.Sink, "sink", "", "only messages that have a separate row for this `sink`")
 	flags.StringVar(&r.replay.To, "to", "", "send the messages to this `sink` instead of the sinks of their topics")

@@ -68,7 +68,7 @@ func (p program) tailCommand() *cobra.Command {
 	}
 	f.target.addFlags(command)
 	flags := command.Flags()
-	flags.StringVar(&f.filter.Topic, "topic", "", "only messages of exactly this `topic`")
+	topicFlag(command, &f.filter.Topic)
 	flags.StringVar(&f.filter.Key, "key", "", "only messages of exactly this `key`")
 	flags.StringVar(&f.filter.Sink, "sink", "", "only messages that have a separate row for this `sink`")
 	flags.StringVar(&f.since, "since", "10m", "start with messages delivered since this `time` or age, such as 2026-01-31T12:00:00Z or 2h")
