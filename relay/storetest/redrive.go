@@ -100,7 +100,6 @@ func overtakenMessagesAreMarked(t testing.TB, table Table) {
 	a.mustSettle(a.as(storage.StateDone, rows[6]))
 	want("overtaken after another delivery", storage.Filter{}, plenty, rows[1].ID, rows[2].ID)
 
-
 	written := write(t, table, outbox.Message{Topic: "again", Key: "d"}, outbox.Message{Topic: "t", Key: "d"})
 	a.mustSettle(a.as(storage.StateDone, a.row(written[0])), dying(a.as(storage.StateError, a.row(written[1])), 1))
 	a.mustSettle(a.as(storage.StateDone, a.deadLetters()[0]))
