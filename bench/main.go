@@ -52,7 +52,7 @@ var scenes = []scene{
 	{"loops", "the handwritten loops, against loops that were written elsewhere for speed", loops},
 	{"order", "a backlog with no key, many keys, few keys and one key: the cost of order", orderScene},
 	{"fanout", "a backlog to 2 and 3 sinks, against one", fanout},
-	{"relays", "a backlog to 1, 2 and 4 relays", several},
+	{"relays", "a backlog delivered by 2 and by 4 relays, against one", several},
 	{"peers", "a backlog to a sink that does nothing, against other outboxes and queues", besidePeers},
 	{"snapshot", "ten rounds while a snapshot is held open, the last against the first", underSnapshot},
 	{"kafka", "a backlog to Kafka, against a bare producer and the table's limit", kafkaScene},

@@ -153,7 +153,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	for _, p := range f.positions {
 		after[p.Lane] = p.After
 	}
-	reaches := func(l *lane, queue int) bool { // whether the page moves this reader's cursor past the page's rows
+	reaches := func(l *lane, queue int) bool { // whether this page moves the cursor of the lane's reader for the queue past the page's rows
 		from, ok := after[l.Lane]
 		return ok && (f.reads == nil || f.reads(queue)) && l.readers[queue].cursor >= from
 	}

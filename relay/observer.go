@@ -77,8 +77,8 @@ type Tracer interface {
 	// in the order of the batch.
 	Send(ctx context.Context, sink string, to sinks.Sink, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 
-	// Settled is called after a call to the database that wrote the outcomes of these messages, or failed to do so. The parameter
-	// `began` is the time when that call began, and err is its error.
+	// Settled is called after the relay has tried to write the outcomes of these messages to the database. The parameter `began` is
+	// the time when it began to, and err is the error.
 	Settled(began time.Time, messages []sinks.Message, err error)
 }
 

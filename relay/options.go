@@ -134,8 +134,8 @@ type SinkOptions struct {
 	// itself counts as the cause. Until then the message is tried again without being charged, its key waits, and after 5 s the
 	// sink is reported as down. After that, the sink's answer to the message itself decides: a rejection parks the message, and
 	// any other failure charges an attempt. If another message is delivered in the meantime, the next failure is charged.
-	// Failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or [sinks.ReasonConfig] never count as
-	// caused by the message, nor do failures while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for
+	// This time doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
+	// [sinks.ReasonConfig], or while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for
 	// rejections by a function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
 	JudgeAloneAfter time.Duration
 

@@ -507,8 +507,8 @@ func (e *byLanes) mergeSkipped(f *fetch) {
 	}
 }
 
-// mergeUnrouted reports the topics of a page. If the page has all rows without a route, mergeUnrouted also forgets each topic
-// that has no row in the page.
+// mergeUnrouted reports the topics of a page. If the page contains every row without a route, mergeUnrouted also forgets
+// the topics that have no row in the page.
 func (e *byLanes) mergeUnrouted(f *fetch) {
 	queue, topics, whole := f.queue.index, map[string]bool{}, !f.page.More
 	for _, l := range e.held.lanes {

@@ -64,7 +64,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 			return fmt.Errorf("settle row %d: a dead letter requires the state error", settlement.ID)
 		}
 		if (settlement.For == "") != (settlement.Left == "") || settlement.Left != "" && settlement.Left == settlement.Sinks {
-			return fmt.Errorf("settle row %d: for %q, with %q left of %q", settlement.ID, settlement.For, settlement.Left, settlement.Sinks)
+			return fmt.Errorf("settle row %d: For is %q and Left is %q: set both or neither, and Left must differ from the row's sinks %q", settlement.ID, settlement.For, settlement.Left, settlement.Sinks)
 		}
 		if settlement.Left != "" && settlement.Token != "" {
 			return fmt.Errorf("settle row %d for %s: by rows, a message has one sink", settlement.ID, settlement.For)

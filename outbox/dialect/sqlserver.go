@@ -197,8 +197,8 @@ func (sqlserver) SchemaVersion(table Table) Query {
 }
 
 // MakeRowIndexes creates three indexes. Two contain the rows without a claim, one for each
-// order in which relays pick rows; the third finds claims that have ended. Page locks are off,
-// because READPAST would skip a locked page that also has free rows, or wait for the page.
+// order in which relays pick rows; the third finds claims that have ended. Page locks are off:
+// with them, READPAST would skip all rows of a locked page, even the free ones, or wait for the page.
 func (sqlserver) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range []struct{ suffix, definition string }{

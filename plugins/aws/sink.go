@@ -18,7 +18,7 @@ type sink struct {
 	region, endpoint string
 	slots            chan struct{} // semaphore: one slot for each request in flight
 	http             aws.HTTPClient
-	credentials      aws.CredentialsProvider // nil for the SDK's chain
+	credentials      aws.CredentialsProvider // nil: the SDK's default chain of credential providers
 
 	service service // set by Open
 }

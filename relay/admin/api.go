@@ -571,7 +571,8 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 	return nil, "", fmt.Errorf("%.40q isn't an action: use requeue, skip, discard or replay", asked.Action)
 }
 
-// workByPlan returns the work of a job that changes the messages in the plan of another job.
+// workByPlan returns the work of a job that carries out the plan of an earlier job, such as a preview: it changes only the messages
+// in that plan.
 func (a *api) workByPlan(of *table, asked *jobRequest) (work work, target string, err error) {
 	if asked.Action+asked.To+asked.Name+asked.Until != "" || asked.All || asked.Select.Selects() || asked.Preview || asked.InOrder || asked.Rate < 0 {
 		return nil, "", errors.New("with plan, only rate, by and reason can be given: the plan has all other values")

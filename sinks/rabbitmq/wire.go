@@ -17,8 +17,8 @@ type wire struct {
 	net.Conn
 
 	mu      sync.Mutex
-	holders int    // number of parts that are publishing
-	held    []byte // buffered bytes of these parts
+	holders int    // number of calls of hold without a release yet
+	held    []byte // bytes that are buffered while holders is above 0
 	err     error  // the error of the first failed write, after which nothing is written
 	limited int64  // time at which the write deadline was set, in Unix seconds
 }

@@ -377,7 +377,7 @@ func (g *given) availableAt() text {
 	}
 }
 
-// rows returns the part of a statement after FROM: the rows t of a table, found by their keys.
+// rows returns the part of a statement after FROM. It finds the settlements' rows by their keys; the alias of their table is t.
 // Callers can append conditions. If g has no columns, the part has a condition on the keys,
 // which costs a little less than a join.
 func (g *given) rows(from string) text {
@@ -493,8 +493,8 @@ func messages(settlements []storage.Settlement, separator string) string {
 
 // rowsOf returns a condition that finds rows t by their keys, in ranges of the index. It
 // searches for the message id of a row in one literal, which has the message ids of up to 32
-// settlements. This is exact, because a message keeps the id of its row: a row with the id of one
-// settlement can't have the message of another. A short literal costs half as much as a list.
+// settlements. The condition doesn't compare the two ids in pairs. It needn't, because a message keeps
+// the id of its row: a row with the id of one settlement can't have the message of another. A short literal costs half as much as a list.
 func rowsOf(settlements []storage.Settlement) string {
 	const most = 32
 	var among backend.Alternatives

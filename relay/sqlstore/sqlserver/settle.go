@@ -104,7 +104,7 @@ func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Set
 	return m.settle("UNION ALL SELECT N'fenced', CONVERT(bigint, @fenced), CONVERT(bigint, 0)")
 }
 
-// moves builds the batch of a settle from the changes that its
+// moves builds the batch of SQL for one call of Settle, with only the statements that its
 // settlements need.
 type moves struct {
 	*SQLServer
