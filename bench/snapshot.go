@@ -125,7 +125,7 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 // hourOfRenewals is the number of a relay's renewals in an hour, one every two seconds.
 const hourOfRenewals = 1800
 
-// renewForAnHour calls the store for the heartbeats and renewals of an hour. It uses the leases and
+// renewForAnHour makes the heartbeats and renewals of an hour, without waiting in between. It uses the leases and
 // marks of the running relay, which is idle meanwhile.
 func renewForAnHour(ctx context.Context, d *table.Database) error {
 	store, err := sqlstore.Open(ctx, d.DB, d.Dialect, sqlstore.Options{})

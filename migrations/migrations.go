@@ -362,7 +362,7 @@ func timeOf(value any) time.Time {
 
 // If another process applies the same step at the same time, this process fails with
 // one of many errors, and its next try finds the step applied. While the database is
-// busy, the method run makes up to busyTries tries instead of the usual number.
+// busy, run tries up to busyTries times, otherwise up to tries times.
 const (
 	tries     = 4
 	busyTries = 60

@@ -218,8 +218,8 @@ type BatchRef struct {
 }
 
 // IsOpen reports whether an outcome of a deduplicating sink leaves it unknown whether
-// the destination has the message: the sink was unavailable, the answer was lost, or
-// the context ended before the message was sent.
+// the destination has the message: the sink was unavailable or panicked, the answer was
+// lost, or the context ended before this Send sent the message, which an earlier Send may have sent.
 func IsOpen(o Outcome) bool {
 	switch o.Result {
 	case Unavailable:

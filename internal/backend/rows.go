@@ -374,8 +374,8 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 }
 
 // ReadFree returns the rows that a query has locked to claim them. If maxBytes is positive, ReadFree stops after the row
-// that brings the payloads to maxBytes or more. It is used if a database's query can't count the bytes. The query may select
-// NULL in place of a large payload and add the payload's size to the flags (see [SizeOne]). ReadFree then reads such payloads
+// that brings the payloads to maxBytes or more. It is used if a database's query can't count the bytes. For a large payload, the
+// query may select NULL and add the payload's size, multiplied by [SizeOne], to the flags. ReadFree then reads such payloads
 // of the returned rows with the query that the function pick returns.
 func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0

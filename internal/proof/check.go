@@ -20,7 +20,7 @@ type Verdict struct {
 	Windows     map[string]int `json:"windows"`     // duplicates by the window that explains them
 	Outside     int            `json:"outside"`     // duplicates outside all windows
 	Fenced      int            `json:"fenced"`      // messages that a relay marked while another relay had their lane
-	Owned       int            `json:"owned"`       // messages that a relay marked while the history shows that it had their lane
+	Owned       int            `json:"owned"`       // messages marked by the relay that, according to the history, had their lane
 	Kept        int            `json:"kept"`        // messages that never arrived and are parked or scheduled for later
 	Undone      int            `json:"undone"`      // commits that the database lost
 }

@@ -17,7 +17,7 @@ type sqlserver struct{ reading string }
 
 // SQLServer returns the dialect of SQL Server 2016 and later, and of Azure SQL, for a
 // database that allows snapshot isolation. For a database with READ_COMMITTED_SNAPSHOT
-// on, Fit returns a variant.
+// on, Fit returns a copy that reads at READ COMMITTED instead.
 func SQLServer() Dialect { return sqlserver{reading: "SNAPSHOT"} }
 
 // ReadingLevel returns the isolation level at which a plain SELECT of the dialect reads a
@@ -289,8 +289,8 @@ UNION ALL SELECT N'read committed snapshot', CONVERT(nvarchar(10), is_read_commi
 
 // Fit requires that reads see a snapshot and don't wait for writers. A read that only skips
 // locked rows would have no snapshot: it may skip a row before that row's commit, and then read
-// a later row of the same key that was written after the commit. Fit ignores the version of
-// Azure's editions (5 is Azure SQL Database, 8 is Azure SQL Managed Instance).
+// a later row of the same key that was written after the commit. On Azure, Fit doesn't check
+// the version. The engine edition is 5 for Azure SQL Database, and 8 for Azure SQL Managed Instance.
 func (d sqlserver) Fit(server Server) (Fit, error) {
 	facts := server.Facts
 	major, _, _ := strings.Cut(facts["version"], ".")

@@ -248,7 +248,7 @@ func (w *Watch) History() []Point {
 	return slices.Concat(w.points[w.next:], w.points[:w.next])
 }
 
-// HistoryOf returns the points of the last six hours for one sink, oldest first. They have no counts of the table.
+// HistoryOf returns the points of the last six hours for one sink, oldest first. Their counts of the whole table are -1.
 func (w *Watch) HistoryOf(sink string) (points []Point) {
 	for _, p := range w.History() {
 		if at := slices.Index(p.names, sink); at >= 0 {

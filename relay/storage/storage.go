@@ -614,7 +614,7 @@ type LaneStore interface {
 	// duplicates. The duration of the call must not grow with the number of blocked keys in the table.
 	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
 
-	// Read returns the pending rows at the positions of the request. The rows of a position have no gaps,
+	// Read returns the pending rows in the request's positions, which are ranges of ids. The rows of a position have no gaps,
 	// except for rows that the request leaves out. If Read can't read all positions to their ends, it sets
 	// More, and it is free to choose which positions it visits. Without positions, it returns no rows, but
 	// fills in the other fields of the page.
