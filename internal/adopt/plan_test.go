@@ -84,7 +84,7 @@ func TestMarksHaveTheTimeOfPrograms(t *testing.T) {
 	on(t, func(t *testing.T, db testdb.Database) {
 		execute(t, db, "CREATE TABLE events (id bigint AUTO_INCREMENT PRIMARY KEY, kind varchar(20), sent_at datetime(6))")
 		execute(t, db, "INSERT INTO events (kind) VALUES ('a'), ('b')")
-		elsewhere, err := sql.Open(db.Driver, db.DSN+"&time_zone=%27%2B05%3A45%27")
+		elsewhere, err := sql.Open(db.Driver, db.DSN+"&time_zone=%27-07%3A30%27")
 		check(t, err)
 		defer func() { check(t, elsewhere.Close()) }()
 		d, err := dialect.ByName(db.Kind)
