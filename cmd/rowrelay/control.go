@@ -77,11 +77,6 @@ var pausable = []storage.ControlKind{storage.PauseSink, storage.PauseTopic, stor
 
 // paused reads a pause from the arguments.
 func paused(command *cobra.Command, args []string) (c storage.Control, err error) {
-	if len(args) == 2 && args[0] == string(storage.PauseTopic) {
-		if err := literalTopic(args[1]); err != nil {
-			return c, usage(err)
-		}
-	}
 	if len(args) == 2 && args[1] != "" && slices.Contains(pausable, storage.ControlKind(args[0])) {
 		return storage.Control{Kind: storage.ControlKind(args[0]), Name: args[1]}, nil
 	}
@@ -156,7 +151,7 @@ func (s *steering) setCommand(use, short, long, done string, read func(*cobra.Co
 	}
 	command := s.command(use, short, long, withTime, func(ctx context.Context, operator storage.Operator, c storage.Control) error {
 		if err := operate.SetControl(ctx, operator, c, lasts); err != nil {
-			if errors.Is(err, operate.ErrNoKeys) || errors.Is(err, operate.ErrUnknown) {
+			if errors.Is(err, operate.ErrNoKeys) || errors.Is(err, operate.ErrUnknown) || errors.Is(err, operate.ErrWildcard) {
 				return usage(err)
 			}
 			return err

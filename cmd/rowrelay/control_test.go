@@ -120,7 +120,7 @@ func TestPauseRefusesUnknownNames(t *testing.T) {
 			}
 		}
 		for _, args := range [][]string{{"pause", "topic", "orders.*"}, {"messages", "requeue", "--topic", "orders.*"}, {"messages", "replay", "--topic", "orders.*"}, {"tail", "--topic", "orders.*"}} {
-			if got := call(t.Context(), "", append(args, "--database", db.URL)...); got.code != exitUsage || !strings.Contains(got.stderr, "has a wildcard") {
+			if got := call(t.Context(), "", append(args, "--database", db.URL)...); got.code != exitUsage || !strings.Contains(got.stderr, "without wildcards") {
 				t.Errorf("%q: exit code %d, %s", args, got.code, got.stderr)
 			}
 		}

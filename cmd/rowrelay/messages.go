@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -430,18 +431,12 @@ func cell(text string, most int) string {
 	return string(runes)
 }
 
-// topicFlag adds --topic.
+// topicFlag adds --topic, which has no wildcards: a topic that ends with an asterisk is a mistake.
 func topicFlag(command *cobra.Command, to *string) {
 	command.Flags().Func("topic", "only messages of exactly this `topic`", func(topic string) error {
-		*to = topic
-		return literalTopic(topic)
+		if *to = topic; strings.HasSuffix(topic, "*") {
+			return errors.New("a topic is compared as it is, without wildcards; lists have --topic-prefix")
+		}
+		return nil
 	})
-}
-
-// literalTopic returns an error for a topic with a wildcard, because no such topic is used.
-func literalTopic(topic string) error {
-	if strings.HasSuffix(topic, "*") {
-		return fmt.Errorf("%q has a wildcard, but a topic is compared as it is; lists have --topic-prefix", topic)
-	}
-	return nil
 }

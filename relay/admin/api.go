@@ -693,7 +693,7 @@ func (a *api) setControl(w http.ResponseWriter, request *http.Request, of *table
 		return
 	}
 	if err := operate.SetControl(request.Context(), of.Operator, control, lasts, of.sinks()...); err != nil {
-		if errors.Is(err, operate.ErrNoKeys) || errors.Is(err, operate.ErrUnknown) {
+		if errors.Is(err, operate.ErrNoKeys) || errors.Is(err, operate.ErrUnknown) || errors.Is(err, operate.ErrWildcard) {
 			writeProblem(w, http.StatusBadRequest, err.Error())
 			return
 		}

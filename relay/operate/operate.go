@@ -104,12 +104,18 @@ var ErrNoKeys = errors.New("keys can't be paused, because the table is claimed b
 // ErrUnknown means that a control names a relay or a sink that isn't known.
 var ErrUnknown = errors.New("no relay has this name or sink")
 
-// SetControl sets a pause or a limit. It returns [ErrNoKeys] for a key if the table is claimed by rows. It returns
+// ErrWildcard means that a pause names a topic that ends with an asterisk. Names are compared as they are.
+var ErrWildcard = errors.New("a topic is compared as it is, without wildcards: pause each topic or the sink")
+
+// SetControl sets a pause or a limit. It returns [ErrWildcard] for a topic with a wildcard. It returns [ErrNoKeys] for a key if the table is claimed by rows. It returns
 // [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live relay has and that isn't among the
 // names in known. It accepts any name if the table has no relays, if no sinks are known, or if a relay's list of sinks is
 // incomplete.
 func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
 	if control.Kind == storage.PauseTopic {
+		if strings.HasSuffix(control.Name, "*") {
+			return fmt.Errorf("%s: %w", control.String(), ErrWildcard)
+		}
 		return operator.SetControl(ctx, control, lasts)
 	}
 	status, err := operator.Status(ctx)
