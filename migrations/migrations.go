@@ -471,7 +471,7 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 // repairVersions inserts rows into goose's table of versions if this table is empty, because goose would return
 // an error for an empty table. The table is empty if the first migration failed on a database that commits each
 // CREATE, and in a copy of the tables without rows. If the outbox's tables exist, repairVersions records the
-// steps that they have as applied. It doesn't do so on a database whose steps can be run again: there goose runs
+// steps that they have as applied. If the dialect is Repeating, it inserts only version 0, so that goose runs
 // all steps again.
 func (m *Migrations) repairVersions(ctx context.Context) error {
 	applied := m.versions()

@@ -133,7 +133,7 @@ func TestEnvironmentAndSocketArePrivate(t *testing.T) {
 	}
 }
 
-// A plug-in that always crashes is not restarted at once after some restarts.
+// After some restarts, a plug-in that always crashes is restarted only after a pause.
 func TestCrashingPluginIsPaused(t *testing.T) {
 	t.Parallel()
 	o := options(t, "ends")

@@ -377,7 +377,7 @@ func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool,
 		return verdict{action: back}
 	case behind:
 		if it.countsAgainst(outcome) {
-			b.charges(it, outcome, now) // records the failure; later batches have the message only as the first of its key
+			b.charges(it, outcome, now) // suspends the message, so that a later batch has it only as the first message of its key (key.take)
 		}
 		return verdict{action: back}
 	case s.cut && isUnanswered(outcome):

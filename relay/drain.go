@@ -12,7 +12,7 @@ import (
 // them by their times alone, not by the lanes' positions. So the survey also finds paused messages, and messages that could be
 // delivered but that the reads missed. What must hold: a drain ends without an error only if no due message is left, even one
 // that the reads can't find. Some messages don't count: messages in other relays' lanes, messages of topics that this relay
-// doesn't claim, and messages that wait at each of their sinks for another message of their key that is parked or not due.
+// doesn't claim, and messages whose key is blocked at each of their sinks by another message, which is parked or not due yet.
 
 const (
 	// surveyInterval is the pause after a survey that failed or found an unread message.

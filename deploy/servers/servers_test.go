@@ -71,7 +71,7 @@ esac done
 for _ in $(seq 1000); do [[ -e ${log%/*}/asked ]] && break || sleep 0.01; done
 echo $$ >"$pid"
 echo "mysqld: ready for connections" >"$log"
-exec timeout 600 "$SERVER_PROGRAM" "$@" # ends by itself if the scripts fail to stop it
+exec timeout 600 "$SERVER_PROGRAM" "$@" # ends after 600 s if the scripts fail to stop it
 `
 	grep = `#!/usr/bin/env bash
 if [[ $* == *"ready for connections"* ]]; then

@@ -414,8 +414,8 @@ func (r *renewing) Limits() sinks.Limits {
 	return sinks.Limits{}
 }
 
-// Destination implements [sinks.Destined]. If the wrapped sink isn't Destined, it returns the sink's type, as relays
-// do.
+// Destination implements [sinks.Destined]. If the wrapped sink doesn't implement it, Destination returns the name of
+// its Go type, which relays also use for such sinks.
 func (r *renewing) Destination() string {
 	if destined, ok := r.current().(sinks.Destined); ok {
 		return destined.Destination()

@@ -556,7 +556,7 @@ func TestProblems(t *testing.T) {
 		"bad Messages of the topic stray have no destination | ",
 		"bad No relay is alive | ",
 		"warn The relay retries a failing operation: settle | deadlock",
-		"warn The relay r1 is dead | Its last heartbeat was ",
+		"warn The relay r1 is dead | It ran on ",
 		"warn The topic news is paused | for a moment, by ann",
 		"warn 1 key waits with a parked message | The oldest one has waited for 1 h 0 min.",
 		"warn Messages are late: the oldest has waited for 1 min | Probable cause: sink main is unavailable; topic stray has no destination; no relay is alive; topic news is paused. The backlog is 12 messages.",

@@ -52,7 +52,7 @@ func (a *api) problems(of *table, c counted) []problem {
 			}
 			continue
 		}
-		add("warn", "dead", "The relay "+relay.Name+" is dead", fmt.Sprintf("Its last heartbeat was %s ago, on %s.", ago(c.at.Sub(relay.LastHeartbeat)), relay.Host), nil)
+		add("warn", "dead", "The relay "+relay.Name+" is dead", fmt.Sprintf("It ran on %s. Its last heartbeat was %s ago.", relay.Host, ago(c.at.Sub(relay.LastHeartbeat))), nil)
 	}
 	if alive == 0 && status.Has(storage.GaugeRelays) {
 		add("bad", "relay", "No relay is alive", "No message is delivered until a relay runs.", nil)

@@ -162,7 +162,7 @@ func settleForSomeRequires(t testing.TB, table Table) {
 	} {
 		wrong.MessageID, wrong.State = id, storage.StateDone
 		if _, err := a.store.Settle(t.Context(), a.name, true, []storage.Settlement{wrong}); err == nil {
-			t.Errorf("a settlement %s is no error", name)
+			t.Errorf("Settle accepted a settlement %s, want an error", name)
 		}
 	}
 }

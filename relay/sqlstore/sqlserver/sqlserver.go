@@ -267,9 +267,8 @@ func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit in
 	return max(purged, len(ids)), until, err
 }
 
-// Claim implements [backend.Backend]. It names its index, as do all statements that lock the rows
-// that they find. With another index the server would sort the rows, and would lock all of them
-// before it takes the first one.
+// Claim implements [backend.Backend]. Its statement has an index hint: with another index the server
+// would sort the rows, and would lock all of them before it takes the first one.
 func (d *SQLServer) Claim(ctx context.Context, claim storage.ClaimRequest) ([]storage.Row, error) {
 	index := "claim_id"
 	if claim.Pick == storage.Priority {
