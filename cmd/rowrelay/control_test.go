@@ -124,6 +124,9 @@ func TestPauseRefusesUnknownNames(t *testing.T) {
 				t.Errorf("%q: exit code %d, %s", args, got.code, got.stderr)
 			}
 		}
+		if got := call(t.Context(), "", "resume", "topic", "orders.*", "--database", db.URL); strings.Contains(got.stderr, "without wildcards") {
+			t.Errorf("a pause with a wildcard could not be ended: %s", got.stderr)
+		}
 		mustRun(t, "pause", "topic", "any", "--database", db.URL)
 		if status := statusOf(t, db); len(status.Controls) != 1 {
 			t.Errorf("in force are %+v", status.Controls)
