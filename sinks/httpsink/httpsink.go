@@ -204,11 +204,13 @@ func newTokens(options Options) *oauth2.Source {
 
 // Renew takes over the login, signing secrets and certificates of another Sink for new requests. It implements
 // [sinks.Renewable].
+//
+// It closes no connections: a request that has begun may be about to use an idle one, and would fail. Idle connections
+// close after idleTimeout.
 func (s *Sink) Renew(with sinks.Sink) {
-	before, renewed := s.secrets.Load(), *with.(*Sink).secrets.Load()
-	renewed.previous = before.redactor
+	renewed := *with.(*Sink).secrets.Load()
+	renewed.previous = s.secrets.Load().redactor
 	s.secrets.Store(&renewed)
-	before.close()
 }
 
 // close closes the idle connections.
