@@ -249,3 +249,15 @@ func drain(from <-chan request) (all []request) {
 		}
 	}
 }
+
+// eventually waits for a condition that another process makes true.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(2 * time.Minute); !condition(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not seen within two minutes: %s", what)
+		}
+	}
+}

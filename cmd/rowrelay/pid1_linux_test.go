@@ -7,7 +7,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // In a container the relay is process 1, and must reap the orphans of plug-ins.
@@ -63,16 +62,4 @@ func zombies(t *testing.T, parent int) (count int) {
 		}
 	}
 	return count
-}
-
-// eventually waits for a condition that another process makes true.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(2 * time.Minute); !condition(); <-tick.C {
-		if time.Now().After(end) {
-			t.Fatalf("not seen within two minutes: %s", what)
-		}
-	}
 }

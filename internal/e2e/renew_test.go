@@ -379,15 +379,23 @@ func (u databaseUser) hangUp() {
 		u.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '" + u.name + "'")
 		return
 	}
-	rows, err := u.DB.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE user = ?", u.name)
-	check(u.t, err)
-	defer rows.Close()
-	for rows.Next() {
-		var id int64
-		check(u.t, rows.Scan(&id))
+	var ids []int64
+	eventually(u.t, "the server shows the user's connections", func() bool { // MySQL can't while another test's statement has an emoji (error 3854)
+		rows, err := u.DB.QueryContext(context.Background(), "SELECT id FROM information_schema.processlist WHERE user = ?", u.name)
+		if err != nil {
+			return false
+		}
+		defer rows.Close()
+		for ids = nil; rows.Next(); {
+			var id int64
+			check(u.t, rows.Scan(&id))
+			ids = append(ids, id)
+		}
+		return rows.Err() == nil
+	})
+	for _, id := range ids {
 		_, _ = u.DB.ExecContext(context.Background(), fmt.Sprint("KILL ", id)) // the connection may have ended already
 	}
-	check(u.t, rows.Err())
 }
 
 // When the file names another database, the daemon continues with that database, without a signal.
