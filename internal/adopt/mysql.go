@@ -69,7 +69,9 @@ func (m mysql) failed(column string, table Table) string {
 }
 
 func (m mysql) name(a *Adoption, n *names) {
-	n.Trigger, n.Marker = a.inSchema(shortened("rowrelay_forward_"+a.Table.Name)), a.inSchema(shortened("rowrelay_mark_"+a.Table.Name))
+	name := shortened("rowrelay_forward_" + a.Table.Name)
+	n.TriggerName = name
+	n.Trigger, n.Marker = a.inSchema(name), a.inSchema(shortened("rowrelay_mark_"+a.Table.Name))
 	n.Flag = "@" + m.quote("rowrelay_"+a.Table.Name)
 }
 

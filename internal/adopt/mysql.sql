@@ -89,6 +89,9 @@ END;
 {{/* Programs have the server's time zone, unless they set another one. The driver's connections have UTC. */}}
 {{define "path"}}SET SESSION time_zone = @@global.time_zone{{end}}
 
+{{define "placed"}}SELECT 'trigger' FROM information_schema.triggers
+WHERE event_object_schema = {{.Literal .Table.Schema}} AND event_object_table = {{.Literal .Table.Name}} AND trigger_name = {{.Literal .TriggerName}}{{end}}
+
 {{define "unprepare"}}DROP TEMPORARY TABLE IF EXISTS rowrelay_batch;
 {{end}}
 

@@ -18,13 +18,14 @@ var commonFile string
 
 // names has the values that the templates of a database's .sql file use.
 type names struct {
-	Outbox   dialect.Table
-	From     string // the adopted table
-	Record   string // the name of its record in the settings, as a literal
-	Trigger  string // the name of the trigger that forwards rows
-	Marker   string // MySQL, MariaDB: the name of the trigger that marks rows
-	Flag     string // MySQL, MariaDB: the session variable that the marker sets for the other trigger: whether the row waited
-	Function string // PostgreSQL: the name of the trigger's function
+	Outbox      dialect.Table
+	From        string // the adopted table
+	Record      string // the name of its record in the settings, as a literal
+	Trigger     string // the name of the trigger that forwards rows
+	TriggerName string // its name as in the catalogue, not quoted
+	Marker      string // MySQL, MariaDB: the name of the trigger that marks rows
+	Flag        string // MySQL, MariaDB: the session variable that the marker sets for the other trigger: whether the row waited
+	Function    string // PostgreSQL: the name of the trigger's function
 
 	View, ViewBare       string // the name of the view that takes the table's place, with and without the schema
 	Renamed, RenamedBare string // the name that the table then gets, with and without the schema
@@ -56,6 +57,9 @@ func (n names) With(prefix string) names {
 	n.P = prefix
 	return n
 }
+
+// Literal returns a literal of SQL with this text.
+func (n names) Literal(text string) string { return literal(text) }
 
 // Sets reports whether the mapping sets a column of the outbox.
 func (n names) Sets(column string) bool {

@@ -127,3 +127,28 @@ func TestTheScriptOfTheWayBack(t *testing.T) {
 		wantLines(t, db, "SELECT count(*) FROM outbox", "0")
 	}, everyServer...)
 }
+
+// A run that began before another one created the trigger forwards no row again.
+func TestTwoRunsAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		for _, published := range [][]string{nil, {"delete"}} {
+			execute(t, db, "DROP TABLE IF EXISTS events")
+			execute(t, db, events[db.Kind])
+			execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}')")
+			late, early := open(t, db, "events"), open(t, db, "events")
+			if published != nil {
+				late.Mapping.Published, early.Mapping.Published = published, published
+			}
+			_, err := early.Run(t.Context(), nil)
+			check(t, err)
+			execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('b', '1', '{}')")
+			_, err = late.Run(t.Context(), nil)
+			check(t, err)
+			execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('c', '1', '{}')")
+			wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c")
+			check(t, open(t, db, "events").Undo(t.Context(), nil))
+			execute(t, db, "DELETE FROM outbox")
+		}
+	}, everyServer...)
+}

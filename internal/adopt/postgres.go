@@ -71,6 +71,7 @@ func (postgres) failed(column string, _ Table) string {
 }
 
 func (p postgres) name(a *Adoption, n *names) {
+	n.TriggerName = "rowrelay_forward"
 	n.Trigger, n.Function = "rowrelay_forward", a.inSchema(shortened("rowrelay_forward_"+a.Table.Name))
 	if a.Way == View {
 		p.nameView(a, n)

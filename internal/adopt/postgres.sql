@@ -138,6 +138,10 @@ SELECT count(*) FROM checked{{end}}
 {{/* The expressions of the mapping find functions in no schema where others may create some. */}}
 {{define "path"}}SET LOCAL search_path = pg_catalog, pg_temp{{end}}
 
+{{define "placed"}}SELECT CASE c.relkind WHEN 'v' THEN 'view' ELSE 'trigger' END
+FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
+WHERE t.tgname = {{.Literal .TriggerName}} AND NOT t.tgisinternal AND c.oid = {{if .View}}{{.Literal .View}}{{else}}{{.Literal .From}}{{end}}::regclass{{end}}
+
 {{define "lock"}}LOCK TABLE {{.From}} IN {{if .View}}ACCESS {{end}}EXCLUSIVE MODE{{end}}
 
 {{define "script"}}BEGIN;

@@ -91,10 +91,27 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 	return forwarded, nil
 }
 
+// hold locks the record, and looks for the trigger again: another run, or the server for a run that was killed, may have
+// created it since Open.
+func (a *Adoption) hold(ctx context.Context, q queryer) (r record, err error) {
+	if r, _, err = a.readRecord(ctx, q, "hold"); err != nil {
+		return r, err
+	}
+	ways, err := a.texts(ctx, q, "placed")
+	if err != nil {
+		return r, err
+	}
+	a.placed = placed{}
+	for _, way := range ways {
+		a.placed.Way = Way(way)
+	}
+	return r, a.checkWay()
+}
+
 // rest forwards the rest of the backlog while writers wait. If rows are marked, it forwards at most lockedRows of them, and done is
 // false if more rows may wait. If rows aren't marked, it forwards the whole backlog.
 func (a *Adoption) rest(ctx context.Context, q queryer) (forwarded int64, done bool, err error) {
-	r, _, err := a.readRecord(ctx, q, "hold")
+	r, err := a.hold(ctx, q)
 	if err != nil {
 		return 0, false, err
 	}
@@ -124,8 +141,8 @@ func (a *Adoption) batch(ctx context.Context, conn *sql.Conn, rows int) (moved i
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	r, _, err := a.readRecord(ctx, tx, "hold")
-	if err != nil {
+	r, err := a.hold(ctx, tx)
+	if err != nil || a.placed.Way != "" && !a.marksNew() {
 		return 0, err
 	}
 	if err := a.execute(ctx, tx, "path"); err != nil {

@@ -57,6 +57,7 @@ func (sqlite) headers(whole string, members []Header) string {
 func (sqlite) failed(string, Table) string { return "" }
 
 func (s sqlite) name(a *Adoption, n *names) {
+	n.TriggerName = "rowrelay_forward_" + a.Table.Name
 	n.Trigger, n.Bare = a.inSchema("rowrelay_forward_"+a.Table.Name), s.quote(a.Table.Name)
 }
 

@@ -82,6 +82,8 @@ COMMIT;
 {{define "undo"}}{{template "remove" .}}
 {{template "delete record" .}}{{end}}
 
+{{define "placed"}}SELECT 'trigger' FROM sqlite_schema WHERE type = 'trigger' AND name = {{.Literal .TriggerName}}{{end}}
+
 {{define "hold"}}{{template "read" .}}{{end}}
 
 {{define "value 1"}}?{{end}}
