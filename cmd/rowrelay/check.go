@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,7 @@ prints one line. A failed check also prints the command or change that fixes it:
   - the database's clock, and transactions that have been open for a long time
   - the plan of each statement of a relay and of an operator
   - pending messages behind the point that relays have read up to
+  - topics of pending messages without a route
   - whether a relay of this configuration would wait, because live relays have other
     sinks or routes (see rowrelay run --join)
   - delivered messages older than the retention
@@ -43,8 +45,8 @@ something. On PostgreSQL, one notification wakes the running relays.)
 
 The exit code is 1 if a check fails. A line that begins with "note" describes what
 running relays and other clients do at the moment: for example, a transaction is open
-for a long time, relays have not deleted old messages, or a new relay would wait for
-live ones. A note doesn't change the exit code, unless you set --strict.`
+for a long time, messages of a topic without a route wait, relays have not deleted old
+messages, or a new relay would wait for live ones. A note doesn't change the exit code, unless you set --strict.`
 
 // sinkTimeout limits the time that a sink may take to open.
 const sinkTimeout = 10 * time.Second
@@ -162,6 +164,9 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	if c.tried(name+"claim", "by "+string(claim), explainInCheck(source, d, err)) && len(configured.SinksOf(source.Name)) > 0 {
 		c.checkOthers(name, configured, source, store, living)
 	}
+	if len(configured.Routes) > 0 {
+		c.checkTopics(ctx, name, configured, source, store)
+	}
 }
 
 // explainInCheck is like explain, but doesn't advise to run check.
@@ -184,6 +189,27 @@ func (c *checkReport) checkOthers(name string, configured config.Config, source 
 	if !found.OK {
 		found.Detail = "a relay of this configuration would wait and take no messages: " + waits
 		found.Hint = "stop the other relays first, or replace them one by one: the new relay takes over when the last of them has stopped. To share the messages with them, use rowrelay run --join, or join: true in the configuration. rowrelay status lists the relays"
+	}
+	c.add(found)
+}
+
+// checkTopics checks whether the first 1,000 pending messages have topics without a route, so that they wait for ever.
+func (c *checkReport) checkTopics(ctx context.Context, name string, configured config.Config, source config.Source, store *sqlstore.Store) {
+	status, err := store.Status(ctx)
+	if err != nil || !status.Has(storage.GaugeTopics) {
+		c.tried(name+"topics", "the pending messages could not be read in time", err)
+		return
+	}
+	var unrouted []string
+	for _, topic := range slices.Sorted(maps.Keys(status.Topics)) {
+		if !configured.HasRoute(source.Name, topic) {
+			unrouted = append(unrouted, fmt.Sprintf("%s (%d)", topic, status.Topics[topic]))
+		}
+	}
+	found := sqlstore.Finding{Name: name + "topics", OK: len(unrouted) == 0, Detail: "the pending messages' topics have routes"}
+	if !found.OK {
+		found.Detail = "pending messages have no route: " + strings.Join(unrouted, ", ")
+		found.Hint = "they wait until a route matches their topic: add one to the configuration. (A message that was sent to a certain sink, by requeue --to or replay --to, needs no route)"
 	}
 	c.add(found)
 }
@@ -250,7 +276,7 @@ type checkFinding struct {
 
 // notes are the names of findings about what running relays and other clients of the server do at the moment. A new relay works
 // despite them.
-var notes = []string{"relays", "retention", "marks", "transactions", "transaction list", "history"}
+var notes = []string{"relays", "retention", "marks", "topics", "transactions", "transaction list", "history"}
 
 func (c *checkReport) add(f sqlstore.Finding) {
 	note := !f.OK && !c.strict && f.Hint != "" && // a query that failed has no hint

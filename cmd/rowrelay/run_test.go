@@ -134,6 +134,14 @@ log: {format: json}
 		if left := statusOf(t, db); left.Pending != 1 || left.PendingTopics["lost"] != 1 {
 			t.Errorf("left: %+v, want the message without a route pending", left)
 		}
+		for command, want := range map[string]string{
+			"status": "PENDING TOPIC  OF THE FIRST 1000\nlost           1\n",
+			"check":  "note  source shop: topics: pending messages have no route: lost (1)\n",
+		} {
+			if got := call(t.Context(), "", command, "--config", file); got.code != exitDone || !strings.Contains(got.stdout, want) {
+				t.Errorf("%s: exit code %d, want %q in\n%s%s", command, got.code, want, got.stdout, got.stderr)
+			}
+		}
 	})
 }
 
@@ -153,6 +161,9 @@ func TestDrainReportsUnroutedTopics(t *testing.T) {
 		routed := configure(t, db, fmt.Sprintf("sinks:\n  orders: {type: http, url: %q}\n", web.URL))
 		mustRun(t, "run", "--config", routed, "--drain")
 		mustRun(t, "run", "--config", file, "--drain")
+		if got := call(t.Context(), "", "check", "--config", file); !strings.Contains(got.stdout, "ok    source shop: topics: ") {
+			t.Errorf("check: %s%s", got.stdout, got.stderr)
+		}
 	})
 }
 

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +16,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const statusHelp = `Count the messages of a table by state, and list its relays, pauses and limits.
+const statusHelp = `Count the messages of a table by state, and list its pending topics, pauses, limits
+and relays.
 
   pending    due now
   claimed    claimed by a relay (with --claim rows)
@@ -26,6 +29,9 @@ const statusHelp = `Count the messages of a table by state, and list its relays,
 At most 50,000 messages of a state are counted. If there are more, the count is the
 database's estimate ("about") or a lower bound ("at least"). Figures that take the
 database more than 2 s are left out.
+
+The topics are those of the first 1,000 pending messages. If a topic stays in the list,
+rowrelay check --config reports whether it has a route.
 
 With --watch the status is printed repeatedly until the command is interrupted; on a
 terminal each status replaces the previous one. States that are counted exactly also
@@ -43,7 +49,7 @@ func (p program) statusCommand() *cobra.Command {
 	var every time.Duration
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Count messages by state, and list relays and pauses",
+		Short: "Count messages by state, and list topics, relays and pauses",
 		Long:  statusHelp,
 		Args:  noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -165,6 +171,9 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 	if err := p.printTable(rows); err != nil {
 		return err
 	}
+	if err := p.printTopics(status.Topics); err != nil {
+		return err
+	}
 	if err := p.printControls(status.Controls); err != nil || len(status.Relays) == 0 {
 		return err
 	}
@@ -175,6 +184,27 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 			alive = "waits"
 		}
 		rows = append(rows, []string{each.Name, each.Host, each.Version, string(each.Claim), fmt.Sprint(each.Lanes), alive, p.when(each.LastHeartbeat)})
+	}
+	return p.printTable(rows)
+}
+
+// mostTopics is the maximum number of topics that status prints.
+const mostTopics = 10
+
+// printTopics prints the topics with the most messages among the first 1,000 pending ones.
+func (p program) printTopics(topics map[string]int64) error {
+	if len(topics) == 0 {
+		return nil
+	}
+	names := slices.SortedFunc(maps.Keys(topics), func(a, b string) int {
+		return cmp.Or(cmp.Compare(topics[b], topics[a]), strings.Compare(a, b))
+	})
+	rows := [][]string{{"\nPENDING TOPIC", "OF THE FIRST 1000"}}
+	for _, name := range names[:min(len(names), mostTopics)] {
+		rows = append(rows, []string{cell(name, 60), fmt.Sprint(topics[name])})
+	}
+	if more := len(names) - mostTopics; more > 0 {
+		rows = append(rows, []string{fmt.Sprintf("and %d more", more), ""})
 	}
 	return p.printTable(rows)
 }

@@ -160,7 +160,7 @@ func (r *reader) checkDeadLetters(root *node, c *Config) {
 		}
 		for _, source := range c.Sources {
 			has := slices.ContainsFunc(c.SinksOf(source.Name), func(s Sink) bool { return s.Name == sink.Name })
-			if routes := c.RoutesOf(source.Name); to.Topic != "" && has && len(routes) > 0 && !slices.ContainsFunc(routes, takes(to.Topic)) {
+			if to.Topic != "" && has && len(c.RoutesOf(source.Name)) > 0 && !c.HasRoute(source.Name, to.Topic) {
 				r.fail(n.get("topic"), fmt.Sprintf("matches no route of the source %q", source.Name))
 			}
 		}

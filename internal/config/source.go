@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -191,6 +192,11 @@ func (c Config) RoutesOf(source string) []relay.Route {
 		}
 	}
 	return routes
+}
+
+// HasRoute reports whether a route of the source matches the topic. Without routes, every topic goes to the only sink.
+func (c Config) HasRoute(source, topic string) bool {
+	return len(c.Routes) == 0 || slices.ContainsFunc(c.RoutesOf(source), takes(topic))
 }
 
 // SinksOf returns the sinks that a source's messages can go to: the sinks of its
