@@ -79,7 +79,7 @@ const (
 type Walk int
 
 const (
-	// WalkPositions reads one position after the other, each in the order of ids.
+	// WalkPositions reads one position (a range of ids in one lane) after the other, and the rows of each in the order of their ids.
 	WalkPositions Walk = iota
 
 	// WalkByID reads the rows of all positions together in the order of ids, and ignores Read.Share.

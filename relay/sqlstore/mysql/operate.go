@@ -131,7 +131,7 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 	return ids, err
 }
 
-// redirectPending moves hot rows to the held table. It finds the rows without locks, so that it doesn't wait for writers.
+// redirectPending gives pending rows the sink filter.To, and moves them to the held table as scheduled rows. It finds the rows without locks, so that it doesn't wait for writers.
 // It checks the conditions again when it locks the rows.
 func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids []int64, err error) {
 	condition := backend.RedirectPending.Condition(m.table.Pending, m.table.Held, "utc_timestamp(6)")

@@ -91,7 +91,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 	return ids, err
 }
 
-// redirectPending moves hot rows to the held table.
+// redirectPending gives pending rows the sink filter.To, and moves them to the held table as scheduled rows.
 func (d *Oracle) redirectPending(ctx context.Context, filter backend.Filter, condition string) (ids []int64, err error) {
 	var a args
 	pending := a.query(

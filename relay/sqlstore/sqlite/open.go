@@ -58,8 +58,9 @@ func checkPragmas(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// checkBegin checks that transactions begin with BEGIN IMMEDIATE: a transaction that has run no
-// other statement must already prevent another one from writing.
+// checkBegin checks that transactions begin with BEGIN IMMEDIATE, which keeps other transactions
+// from writing even before the first statement. It begins a transaction on the first connection,
+// and expects that BEGIN IMMEDIATE fails on the second.
 func checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
 	tx, err := first.BeginTx(ctx, nil)
 	if err != nil {

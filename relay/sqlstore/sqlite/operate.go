@@ -102,8 +102,8 @@ func (s *SQLite) ChangeParked(ctx context.Context, filter backend.Filter, what b
 		" ORDER BY t.id LIMIT ?) RETURNING id", args...))
 }
 
-// redirectPending moves hot rows to the held table. The argument pending is a query that selects the rows' ids; the
-// argument before it is the rows' new sink.
+// redirectPending moves pending rows to the held table as scheduled rows, with `to` as their sink. The query `pending` selects
+// the rows' ids.
 func (s *SQLite) redirectPending(ctx context.Context, to string, pending backend.Query) (ids []int64, err error) {
 	err = s.inTx(ctx, func(tx *sql.Tx) error {
 		var id int64
