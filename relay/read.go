@@ -23,7 +23,7 @@ import (
 //	           for a query about the key (blocked.go). Then the rows are admitted in order (admit.go)
 //
 // What must hold: only one read queries the database at a time, so no result is older than the previous one. While a full page
-// is merged, the next read is already in progress, and poll.under is 2. A page is merged only if it comes from the server that
+// is merged, the next read may already query the database; poll.under counts both. A page is merged only if it comes from the server that
 // granted the leases. A read begins at a position that the lane remembers, and a position moves only past rows that were
 // admitted or that another position covers. No kind of read starves another.
 

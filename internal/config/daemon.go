@@ -26,7 +26,7 @@ type Admin struct {
 	TraceURL   string // the URL of a trace, with {trace_id} in it
 	UserHeader UserHeader
 
-	secrets []origin // the files and commands of the tokens
+	secrets []origin // the files and commands from which the tokens are read
 }
 
 // Await waits for commands that print tokens: for those whose last token is too old, or, if the server has refused a token, for

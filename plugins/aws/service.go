@@ -186,7 +186,8 @@ func receipt(id, sequence *string) string {
 	return aws.ToString(id) + " " + *sequence
 }
 
-// unanswered returns the answers of entries that the service doesn't mention.
+// unanswered returns an error answer for each of n entries. The callers replace it for the entries that the service's response
+// mentions.
 func unanswered(n int) []answer {
 	answers := make([]answer, n)
 	for i := range answers {

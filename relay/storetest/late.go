@@ -153,8 +153,7 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	if !(one < two && two < three) {
 		t.Fatalf("the ids are %d, %d, %d, want them in ascending order", one, two, three)
 	}
-	// Like the engine, continue to read above the last row. The engine would then scan for late
-	// rows.
+	// Like the engine, continue to read above the last row. The page's LateAfter must make the engine scan for the late row.
 	page := r.read(after(two), plenty, plentyBytes)
 	if !slices.Equal(ids(page.Rows), []int64{three}) || page.LateAfter < 0 || page.LateAfter >= one {
 		t.Errorf("%s first: read rows %v with LateAfter %d, but row %d has appeared", first, ids(page.Rows), page.LateAfter, one)

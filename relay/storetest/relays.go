@@ -280,8 +280,8 @@ func claimModeChangeEndsClaims(t testing.TB, table Table) {
 	wantIDs(t, "pending", ids(b.pending()), written[2:])
 }
 
-// A settlement by token that runs concurrently with a change of the claim mode either completes
-// first or changes no row whose token the change has removed. Only the token fences the settlement.
+// If the claim mode is changed while a settlement by token runs, the settlement either completes before the change, or has no
+// effect on the rows whose tokens the change has removed. Only the token fences the settlement.
 func claimModeChangeDuringSettles(t testing.TB, table Table) {
 	const count = 20
 	a, b := byRows(t, table, "a"), hire(t, table, "b")

@@ -34,7 +34,8 @@ func (w *worker) parts(id int64) (infos []storage.Info) {
 	return infos
 }
 
-// wantParts requires that a message has exactly these rows. "a done" is a delivered row of sink a.
+// wantParts requires that a message has exactly these rows. Each is written as its sinks and its state: "b done" is a row of
+// sink b that is delivered.
 func (w *worker) wantParts(what string, id int64, want ...string) {
 	w.Helper()
 	var got []string

@@ -145,7 +145,9 @@ func (s *Sink) create(ctx context.Context, names []string) map[string]error {
 		return refused
 	}
 	for name, err := range answer.Errors {
-		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) && !errors.Is(err, kafkago.RequestTimedOut) { // with either of these two errors, the topic will exist
+		// With TopicAlreadyExists, another process has created the topic. With RequestTimedOut, the broker may still be creating
+		// it. In both cases the caller waits until the topic exists.
+		if err != nil && !errors.Is(err, kafkago.TopicAlreadyExists) && !errors.Is(err, kafkago.RequestTimedOut) {
 			refused[name] = err
 		}
 	}
