@@ -109,13 +109,7 @@ func TestSQLAlchemy(t *testing.T) {
 	in(t, folder, db, python, "tests.py")
 	in(t, folder, db, python, "shop.py")
 
-	broker, err := url.Parse(amqp)
-	check(t, err)
-	password, _ := broker.User.Password()
-	queue := filepath.Base(db.URL[:strings.Index(db.URL, "?")])
-	sink, err := rabbitmq.New(rabbitmq.Options{Hosts: []string{broker.Host}, VirtualHost: strings.TrimPrefix(broker.Path, "/"),
-		Username: broker.User.Username(), Password: settings.Secret(password), RoutingKey: queue, Declare: &rabbitmq.Topology{Queue: queue, QueueType: "classic"}})
-	check(t, err)
+	sink, queue := queueFor(t, db, amqp)
 	deliverTwice(t, db, sink)
 	billing := exec.Command(python, "-u", "billing.py")
 	billing.Dir = folder
@@ -126,10 +120,28 @@ func TestSQLAlchemy(t *testing.T) {
 	want(t, db, "SELECT string_agg(total::text, ', ') FROM invoices", "7")
 }
 
+// queueFor returns a sink for RabbitMQ that declares a queue, and the queue's name.
+func queueFor(t testing.TB, db testdb.Database, amqp string) (sinks.Sink, string) {
+	t.Helper()
+	broker, err := url.Parse(amqp)
+	check(t, err)
+	password, _ := broker.User.Password()
+	queue := filepath.Base(db.URL[:strings.Index(db.URL, "?")])
+	sink, err := rabbitmq.New(rabbitmq.Options{Hosts: []string{broker.Host}, VirtualHost: strings.TrimPrefix(broker.Path, "/"),
+		Username: broker.User.Username(), Password: settings.Secret(password), RoutingKey: queue, Declare: &rabbitmq.Topology{Queue: queue, QueueType: "classic"}})
+	check(t, err)
+	return sink, queue
+}
+
 // drizzle-kit creates the application's tables and doesn't touch rowrelay's. Four libraries write an order with its message,
-// and a server receives the message and writes one invoice for it.
+// and a server receives the message and writes one invoice for it. A consumer of RabbitMQ writes one invoice for each message,
+// though it receives each twice.
 func TestNode(t *testing.T) {
 	t.Parallel()
+	amqp := os.Getenv("ROWRELAY_TEST_RABBITMQ")
+	if amqp == "" {
+		unavailable(t, "ROWRELAY_TEST_RABBITMQ is not set")
+	}
 	db := application(t)
 	folder := t.TempDir()
 	check(t, os.CopyFS(folder, os.DirFS("orders/node")))
@@ -174,6 +186,21 @@ func TestNode(t *testing.T) {
 	deliverTwice(t, db, sink)
 	want(t, db, "SELECT string_agg(order_key || ' ' || total, ', ' ORDER BY order_key) FROM invoices", "order-42 7, order-43 8")
 	want(t, db, "SELECT count(*)::text FROM rowrelay.outbox_held", "0")
+
+	for order := range 3 {
+		if got := post(t, address+"/orders", fmt.Sprintf(`{"ID": %d, "Total": 1}`, 44+order)); got != 201 {
+			t.Errorf("the answer to order %d is %d, want 201", 44+order, got)
+		}
+	}
+	toQueue, queue := queueFor(t, db, amqp)
+	deliverTwice(t, db, toQueue)
+	billing := exec.Command("node", "billing.js")
+	billing.Dir = folder
+	lines := start(t, billing, db, "AMQP_URL="+amqp, "QUEUE="+queue)
+	for range 6 {
+		lines.next(t)
+	}
+	want(t, db, "SELECT string_agg(order_key, ', ' ORDER BY order_key) FROM invoices WHERE total = 1", "order-44, order-45, order-46")
 }
 
 // Flyway creates the tables, a service of Spring Boot writes an order with its message, and the service's Kafka listener
