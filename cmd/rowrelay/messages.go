@@ -140,11 +140,7 @@ func (p program) listCommand() *cobra.Command {
 				fmt.Sprint(info.Attempts), m.when(info.CreatedAt), info.Message.ID, cell(info.LastError, 60),
 			})
 		}
-		if !slices.ContainsFunc(found, func(info storage.Info) bool { return info.Sinks != "" }) {
-			for i := range rows {
-				rows[i] = slices.Delete(rows[i], 4, 5)
-			}
-		}
+		dropEmptyColumn(rows, "SINKS")
 		return m.printTable(rows)
 	})
 	command.PreRunE = func(command *cobra.Command, _ []string) error {
@@ -158,6 +154,17 @@ func (p program) listCommand() *cobra.Command {
 	command.Flags().IntVar(&m.filter.Limit, "limit", 100, "list at most this `number` of messages")
 	command.Flags().BoolVar(&everything, "all", false, "search the whole table, however long it takes")
 	return command
+}
+
+// dropEmptyColumn removes the column with this heading if only the heading has text.
+func dropEmptyColumn(rows [][]string, heading string) {
+	column := slices.Index(rows[0], heading)
+	if slices.ContainsFunc(rows[1:], func(row []string) bool { return row[column] != "" }) {
+		return
+	}
+	for i := range rows {
+		rows[i] = slices.Delete(rows[i], column, column+1)
+	}
 }
 
 // list returns the messages with the given ids, or those that match the filters.

@@ -144,6 +144,7 @@ func (m *messages) printPlan(p *operate.Plan, done string) error {
 		rows = append(rows, []string{cell(each.Topic, 60), cell(each.Sinks, 60), strconv.Itoa(each.Parked)})
 	}
 	rows = append(rows, []string{"(all)", "", strconv.Itoa(p.Count)})
+	dropEmptyColumn(rows, "SINKS")
 	if err := m.printTable(rows); err != nil {
 		return err
 	}
