@@ -55,7 +55,7 @@ func FuzzMessageOnTheWire(f *testing.F) {
 		}
 		wire, err := messageToWire(&message)
 		if err != nil {
-			if utf8.ValidString(id + topic + name) {
+			if utf8.ValidString(id) && utf8.ValidString(topic) && utf8.ValidString(name) {
 				t.Fatal(err)
 			}
 			return

@@ -113,6 +113,10 @@ var errMalformed = errors.New("is malformed: it must be like https://host/path")
 
 // parseURL parses and checks a URL. An error completes the sentence "the url …" and doesn't contain the URL.
 func parseURL(text string) (*url.URL, error) {
+	if scheme, rest, found := strings.Cut(text, "://"); found {
+		authority, path, query := cut(rest)
+		text = scheme + "://" + authority + escapePath(path) + query
+	}
 	target, err := url.Parse(text)
 	switch {
 	case err != nil:
@@ -127,6 +131,21 @@ func parseURL(text string) (*url.URL, error) {
 		return nil, errors.New("must not have a fragment: write %23 for a # in the path")
 	}
 	return target, nil
+}
+
+// escapePath escapes the characters that a path can have only in escaped form, for example spaces and letters outside of ASCII.
+// (url.URL escapes them, too, but then it also replaces each %2F of the path by a slash.) Fragments and control characters remain,
+// for parseURL to refuse.
+func escapePath(path string) string {
+	var escaped strings.Builder
+	for i := range len(path) {
+		if c := path[i]; c > 0x7f || strings.IndexByte(" \"<>\\^`{|}", c) >= 0 {
+			fmt.Fprintf(&escaped, "%%%02X", c)
+		} else {
+			escaped.WriteByte(c)
+		}
+	}
+	return escaped.String()
 }
 
 // staticHeader returns the headers that every request has.

@@ -33,6 +33,7 @@ func TestTemplateURLs(t *testing.T) {
 		"https://h/?{header:lines}":                     "https://h/?a%0D%0Ab%3A+c",
 		"https://h/{header:dot}{header:dot}.":           "https://h/...",
 		"https://h/?{header:dot}/..":                    "https://h/?./..",
+		"https://h/a b/\"^|größe/{{x}}/{header:base}":   "https://h/a%20b/%22%5E%7Cgr%C3%B6%C3%9Fe/%7Bx%7D/https:%2F%2Fexample.com%2Fhooks%2F",
 		"https://h/%7Btopic%7D/{topic}":                 "https://h/%7Btopic%7D/orders.v1",
 		"{header:scheme}://{header:host}/{topic}":       "https://example.com/orders.v1",
 		"http://{header:host}:{header:Port}/":           "http://example.com:8443/",

@@ -123,6 +123,7 @@ func TestInvalidSettings(t *testing.T) {
 		{"schema_subject", "{nothing}", "setting schema_subject: has an unknown placeholder"},
 		{"schema_registry", "registry:8081", "setting schema_registry: must be a URL"},
 		{"schema_registry", "https://user:s3cret@registry", "setting schema_registry: must not contain a login"},
+		{"schema_registry", "https://registry/a b", "setting schema_registry: must be a URL"},
 		{"schema_registry_password", "s3cret", "need its id or a schema registry"},
 	} {
 		settings := map[string]any{"brokers": []any{"a"}}

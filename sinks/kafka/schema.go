@@ -209,7 +209,7 @@ func checkRegistry(text string) error {
 	switch {
 	case text == "":
 		return nil
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "":
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.Fragment != "" || u.String() != text: // characters that must be escaped, such as spaces
 		return errors.New("must be a URL such as https://registry:8081")
 	case u.User != nil:
 		return errors.New("must not contain a login: set schema_registry_username and schema_registry_password")
