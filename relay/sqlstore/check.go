@@ -149,7 +149,7 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 		}
 		if len(waiting) > 0 {
 			finding.Detail = fmt.Sprintf("at least %d messages wait below the marks, the first with the id %d in lane %d: the id sequence was reset, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
-			finding.Hint = "a relay finds and delivers them when it leases their lanes, or within ten minutes while it runs"
+			finding.Hint = "a relay finds and delivers them: when it leases their lanes, or within ten minutes if it has leased these lanes already"
 			return finding
 		}
 	}
@@ -158,7 +158,7 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 }
 
 // columns lists, for each table, the columns that statements use on all databases. The field table
-// has the suffix of the table's name, which is empty for the hot table.
+// has the suffix of the table's name, which is empty for the table outbox.
 var columns = []struct{ table, names string }{
 	{"", "id lane message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error attempt_log claimed_by claim_token claimed_until created_at expires_at sinks"},
 	{"held", "id lane state message_id topic message_key payload payload_text headers priority attempts crashes available_at last_error attempt_log created_at expires_at holds sinks"},
@@ -232,8 +232,8 @@ func (s *Store) checkClock(ctx context.Context) Finding {
 	return finding
 }
 
-// CheckRetention checks whether the relays delete delivered messages in time. The relays have an hour after the retention
-// has passed, or a tenth of the retention if that is longer. A retention of 0 means that no delivered messages are kept.
+// CheckRetention checks whether the relays delete delivered messages in time. They may be late by an hour, or by a tenth of
+// the retention if that is longer. A retention of 0 means that no delivered messages are kept.
 func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Finding {
 	if err := s.notMade(); err != nil {
 		return Finding{Name: "retention", Detail: err.Error()}
@@ -247,7 +247,7 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 	} else if behind := oldest - retention; behind > max(time.Hour, retention/10) {
 		finding.OK = false
 		finding.Detail += fmt.Sprintf(", and the retention is %v: deleting is behind by %v", retention, behind.Round(time.Minute))
-		finding.Hint = "a running relay deletes them, and logs (stage=purge) why it can't: check with rowrelay status that a relay is alive. If more messages are delivered than deleted, run this as the tables' owner, repeatedly until it deletes nothing: " +
+		finding.Hint = "a running relay deletes them, and if it can't, it logs the reason with stage=purge: check with rowrelay status that a relay is alive. If more messages are delivered than deleted, run this as the tables' owner, repeatedly until it deletes nothing: " +
 			s.capabilities.Statements.Text("delete old done")
 	}
 	return finding
@@ -259,8 +259,8 @@ type ask struct {
 	of   func()
 }
 
-// asks returns all statements of a backend that are run repeatedly. It leaves out the counts of a status, which examine a
-// limited number of rows in any order.
+// asks returns all statements of a backend that are run repeatedly, except the counts of a status. These may read a table in any
+// order, because they stop after a limited number of rows.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
 	queries, statements := b.Capabilities().Queries, b.Capabilities().Statements
@@ -304,7 +304,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 				_, _ = b.Claim(ctx, storage.ClaimRequest{Relay: "r", Token: "t", TTL: time.Second, Limit: 500})
 			}},
 			ask{"the extension of claims", func() { _, _ = b.Extend(ctx, "t", []int64{1}, time.Second) }},
-			ask{"the move of due rows to the hot table", func() { _, _ = b.Reclaim(ctx, 500) }},
+			ask{"the move of due rows to the table outbox", func() { _, _ = b.Reclaim(ctx, 500) }},
 			ask{"the search for a free row", run(queries.FreeRow)},
 			ask{"the search for an expired claim", run(queries.EndedClaim)},
 			ask{"the end of a dead relay's claims", run(statements.Query("end claims", "r"))},

@@ -18,8 +18,8 @@ import (
 // which MySQL makes. Row ids ascend with time, with few exceptions. So a binary search finds the ids of the rows that were written
 // at the time in a message's id, and the message is among these rows.
 //
-// A message may have several rows: copies of a replay, and rows that were written twice. These have higher ids than the first one. So
-// Find also searches the later rows, in short steps, up to the end of the table or a time limit. If a message's id contains no time,
+// A message may have several rows, if a replay copied it or a producer wrote it twice. The later rows have higher ids than the first one.
+// So Find also searches the later rows, in short steps, up to the end of the table or a time limit. If a message's id contains no time,
 // Find searches all rows. If the id was made long before the row was written, Find searches the rows written since the id was made;
 // without a time limit, it searches all rows.
 
@@ -30,7 +30,8 @@ const narrowed = 10
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
 // The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. For a
-// step of a million ids, PostgreSQL would read a table of three million delivered rows instead of its index, which would take a second.
+// step of a million ids in a table of three million delivered rows, PostgreSQL would read the whole table and not its index, which would
+// take a second.
 const (
 	firstStep = 5_000
 	mostStep  = 100_000
@@ -185,9 +186,9 @@ func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 	return filter.UntilID
 }
 
-// writtenAt finds two hot or done rows by a binary search. Its first result is the id of the last row that was
-// written before the given time, or 0 if it finds none. Its second result is the id of the first row that was
-// written at that time or later, or the argument highest if it finds none.
+// writtenAt finds two rows of the tables outbox and outbox_done by a binary search of the ids. Its first result is the
+// id of the last row that was written before the given time, or 0 if it finds none. Its second result is the id of the
+// first row that was written at that time or later, or the argument highest if it finds none.
 func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
 	first = highest
 	query := backend.Query{SQL: s.capabilities.Queries.WrittenFrom.SQL, Args: make([]any, len(s.capabilities.Queries.WrittenFrom.Args))}

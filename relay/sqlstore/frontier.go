@@ -14,15 +14,16 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// frontier determines where rows may still appear. Ids are assigned in order, but transactions commit in any order, so a row may appear
-// below rows that were read long ago. Therefore each page promises two things:
+// frontier determines above which id rows may still appear. Ids are assigned in order, but transactions commit in any order, so a row
+// may appear below rows that were read long ago. Therefore each page promises two things:
 //
 //   - SafeID: no row can appear at or below this id any more.
-//   - LateAfter: every row that has appeared since the previous page has an id above LateAfter. If it is negative, no row has appeared.
+//   - LateAfter: every row that has appeared since the previous page has an id above LateAfter. If LateAfter is negative, none of these
+//     rows is late: they are all above the LastID of the previous page.
 //
-// A frontier derives these promises from the first line of each read, from the ids of the read's rows, and from the numbers of this
-// store's own transactions. A promise may be weaker than the truth; then relays only read more rows again. It is never stronger than
-// the truth. A read that fails changes nothing, so the next page makes the same promises.
+// A frontier derives these promises from each read's first line ([backend.FirstLine]), from the ids of the read's rows, and from the
+// numbers of this store's own transactions. A promise is always true, but SafeID and LateAfter may be lower than necessary. Relays then
+// read some rows a second time. A read that fails changes nothing, so the next page makes the same promises.
 //
 // The implementation depends on what the database shows:
 //
@@ -39,16 +40,16 @@ type frontier interface {
 	// last argument is the highest id that this server has assigned.
 	start(server string, given int64)
 
-	// before returns a token that holds what is known before a statement of this store runs. If the statement's transaction has a
-	// number, the caller must then pass this number and the token to the method wrote.
+	// before returns a token with what is known before a statement of this store runs. If the statement's transaction has a number,
+	// the caller must pass this number and the token to the method wrote after the statement.
 	before() token
 	wrote(xid uint64, began token)
 
 	// prepare queries the database before a read, if the first line of the read is not enough to derive the promises.
 	prepare(ctx context.Context) error
 
-	// idle reports, from a read's first line, whether no row has appeared since the previous page. It is called only if the
-	// token is current.
+	// idle returns true if a read's first line shows that no row has appeared since the previous page. It is called only if the
+	// read's token is current.
 	idle(first backend.FirstLine) bool
 
 	// guarantee sets the promises of a page, from the read's first line and rows.
@@ -130,8 +131,8 @@ func (oneWriter) reset()                        {}
 // transaction. Because of writer_xid, the top transaction gets its number before the subtransaction.
 //
 // If a relay leased a lane between P and S, it reads the lane from its mark, under S or a later snapshot, and so reads the rows that
-// appeared there before S. Rows that appear later are reported only once, by the next read. So the caller must apply LateAfter to all
-// its lanes, including those that this read didn't cover.
+// appeared there before S. Rows that appear after S are reported only once, by the LateAfter of the next read. So the caller must apply
+// LateAfter to all its lanes, including those that this next read doesn't cover.
 type snapshots struct {
 	mu          sync.Mutex
 	previous    *snapshot // the snapshot of the last successful read
@@ -156,7 +157,8 @@ func (h *snapshots) before() token {
 	return token{h.given, h.run, n > 0 && h.checkpoints[n-1].id >= h.given}
 }
 
-// wrote adds a checkpoint, because the transaction requested its number after [snapshots.before] had returned the token.
+// wrote adds a checkpoint of the transaction's number and the token's id. The checkpoint is valid because the transaction requested its
+// number after [snapshots.before] had returned the token.
 func (h *snapshots) wrote(xid uint64, began token) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,8 +298,8 @@ type checkpoint struct {
 	id  int64
 }
 
-// checkpoints are sorted by xid, and therefore also by id. If a checkpoint is missing, a floor is only lower, and more rows are read
-// again.
+// checkpoints are sorted by xid, and therefore also by id. A missing checkpoint does no harm: a floor is then lower, and relays read more
+// rows a second time.
 type checkpoints []checkpoint
 
 // maxCheckpoints is the maximum length of the list.
@@ -335,8 +337,8 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// pass returns the floor of the given number, below which all transactions have ended. It drops the checkpoints before the one
-// whose id is the floor, because no later floor can use them.
+// pass returns the floor of the number lowest. All transactions with lower numbers have ended. pass drops the checkpoints before the
+// one whose id is the floor, because no later floor can use them.
 func (c *checkpoints) pass(lowest uint64) (floor int64) {
 	floor, at := c.floor(lowest)
 	if at > 1 {

@@ -24,7 +24,8 @@ import (
 //
 //	floor(the lowest open number)
 //
-// The store measures the second in lists and not only by a clock, because a whole machine may be suspended, and then it makes no lists.
+// The store measures the second in lists and not only by a clock, because the clock continues while the whole machine is suspended, but
+// the store makes no lists and the server assigns no numbers.
 //
 // If a read shows a row that the previous read didn't show, the row was committed after the previous read began. So the row is above the
 // SafeID of the previous read's page, and the later page reports this SafeID as LateAfter. After each page, the caller scans the ids above
@@ -75,7 +76,7 @@ type known struct {
 	list   *list
 }
 
-// list has the numbers of the open transactions. Each other transaction had ended, or has only ids above the field id.
+// list has the numbers of the transactions that were open. Every other transaction had ended, or has only ids above the field id.
 type list struct {
 	id   int64
 	open []uint64 // ascending
@@ -86,12 +87,12 @@ type list struct {
 const (
 	untold = -1
 
-	// A list makes a checkpoint of the highest id that was known a few lists earlier; grace is the number of these lists.
-	// Together, grace and listEvery make up the second that [backend.TransactionLister] describes.
+	// The checkpoint of a list has the highest id that was known when an older list began. That list precedes it by grace lists.
+	// The product of grace and listEvery is the second that [backend.TransactionLister] describes.
 	grace     = 4
 	listEvery = 250 * time.Millisecond
 
-	// listAgain is the pause between two lists of one read.
+	// listAgain is the minimum time from the beginning of the last list to that of a list after a read.
 	listAgain = 120 * time.Millisecond
 
 	// muchToSee is the minimum number of ids to scan for which another list is worthwhile. Scanning this many ids takes about 20 ms
@@ -143,7 +144,7 @@ func (db *openTxLister) unseen(err error) Finding {
 	return Finding{
 		Name:   "open transactions",
 		Detail: fmt.Sprintf("this user may not list open transactions (%v): rows of a transaction that stays open for more than %v may be delivered out of order", err, db.longest),
-		Hint:   "have an administrator run GRANT " + db.backend.Grant() + " TO this user, or set longest_transaction to the duration of your longest transaction",
+		Hint:   "have an administrator grant this privilege to the user: GRANT " + db.backend.Grant() + " TO …; or set longest_transaction to the duration of your longest transaction",
 	}
 }
 
@@ -165,7 +166,7 @@ func (o *openTx) prepare(ctx context.Context) error {
 	return nil
 }
 
-// guarantee first makes another list, if this is worthwhile.
+// guarantee first makes another list if this saves the caller a long scan; see [openTx.again].
 func (o *openTx) guarantee(ctx context.Context, first backend.FirstLine, _ token, page *storage.Page) error {
 	for i := range page.Rows {
 		o.learn(page.Rows[i].ID)
@@ -208,8 +209,8 @@ func (o *openTx) list(ctx context.Context) error {
 	return nil
 }
 
-// tells reports, for a check, whether lists are usable. If a list fails for another reason than a busy database, tells returns
-// true, because other checks report the error.
+// tells makes lists for a check, and reports whether one of them was usable. If a list fails for another reason than a busy database,
+// tells returns true, because other checks report the error.
 func (db *openTxLister) tells(ctx context.Context) bool {
 	for range checkTries {
 		saw, err := db.backend.ListOpen(ctx, rand.Text())
@@ -340,7 +341,7 @@ func (o *openTx) begins(now time.Time) {
 	o.reading = known{o.safeID, o.latest}
 }
 
-// again reports whether another list after the current read is worthwhile, and returns the pause before it.
+// again reports whether another list after the current read saves more time than it takes, and returns the pause before the list.
 func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 	if o.bound != nil || o.told.list == nil || !o.told.list.all || o.told.list.id-o.told.safeID < muchToSee {
 		return 0, false

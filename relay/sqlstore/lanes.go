@@ -209,8 +209,8 @@ func (s *Store) Journals(ctx context.Context) ([]storage.Journal, error) {
 	})
 }
 
-// Pick implements [storage.Journaler]. It reads the hot table before the held table. In the other order it
-// would miss a row that is moved from the hot to the held table in between, to wait for another attempt.
+// Pick implements [storage.Journaler]. It reads the table outbox before the held table. In the other order it would
+// miss a row that another relay moves from outbox to the held table between the two reads, to wait for another attempt.
 func (s *Store) Pick(ctx context.Context, wanted []storage.RowID) ([]storage.Row, error) {
 	pending, err := s.pick(ctx, wanted, false)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Reading. Read returns a page: for each lane, all pending rows above a position in the order of their ids, up to the page's limits;
-// and the promises of the [frontier] about rows that may still appear. Scan reads ranges of ids again, and returns the rows that
-// the caller selects. Due returns deferred rows that are due. BlockedKeys returns the blocked keys of some lanes, and BlockedAmong
-// returns the blocked keys among given ones.
+// Reading. Read returns a page. A page has the pending rows at the requested positions (ranges of ids in lanes) in the order of ids,
+// up to the page's limits, and the promises of the [frontier] about rows that may still appear. Scan reads ranges of ids again, and
+// returns the rows that the caller selects. Due returns deferred rows that are due. BlockedKeys returns the blocked keys of some lanes,
+// and BlockedAmong returns those of the given keys that are blocked.
 
 // Read implements [storage.LaneStore]. It stops after the row that brings the payloads to MaxBytes or more.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
@@ -26,9 +26,9 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		page, err := s.page(ctx, request)
-		// Query the last id if a position is above the page's last id: another relay has read up to this position, or the id sequence
-		// was reset. The frontier openTx knows only the ids of rows that it has read. With this frontier, also query the last id if the
-		// positions were read to their ends and the Until of a position is above the page's last id.
+		// Query the last id if a position begins above the page's last id: either another relay has read up to there, or the id sequence
+		// was reset. The frontier openTx knows only the ids of rows that this store has read. With this frontier, also query the last id
+		// if the positions were read to their ends and the Until of a position is above the page's last id.
 		unknown := s.capabilities.Frontier == backend.OpenTransactions && !page.More
 		if err == nil && slices.ContainsFunc(request.Positions, func(p storage.Position) bool {
 			return p.After > page.LastID || unknown && p.Until > page.LastID
@@ -154,13 +154,13 @@ type reading struct {
 	expected        int  // the estimated number of rows
 	share           int  // maximum rows of one position; 0: no limit
 	asked           int  // the row limit of the statement
-	leftOut         bool // whether rows may have been left out because of a limit or a share
+	leftOut         bool // whether rows may have been left out because of the page's limits or a position's share
 	byID            bool // whether the rows of all lanes together are ordered by id
 
 	positions []storage.Position
-	at        int   // the index of the position of the last row
+	at        int   // the index of the last row's position
 	after     int64 // the id of the last row
-	count     int   // how many rows were read at this position
+	count     int   // the number of rows that were read at the position with the index at
 }
 
 func (r *reading) full() bool { return len(r.rows) >= r.limit || r.bytes >= r.maxBytes }
@@ -195,7 +195,7 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 const (
 	candidateLimit = storage.ScanTogether // maximum rows of one statement
 	pickLimit      = 500
-	scanRounded    = 50 * time.Millisecond // time limits of scans are rounded to multiples of this, because each different limit changes the statement's text
+	scanRounded    = 50 * time.Millisecond // time limits of scans are rounded to multiples of this: a limit is part of the statement's text, so there are few different texts
 )
 
 // Scan implements [storage.LaneStore]. One statement reads the candidates, and other statements
@@ -346,7 +346,7 @@ type pageSizer struct {
 	rowSize  int // average size of the payloads in the last page, in bytes
 	pageSize int // number of rows of the last page
 
-	// shareFactor is the factor by which a position's share may exceed an equal part of the page.
+	// shareFactor is the number of times that a position's share may be larger than an equal part of the page.
 	shareFactor int
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settling. One transaction writes a batch of settlements, in the order of lanes and ids. A handler's effects are in the same
-// transaction as the settlement of its row. Done rows are deleted after the retention.
+// Settling. Settle writes a batch of settlements in one transaction, in the order of lanes and ids. HandleTx runs a handler in the
+// transaction that settles the handler's row. Purge deletes done rows after the retention.
 
 // Settle implements [storage.Store]. A batch has either only rows of leased lanes or only claimed rows.
 func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
@@ -40,9 +40,9 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 	})
 }
 
-// withLogs adds the attempts that the rows' logs already have to the field Failed of the settlements, so that the settle can write
-// whole logs. Until the settle commits, no other relay may settle these rows, so their logs can't change after withLogs has read
-// them. If no attempt failed, it returns the settlements unchanged and reads nothing.
+// withLogs reads the logs of failed attempts that the rows already have, and returns settlements whose Failed has the logs' attempts
+// followed by the new ones. So the backend can write whole logs. Until this settlement commits, no other relay may settle these rows,
+// so their logs can't change after withLogs has read them. If no attempt failed, withLogs reads nothing and returns its argument.
 func (s *Store) withLogs(ctx context.Context, ordered []storage.Settlement) ([]storage.Settlement, error) {
 	failed := func(t *storage.Settlement) bool {
 		return len(t.Failed) > 0 && t.State != storage.StateDone && t.State != storage.StateDiscarded
@@ -159,9 +159,9 @@ func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep b
 	return settled, err
 }
 
-// Parallelism implements [storage.Store]. If the database allows one writer at a time, a relay runs only one settlement
-// at a time. One settlement covers all lanes and so changes adjacent rows, while two settlements of different lanes
-// would change rows that are far apart.
+// Parallelism implements [storage.Store]. If the database allows one writer at a time, a relay runs only one call of Settle
+// at a time. A single call settles rows of all lanes, which are adjacent in the file. Each of two calls would settle rows of
+// some lanes, which are far apart.
 func (s *Store) Parallelism() storage.Parallelism {
 	if s.notMade() != nil {
 		return storage.Parallelism{Claims: 1, Settles: 1}
@@ -224,7 +224,7 @@ func storable(text string) string {
 }
 
 // settleable returns an error for a settlement that can't be written. It checks the form of the message's id,
-// because the text of some statements contains the id.
+// because some statements have the id in their text, and not as an argument.
 func settleable(t *storage.Settlement, byRows bool) error {
 	switch {
 	case t.Lane < 0 || t.Lane >= storage.Lanes:
@@ -354,8 +354,8 @@ type purges struct {
 	anew  time.Time  // by this host's clock: the time at which the field since is reset
 }
 
-// purgeAnewEvery is the interval at which a purge starts again at the oldest done row. Otherwise
-// purges would miss a row whose transaction took longer than the retention.
+// purgeAnewEvery is the interval at which a purge starts again at the oldest done row. Otherwise purges
+// would miss a row if the transaction that settled it was open for longer than the retention.
 const purgeAnewEvery = 5 * time.Minute
 
 // Purge implements [storage.Store].

@@ -40,9 +40,10 @@ type Options struct {
 	// Table is the outbox table's name, with or without a schema. Defaults to "outbox".
 	Table string
 
-	// LongestTransaction is used only if the open transactions can't be listed: on MySQL and MariaDB, if the user lacks the privilege
-	// PROCESS, or if several servers write. It is the longest time that a producer's transaction may stay open so that its messages
-	// are delivered in order. Messages of a longer transaction are delivered up to ten minutes later. Defaults to one minute.
+	// LongestTransaction is used only if the store can't list the open transactions, because the user lacks the privilege (PROCESS on
+	// MySQL and MariaDB, SELECT on two views on Oracle) or because several servers write. The store then assumes that each transaction
+	// ends within this time. Messages of a longer transaction may be delivered out of order, up to ten minutes after the commit.
+	// Defaults to one minute.
 	LongestTransaction time.Duration
 
 	// Operator is set if the store is used only for the calls of a storage.Operator. Such a store claims nothing, so Open doesn't
@@ -73,7 +74,7 @@ type Store struct {
 	// Fields for reading pages.
 	frontier  frontier
 	sizer     pageSizer
-	endOfLane map[int]int64 // by lane, the id above which there was no row at the last read; nil if unknown
+	endOfLane map[int]int64 // for each lane, the id above which the last read found no row; nil if unknown
 	pool      poolWatch
 	readFrom  string // the epoch of the server that returned the last page: see [storage.Page]
 
@@ -86,7 +87,7 @@ type Store struct {
 	path string      // the path of the database's file; empty if the database is not a file
 	file os.FileInfo // the file that was opened
 
-	rowsCounted atomic.Int64 // when the fixed rows were last counted, in Unix nanoseconds
+	rowsCounted atomic.Int64 // when the fixed rows (see fixed.go) were last counted, in Unix nanoseconds
 }
 
 var (
@@ -100,13 +101,13 @@ var (
 // The store never closes db.
 //
 // A relay uses up to eight connections concurrently. By default database/sql keeps only two idle connections, so it closes the others
-// and opens them again later, which doubles the cost if messages arrive one by one. So call db.SetMaxIdleConns(8).
+// and opens them again later, which doubles the cost of each message if messages arrive one by one. So call db.SetMaxIdleConns(8).
 //
-// On PostgreSQL the store uses short transactions and works with a pooler. The client_encoding must be UTF8. A pgx pool in the mode
-// exec or simple_protocol needs the settings datestyle=ISO and bytea_output=hex, which are the server's defaults; otherwise Open
-// fails. On SQLite db must be in WAL mode, with a busy timeout and with transactions that begin with BEGIN IMMEDIATE; otherwise Open
-// fails with an error that shows how to open the file. On MySQL and MariaDB the store sets the isolation level of its transactions
-// itself, and needs the privilege PROCESS to list the open transactions; see LongestTransaction.
+// On PostgreSQL the store uses short transactions and works with a pooler. The client_encoding must be UTF8. A pgx pool whose
+// default_query_exec_mode is exec or simple_protocol needs the settings datestyle=ISO and bytea_output=hex, which are the server's
+// defaults; otherwise Open fails. On SQLite the file must be in WAL mode, and the connections need a busy timeout and transactions that
+// begin with BEGIN IMMEDIATE; otherwise Open fails with an error that shows how to open the file. On MySQL and MariaDB the store sets
+// the isolation level of its transactions itself, and needs the privilege PROCESS to list the open transactions; see LongestTransaction.
 //
 // Open queries the server's version and tests whether it supports SKIP LOCKED. It fails if the server is too old, or too slow to
 // answer.
@@ -227,9 +228,9 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		s.table, storage.ErrNoSchema, version, schemaVersion)
 }
 
-// isCompatible reports whether a release that knows this schema version may use tables of a newer version. If older releases can still
-// use the tables after a migration, because it only adds to them, the migration stores the lowest schema version of these releases in
-// the setting schema_compatible. Without the setting, no older release may use the tables.
+// isCompatible reports whether a release with the schema version knows may use the tables, which have a newer version. A migration that
+// only adds to the tables leaves them usable for older releases. It stores the lowest schema version of these releases in the setting
+// schema_compatible. Without the setting, no older release may use the tables.
 func (s *Store) isCompatible(ctx context.Context, knows int) bool {
 	var text string
 	err := s.db.QueryRowContext(ctx, "SELECT value FROM "+s.quotedTable().Settings+" WHERE name = 'schema_compatible'").Scan(&text)
@@ -239,7 +240,7 @@ func (s *Store) isCompatible(ctx context.Context, knows int) bool {
 
 // detect queries the server's version and settings, tests SKIP LOCKED, and then sets the
 // dialect's variant for this server, the findings and the backend. It calls beforeTrial
-// before the test. It returns the field Unordered of the server's [dialect.Fit].
+// before it tests SKIP LOCKED. It returns the field Unordered of the server's [dialect.Fit].
 func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) error) (unordered bool, err error) {
 	fitting, differs := s.dialect.(dialect.Fitting)
 	server := dialect.Server{Facts: map[string]string{}, Skips: true}
@@ -318,10 +319,11 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 }
 
 // tryToSkip makes one trial. One transaction locks a row; a second one selects this row and another row with SKIP
-// LOCKED. The server skips locked rows if the second transaction gets only the other row, or no row at all, because a
-// relay may have locked the other row. A lock time-out or a syntax error means that the server doesn't skip. tryToSkip
-// also returns true if the trial can't be made because the tables are missing, the first row is already locked, or the
-// user may not lock rows. Such a user can't run a relay, but may read the status.
+// LOCKED. The server skips locked rows if the second transaction gets only the other row, or no row at all (a relay may
+// have locked the other row). A lock time-out or a syntax error means that the server doesn't skip locked rows.
+//
+// tryToSkip also returns true if the trial can't be made because the tables are missing, the first row is already
+// locked, or the user may not lock rows. A user who may not lock rows can't run a relay, but may read the status.
 func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	err = s.inTrial(ctx, trial, func(hold *sql.Tx) error {
 		var row string
@@ -410,8 +412,8 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 }
 
 // hintOf returns the DETAIL and the HINT of a PostgreSQL error. The errors of pgx and lib/pq have fields with these names,
-// and omit them from their texts. If the server rejected a value, hintOf omits the DETAIL, because it contains values of
-// the row.
+// but their texts don't contain them. If the server rejected a value, hintOf omits the DETAIL, because it contains values
+// of the row.
 func hintOf(err error) (text string) {
 	var coded interface{ SQLState() string }
 	if !errors.As(err, &coded) {
@@ -455,8 +457,8 @@ func write[T any](ctx context.Context, s *Store, what string, work func() (value
 }
 
 // turn waits until no other call of this store writes. It is used if the database allows only one writer at a
-// time. The caller ends its turn by receiving from s.writing. Without this queue writers would lose time,
-// because SQLite waits for its lock by polling, and pauses between polls even if the lock is free.
+// time. The caller ends its turn by receiving from s.writing. Without this queue writers would lose time:
+// SQLite waits for its lock by polling, and a writer that pauses between two polls doesn't notice that the lock is free.
 func (s *Store) turn(ctx context.Context) error {
 	select {
 	case s.writing <- struct{}{}:
