@@ -1,13 +1,13 @@
-{{define "function"}}-- Notifies rowrelay, which delivers the messages in the outbox table, of new rows. If rowrelay listens,
--- it then reads the table immediately, and not only at its next poll. PostgreSQL sends the
--- notification when the transaction with the INSERT or COPY commits. If the transaction is rolled
+{{define "function"}}-- Notifies rowrelay, which delivers the messages in the outbox table, of new rows. A rowrelay that
+-- listens reads the table when it is notified, and doesn't wait for its next poll. PostgreSQL sends
+-- the notification when the transaction with the INSERT or COPY commits. If the transaction is rolled
 -- back, PostgreSQL sends nothing.
 --
 -- A commit with a notification takes a lock that only one commit of the whole server can hold. So if
 -- several transactions insert in the same hundredth of a second, only one of them notifies: the one
--- that gets an advisory lock, whose keys are the table's OID and this hundredth of a second. The others
--- don't wait for this lock. If the notifying transaction commits before them or is rolled back, their
--- rows wait for rowrelay's next poll or the next notification.
+-- that gets an advisory lock, whose keys are the table's OID and this hundredth of a second. The other
+-- transactions don't wait for the advisory lock. If the notifying transaction commits before them or is
+-- rolled back, their rows wait for rowrelay's next poll or the next notification.
 --
 -- While the server's notification queue is at least half full, for example because a listening session
 -- hangs, the function doesn't notify, because commits with notifications fail when the queue is full.

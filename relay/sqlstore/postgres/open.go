@@ -14,8 +14,8 @@ var errMisread = errors.New("a test value was read as a different one")
 
 // CheckPool implements [backend.PoolChecker]. It selects a time and a byte string, because pgx receives values as text in
 // its modes exec and simple_protocol, and then can read times only in the ISO style and bytes only as hex. It checks
-// client_encoding, because the server converts texts to this encoding, but pgx always treats texts as UTF-8. With another
-// encoding, one row with a character that the encoding lacks would also make a whole page unreadable.
+// client_encoding, because the server converts texts to this encoding, but pgx always treats texts as UTF-8. Besides, a row
+// with a character that client_encoding lacks would make a whole page unreadable.
 func (p *Postgres) CheckPool(ctx context.Context) error {
 	var style, output, client, server string
 	const settings = "SELECT current_setting('datestyle'), current_setting('bytea_output'), current_setting('client_encoding'), current_setting('server_encoding')"

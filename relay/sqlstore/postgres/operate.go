@@ -15,8 +15,8 @@ import (
 )
 
 // List implements [backend.Backend]. It reads each table in the order of an index, up to a limit, so that
-// its duration doesn't depend on the table's size. It reads the hot and the held table lane by lane. If the
-// filter has a LookThrough, the limit is higher, and the filter is applied to the rows up to this limit.
+// its duration doesn't depend on the table's size. It reads the tables outbox and outbox_held lane by lane. If
+// the filter has a LookThrough, the limit is higher, and the filter is applied to the rows up to this limit.
 // There is no limit if the filter has message ids, or if it has other fields than ids and no LookThrough.
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
@@ -140,8 +140,8 @@ func (p *Postgres) ChangeParked(ctx context.Context, filter backend.Filter, what
 	return backend.IDs(ctx, p.db, backend.Query{SQL: query, Args: a})
 }
 
-// Parked implements [backend.Backend]. It disables nested loops. If the statistics are old, for example
-// after many messages were parked in a short time, the planner would choose loops that take minutes.
+// Parked implements [backend.Backend]. It disables nested loops, because the planner would choose loops that
+// take minutes if the statistics are old, for example after many messages were parked in a short time.
 func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := a.filter(filter)
@@ -195,7 +195,7 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))
 }
 
-// manyDeadRows is a number of dead rows that the hot table doesn't reach if autovacuum runs with the table's settings.
+// manyDeadRows is a number of dead rows that the table outbox doesn't reach if autovacuum runs with the table's settings.
 const manyDeadRows = 200_000
 
 // rights returns the privileges that a relay needs, each with its table. To lock a row, a relay
@@ -225,7 +225,7 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 			return wrong, err
 		}
 	}
-	for _, line := range plan { // a plan shows how many rows a scan returns, not how many it reads
+	for _, line := range plan { // compare the table's size, because a plan shows how many rows a scan returns, not how many it reads
 		for _, table := range []string{p.table.Pending, p.table.Held, p.table.Done, p.table.IDs} {
 			if name := p.bare(table); !strings.Contains(line, "Seq Scan on "+name+" ") && !strings.HasSuffix(line, "Seq Scan on "+name) {
 				continue
@@ -242,8 +242,8 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 	return "", nil
 }
 
-// Sample implements [backend.Explainer]. It returns a free lane for "lock free lanes", so that a check explains "acquire",
-// too. A check leaves out only "begin epoch", which is run once for each epoch of the server.
+// Sample implements [backend.Explainer]. It returns a free lane for "lock free lanes", because otherwise a check wouldn't
+// explain "acquire". A check leaves out only "begin epoch", which is run once for each epoch of the server.
 func (p *Postgres) Sample(query string) [][]driver.Value {
 	if query == p.sql.Text("lock free lanes") {
 		return [][]driver.Value{{int64(1)}}
@@ -252,7 +252,8 @@ func (p *Postgres) Sample(query string) [][]driver.Value {
 }
 
 // readsMostOf reports whether all indexes of the table exist and the server estimates that the scan returns at least a
-// tenth of the table's rows. Such a scan is faster than an index, for example if half of the held rows are retries.
+// tenth of the table's rows. For so many rows, for example if half of the held rows are retries, a scan is faster than
+// an index.
 func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, error) {
 	rows := "0"
 	if estimate := estimated.FindStringSubmatch(scan); estimate != nil {
@@ -284,7 +285,7 @@ func (p *Postgres) bare(table string) string {
 
 var estimated = regexp.MustCompile(`rows=(\d+)`)
 
-// judgePlan reports a plan that scans the whole hot table or sorts, if the server estimates
+// judgePlan reports a plan that scans the whole table outbox or sorts, if the server estimates
 // more than 10,000 rows. For fewer rows such a plan is the best one.
 func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
 	name := p.bare(p.table.Pending)

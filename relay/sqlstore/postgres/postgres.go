@@ -28,7 +28,7 @@ type Postgres struct {
 	reader   backend.Reader // nil if pages are read with database/sql
 	sql      backend.Statements
 	bounded  []backend.Query // limits the time that a transaction waits for a lock
-	distrust atomic.Int64    // until this time, in Unix nanoseconds, the server plans the query of each page anew; see distrustFor
+	distrust atomic.Int64    // until this time, in Unix nanoseconds, the server makes a new plan for each page's query; see distrustFor
 }
 
 var _ backend.Backend = (*Postgres)(nil)
@@ -91,7 +91,7 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error 
 	})
 }
 
-// Heartbeat implements [backend.Backend]. If the server has no epoch, Heartbeat begins one.
+// Heartbeat implements [backend.Backend]. If no epoch is stored for the server, Heartbeat stores a new one.
 func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
 	const noEpoch = "-" // the epoch of a server that has none
 	var name string
@@ -186,8 +186,8 @@ func (p *Postgres) page(page backend.Read) backend.Query {
 
 // ranges returns a FROM clause with the pending rows t at the positions. For each position in turn, the clause reads a
 // range of the primary key, up to a limit. It leaves out rows of the excepted topics that name no sinks. The COALESCE
-// makes the planner use the primary key; see "dear" in postgres.sql. The condition compares lane and id separately,
-// because up to PostgreSQL 17 a comparison of rows, (lane, id) <= (…), reads to the end of the lane.
+// makes the planner use the primary key; see "dear" in postgres.sql. The condition compares lane and id separately:
+// with a comparison of rows, (lane, id) <= (…), PostgreSQL 17 and older would read to the end of the lane.
 func (p *Postgres) ranges(a *args, positions []storage.Position, columns string, except []string, limit int) string {
 	where := ""
 	if len(except) > 0 {
@@ -209,10 +209,10 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns string,
 		"\n    ORDER BY h.lane, h.id LIMIT " + a.add(int64(limit), "bigint") + ") AS t"
 }
 
-// PostgreSQL may cache the plan of the query that reads a page, because planning takes longer than reading a few rows. A
-// cached plan uses the primary key, unless the server made the plan while the table had no disk block. This can happen only
-// if the table was vacuumed before its first row, because its file never shrinks. Such a plan scans the table once for each
-// lane. So if a page took longer than tookLong, the server plans the query of every page until distrustFor has passed.
+// PostgreSQL may cache the plan of the query that reads a page. This saves time, because planning takes longer than reading a few
+// rows. A cached plan uses the primary key, unless the server made it while the table's file was known to be empty. That is possible
+// only if the table was vacuumed before its first row, because the file never shrinks. Such a plan scans the table once for each
+// lane. So if a page took longer than tookLong, the server makes a new plan for each page until distrustFor has passed.
 const (
 	tookLong    = 100 * time.Millisecond
 	distrustFor = time.Minute
@@ -304,9 +304,9 @@ func (p *Postgres) Claim(ctx context.Context, request storage.ClaimRequest) ([]s
 	return backend.ReadRows(ctx, p.db, p.claim(request))
 }
 
-// claim returns the statement of a claim. The statement selects the rows in a CTE that is named
-// picked and is materialized, because otherwise the server might run this SELECT again for each
-// row, and so exceed the limit. One of the indexes for claiming by rows has the order of this CTE.
+// claim returns the statement of a claim. The statement selects the rows in a CTE named picked. The
+// CTE is materialized, because otherwise the server might run its SELECT again for each row, and so
+// exceed the limit. The CTE has the order of one of the indexes for claiming by rows.
 func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 	var a args
 	all := p.sql.Text("every id")

@@ -12,31 +12,31 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A settle is one statement with common table expressions. It has only the expressions that its settlements need:
+// A settle is one statement with common table expressions (CTEs). It has only the CTEs that its settlements need:
 //
-//	held     the leases that are still valid, with their lanes locked against a takeover; only when claiming by lanes
+//	held     selects the leases that are still valid, and locks their lanes against a takeover; only when claiming by lanes
 //	given    the settlements, as lists of ids or as rows; when claiming by lanes, only those with valid leases
 //	found    the rows of the settlements, with their tokens; only when claiming by rows
 //	claimed  the found rows that still have the claim's token; only when claiming by rows, and if not all rows are done
-//	hot      hot rows that are done or move to the held table, deleted
-//	back     held rows that are done, deleted
-//	done     the done rows of hot and back, inserted into the done table if done rows are kept
-//	moved    the other rows of hot, inserted into the held table
-//	stayed   held rows that stay in the held table, updated
-//	freed    claimed rows that are released, updated
+//	hot      deletes the rows of the table outbox that are done or move to the held table
+//	back     deletes the rows of the held table that are done
+//	done     inserts the done rows of hot and back into the done table, if done rows are kept
+//	moved    inserts the other rows of hot into the held table
+//	stayed   updates the rows that stay in the held table
+//	freed    updates the claimed rows that are released
 //
-// The statement returns the number of changed rows, the transaction's number, and the facts that statement.facts selects.
+// The statement returns the number of changed rows, the transaction's number, and what statement.facts selects.
 
-// statement builds a statement that begins with common table expressions (CTEs).
+// statement builds a statement that begins with CTEs.
 type statement struct {
 	args
-	parts   []string // the expressions
-	changes []string // the names of the expressions whose rows count as changed
+	parts   []string // the CTEs
+	changes []string // the names of the CTEs whose rows count as changed
 	facts   string   // selects the valid leases, or the number of rows that belong to another relay now
 }
 
 // Settle implements [backend.Backend]. It runs one statement. If there are dead letters, it first
-// writes them, in the same transaction. In most batches all rows are hot rows that are done.
+// writes them, in the same transaction. In most batches all rows are pending rows that are done.
 func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	groups := backend.GroupsOf(settlements)
 	plain := len(groups.HotDone) == len(settlements) && !backend.NamesSinks(&settlements[0])
@@ -71,8 +71,8 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 
 // leasesThatHold adds a CTE named held, which selects the leases that are still valid and locks their
 // lanes FOR KEY SHARE. A takeover locks a lane FOR UPDATE, so it skips a lane that is being settled.
-// If a settle has to wait for a takeover, it then finds the new fence. A renewal and a settle don't
-// wait for each other, because the renewal changes no key.
+// A settle that waits for a takeover finds the lane's new fence after the wait. A renewal and a settle
+// don't wait for each other, because the renewal changes no key.
 func (p *Postgres) leasesThatHold(with *statement, relay string, settlements []storage.Settlement) {
 	leases := backend.LeasesOf(settlements)
 	with.parts = append(with.parts, "held AS MATERIALIZED (SELECT l.lane, l.fence FROM "+p.table.Lanes+" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest("+
@@ -93,13 +93,13 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 
 // SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one statement.
 // That statement has the CTEs named held and given, as in [Postgres.Settle], and the following ones. The
-// rows of these CTEs name the settled sinks, while the updated rows in the tables keep the other sinks:
+// rows that hot and back return name the settled sinks, while the updated rows in the tables name the others:
 //
-//	hot     rows of the hot table, updated to name only the other sinks
-//	back    rows of the held table, updated to name only the other sinks
+//	hot     updates rows of the table outbox to name only the other sinks
+//	back    updates rows of the held table to name only the other sinks
 //	parted  the rows of hot and back, with the values of their settlements
-//	done    the done rows of parted, inserted into the done table if done rows are kept
-//	moved   the other rows of parted, except discarded ones, inserted into the held table; only if there are such settlements
+//	done    inserts the done rows of parted into the done table, if done rows are kept
+//	moved   inserts the other rows of parted, except discarded ones, into the held table; only if such rows exist
 func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	if _, err := backend.Exec(ctx, tx, p.deadLetters(relay, settlements)...); err != nil {
 		return backend.Settled{}, err
@@ -141,7 +141,8 @@ func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, ke
 }
 
 // deadLetters returns the statements that write dead letters. They run before the rows are moved, and
-// lock the rows. A concurrent settle of the same rows waits, and then no longer finds the rows.
+// lock the rows. A concurrent settle of the same rows waits until the rows have moved, and then doesn't
+// find them.
 func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (queries []backend.Query) {
 	hot, held := backend.DeadLettersOf(settlements)
 	for _, some := range [][]storage.Settlement{hot, held} {
@@ -166,10 +167,10 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 	return queries
 }
 
-// copies returns the statement that writes the DeadLetters of settlements. The arguments after the
-// statement are the table of their rows, a text, and a condition. Rows that don't meet the condition get
-// no dead letter. The text is appended to the CTE named given: it is a join with the CTE named held, or
-// empty. The statement locks the rows that it copies. LIMIT makes the planner find each row by its key.
+// copies returns the statement that writes the DeadLetters of settlements. The argument from is the table
+// of their rows. The argument claim is appended to the CTE named given: it is a join with the CTE named
+// held, or empty. Rows that don't meet the condition where get no dead letter. The statement locks the
+// rows that it copies. LIMIT makes the planner find each row by its key.
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
 	c.rows(settlements)
@@ -189,10 +190,10 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 		"\nSELECT copy_id, copy_topic, message_key, payload, payload_text, copy_headers, priority, expires_at, copy_sinks FROM found ORDER BY id", Args: with.args}
 }
 
-// settleDone adds the CTEs for a batch in which all rows are hot rows that are done. It divides the ids into lists, and
+// settleDone adds the CTEs for a batch in which all rows are pending rows that are done. It divides the ids into lists, and
 // the server reads all rows from the first to the last id of a list. Rows of a lane that are done together are mostly
 // neighbors, so this costs a third of what it costs to look up each row. A condition with a list of ids (= ANY) would cost
-// the same, but the planner expects ten lookups for it. With few statistics it would then scan the whole table.
+// the same. But the planner expects ten lookups for such a condition, and without good statistics would scan the whole table.
 //
 // The server deletes a row only if the row has the settled message. One argument has all message ids as bytes, 16 for
 // each, in the order of the lists. The position of a row's id in the lists determines the 16 bytes that the server
@@ -203,9 +204,9 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 // but not deleted belongs to another claim, and counts as fenced. The condition lane + 0 = lane is always true, and makes
 // the planner expect few rows in the CTE named given.
 //
-// If done rows are kept, the deleted rows get their outcomes from a table g. If all outcomes are the same, g is a single
-// row of values, because a join costs more than the move itself. Otherwise the deleted rows are joined with g by id. If
-// two rows have the same id, the join is by id and message, which costs the server twice as much.
+// If done rows are kept, the rows in the done table get their outcomes from a table g. If all outcomes are the same, g is
+// a single row of values, because a join costs more than the move itself. Otherwise the deleted rows are joined with g by
+// id. If two rows have the same id, the join is by id and message, which costs the server twice as much.
 func (p *Postgres) settleDone(with *statement, relay string, keep bool, settlements []storage.Settlement) {
 	claim, where, columns, among := "", "JOIN held USING (lane, fence)", "h.ctid AS place", ""
 	if byRows := settlements[0].Token != ""; byRows {
@@ -270,13 +271,12 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 
 // settleEach adds the CTEs for all other batches, one for each kind of change. The statement finds each
 // row by its lane, id and message, and held rows also by their sinks. It then changes a row t by its
-// place, t.ctid = g.place, because for a join by keys the planner would scan the table if it expects the
-// table to be small.
+// physical place, t.ctid = g.place. For a join by keys, a planner that expects a small table would scan it.
 //
 // When claiming by rows, the statement locks the rows first, so that their tokens don't change. If another
 // transaction has changed a row since the statement began, the statement doesn't change the row, and the
-// row's new token decides whether the row counts as fenced. The CTE named claimed has conditions on lane
-// and id that are always true, and make the planner expect few rows.
+// row counts as fenced if its new token differs from the settlement's. The CTE named claimed has conditions
+// on lane and id that are always true, and make the planner expect few rows.
 func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, groups backend.Groups) {
 	var done []string
 	byRows := settlements[0].Token != ""
@@ -298,7 +298,7 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 		add(c, "read_at", "timestamptz", backend.Column(settlements, readAt))
 	}
 
-	if len(groups.HotHeld)+len(groups.HeldHeld)+len(groups.Freed) > 0 { // not for rows that are all done
+	if len(groups.HotHeld)+len(groups.HeldHeld)+len(groups.Freed) > 0 { // done rows have no log
 		add(c, "attempt_log", "text", backend.Column(settlements, backend.AttemptLog))
 	}
 
@@ -357,13 +357,13 @@ func (p *Postgres) settleEach(with *statement, relay string, keep bool, settleme
 	}
 }
 
-// done returns the expression that inserts the selected rows into the done table.
+// done returns the CTE that inserts the selected rows into the done table.
 func (p *Postgres) done(selected, relay string) string {
 	return "done AS (INSERT INTO " + p.table.Done + " (" + backend.Kept + ", " + backend.Changing + ", finished_at, receipt, relay)" +
 		"\n    SELECT " + backend.Kept + ", " + backend.Changing + ", now(), NULLIF(receipt, ''), " + relay + " FROM (" + selected + ") AS d)"
 }
 
-// moved returns the expression that inserts rows into the held table.
+// moved returns the CTE that inserts rows into the held table.
 func (p *Postgres) moved(from string) string {
 	return "moved AS (INSERT INTO " + p.table.Held + " (" + backend.Kept + ", " + backend.ChangingHeld + ", state, holds)" +
 		"\n    SELECT " + backend.Kept + ", " + backend.ChangingHeld + ", state, holds FROM " + from + ")"
@@ -380,8 +380,8 @@ const (
 )
 
 // given builds a SELECT of the settlements' values. Each column is an array, or a single value if all
-// settlements share this value. A shared value is usual, because in most batches all rows are done at their
-// first attempt. An array costs the server as much as the change of the rows.
+// settlements share this value. This saves much: an array costs the server as much as the change of the
+// rows, and in most batches all rows are done at their first attempt, and so share their values.
 type given struct {
 	args                    *args
 	arrays, names, selected []string
@@ -433,8 +433,8 @@ func messageIDs(settlements []storage.Settlement) string {
 }
 
 // The server reads all rows between the first and the last id of a list, and compares their
-// ids with the list. A list is therefore short, and has no wide gaps. About every 64th id is
-// in the same lane.
+// ids with the list. So a list must be short and have no wide gaps. Successive rows of a lane
+// have ids that differ by about 64.
 const (
 	listLength = 32  // maximum number of ids in a list
 	listGap    = 512 // maximum difference between two successive ids of a list
