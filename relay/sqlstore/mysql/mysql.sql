@@ -1,15 +1,16 @@
 -- The fixed statements of a relay on MySQL 8.0.13 and later and MariaDB 10.5 and later. The Go files in this directory
 -- build the statements that depend on the request.
 --
--- A name in braces stands for a table (hot, held, done, ids, lanes, lane_locks, relays, settings, controls, actions),
--- for an earlier text with this name, or for one of these texts (see New in mysql.go):
+-- A name in braces stands for a table, for an earlier text with this name, or for one of the texts below (see New in
+-- mysql.go). {hot} is the table outbox; {held}, {done}, {ids}, {lanes}, {lane_locks}, {relays}, {settings}, {controls}
+-- and {actions} are the tables outbox_held, outbox_done and so on.
 --
 --   skip        FOR UPDATE SKIP LOCKED. It is empty if the server can't skip locked rows. On such a server, transactions
 --               that claim, free or purge rows begin with the statement "turn"
 --   skip t      the same as skip, for the rows t of a SELECT from several tables
 --   lock t      FOR UPDATE, or FOR UPDATE OF t on MySQL
 --   server      an expression that identifies the server
---   named       the condition that selects the hot table's row of information_schema.tables
+--   named       the condition that selects the row of the table outbox in information_schema.tables
 --   unchecked   on MariaDB, turns the constraints off for one statement: a row that was written with
 --               check_constraint_checks = 0 may violate them, and would make the statement fail for all its rows
 --
@@ -26,8 +27,9 @@ utc_timestamp(6)
 -- name: payload
 coalesce(t.payload, CAST(t.payload_text AS BINARY))
 
--- The columns of a row t. Times are selected as texts, because the conversion of times depends on the driver's settings.
--- A session without strict mode can write a date that doesn't exist. As a text, it makes the row malformed.
+-- The columns of a row t. Times are selected as texts, because the conversion of times depends on the driver's
+-- settings. A session without strict mode can write a date that doesn't exist. Selected as a text, such a date makes
+-- only its row malformed.
 -- name: row
 t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
 
@@ -68,20 +70,22 @@ coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0)
 -- name: hot state
 CASE WHEN t.claimed_until > {now} THEN 'claimed' WHEN t.available_at > {now} THEN 'scheduled' ELSE 'pending' END
 
--- The cast makes the text's collation the connection's. In a UNION with other texts MySQL 8.0 refuses the column's collation.
+-- The cast gives the text the connection's collation, because in a UNION with other texts MySQL 8.0 rejects the
+-- column's collation.
 -- name: held state
 CASE WHEN t.state = 'scheduled' AND t.due_at <= {now} THEN 'pending' ELSE CAST(t.state AS CHAR) END
 
--- The condition that a row of the hot or the held table could be delivered now.
+-- The condition that a row of the table outbox could be delivered now; the next text is the condition for the held
+-- table.
 -- name: waiting
 coalesce(t.available_at <= {now}, 1) AND coalesce(t.claimed_until <= {now}, 1)
 
 -- name: held and waiting
 t.state = 'scheduled' AND t.due_at <= {now}
 
--- The beginning of a condition: the table is claimed by rows. It locks the claim mode until the transaction ends. So if
--- the mode changes concurrently, the change either waits and then sees the rows that the statement has changed, or it
--- commits first, and the statement changes nothing.
+-- The beginning of a condition: the table is claimed by rows. It locks the claim mode until the transaction ends. So a
+-- concurrent change of the mode either waits for this transaction, and then sees the rows that the statement has
+-- changed, or commits before the statement gets the lock, and then the statement changes nothing.
 -- name: claimed by rows
 (SELECT value FROM {settings} WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND
 
@@ -117,9 +121,9 @@ UPDATE {lanes} SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Runs after "share claim mode", in the same transaction. So a concurrent change of the claim mode either sees this
--- relay, or commits first, and then the relay isn't stored. Arguments: name, host, version, claim mode, setup, claim
--- mode; host, version, claim mode, setup.
+-- Runs after "share claim mode", in the same transaction. So a concurrent change of the claim mode either waits, and
+-- then sees this relay, or commits before "share claim mode" gets its lock, and then the relay isn't stored. Arguments:
+-- name, host, version, claim mode, setup, claim mode; host, version, claim mode, setup.
 -- name: heartbeat
 INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`, setup)
 SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND, ? FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
@@ -186,9 +190,10 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- ---------------------------------------------------------------------------------
 -- Reading. mysql.go builds the reads of pages.
 
--- The highest assigned id. Its row may be hot, held, done or deleted, so the statement also reads the AUTO_INCREMENT
--- counter. The value that MySQL shows of this counter may be a few hours old. The held table has an index on (state,
--- id), and no index on the id alone.
+-- The highest assigned id. Its row may be in outbox, outbox_held or outbox_done, or it may have been deleted, so the
+-- statement also reads the AUTO_INCREMENT counter. The counter alone doesn't suffice, because MySQL may show a value
+-- that is a few hours old. The statement reads the held table once for each state, because this table has an index on
+-- (state, id), and no index on the id alone.
 -- name: last id
 SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(id) FROM {done}), 0),
     COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'scheduled'), 0),
@@ -196,8 +201,8 @@ SELECT GREATEST(COALESCE((SELECT MAX(id) FROM {hot}), 0), COALESCE((SELECT MAX(i
     COALESCE((SELECT MAX(id) FROM {held} FORCE INDEX (held_id) WHERE state = 'error'), 0),
     COALESCE((SELECT MAX(CAST(auto_increment AS SIGNED)) - 1 FROM information_schema.tables WHERE {named}), 0)) AS last_id
 
--- Selects the first hot or done row whose id is at least the given one, and its created_at in Unix milliseconds.
--- Arguments: the id, twice.
+-- Selects the first row of outbox or outbox_done whose id is at least the given one, and the row's created_at in Unix
+-- milliseconds. Arguments: the id, twice.
 -- name: written from
 SELECT id, CAST(timestampdiff(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', created_at) DIV 1000 AS SIGNED) FROM (
     (SELECT id, created_at FROM {hot} FORCE INDEX (id) WHERE id >= ? ORDER BY id LIMIT 1)
@@ -225,8 +230,8 @@ SELECT lane, message_key, topic, sinks, id FROM {held} FORCE INDEX (held_retry)
 WHERE blocks IN :lanes AND message_key <> ''
 LIMIT :limit
 
--- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
--- are neither claimed nor scheduled.
+-- The rows that are due, up to a limit for each table: held rows, which an index on due times finds, and rows of outbox
+-- that are neither claimed nor scheduled.
 -- name: remaining
 (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} AS t FORCE INDEX (held_due) WHERE t.due_at <= {now} LIMIT :limit)
 UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 0 FROM {hot} AS t WHERE {waiting} LIMIT :limit)
@@ -246,7 +251,8 @@ SELECT 'lane', lane, fence FROM {lanes} FORCE INDEX (PRIMARY) WHERE lane IN :lan
 -- name: old done rows
 SELECT id FROM {done} FORCE INDEX (done_finished) WHERE finished_at < {now} + INTERVAL :retention MICROSECOND ORDER BY finished_at LIMIT :limit{skip}
 
--- One statement sees one snapshot. So if a row moves concurrently, this statement finds it in the hot or the held table.
+-- One statement sees one snapshot. So if a row moves concurrently, this statement finds it in either outbox or
+-- outbox_held.
 -- name: old ids
 SELECT i.message_id FROM {ids} AS i FORCE INDEX (ids_written)
 WHERE i.written_at < {now} + INTERVAL :kept MICROSECOND
@@ -289,12 +295,13 @@ SELECT id FROM {hot} FORCE INDEX (claim_id) WHERE {claimed by rows} claimed_unti
 -- name: free ended claims
 {unchecked}UPDATE {hot} FORCE INDEX (id) SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(crashes, 2000000000) + 1 WHERE id IN :ids AND claimed_until < {now}
 
--- The condition that a held row t is due and can move to the hot table. If several held rows share a lane and id, only
--- one of them moves at a time. The condition with COUNT makes every planner run the subquery for each row.
+-- The condition that a held row t is due and can move to the table outbox. If several held rows share a lane and id,
+-- only one of them moves at a time. The condition compares a COUNT with 0 instead of using NOT EXISTS, so that every
+-- planner runs the subquery for each due row and doesn't read the whole table.
 -- name: comes back
 {claimed by rows} t.due_at <= {now} AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.due_at <= {now}) = 0
 
--- Selects id * 64 + lane of each row to move. A held row stays while a hot row has the same lane and id, which is
+-- Selects id * 64 + lane of each row to move. A held row stays while a row of outbox has the same lane and id, which is
 -- possible after the id sequence was reset.
 -- name: due places
 SELECT t.id * 64 + t.lane FROM {held} AS t FORCE INDEX (held_due)
@@ -308,8 +315,8 @@ SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts up to :limit rows of each kind: hot rows, retries, scheduled held rows, parked rows and done rows. If there are
--- more hot or done rows, the store also uses "estimates".
+-- Counts up to :limit rows of each kind: rows of outbox, retries, scheduled held rows, parked rows and done rows. If
+-- outbox or the done table has more rows, the store also uses "estimates".
 -- name: counts
 SELECT 'hot', state, count(*) FROM (SELECT {hot state} AS state FROM {hot} AS t LIMIT :limit) AS h GROUP BY state
 UNION ALL SELECT 'held', state, count(*) FROM (
@@ -327,7 +334,8 @@ SELECT 'hot', coalesce(max(id) - min(id) + 1, 0) FROM {hot}
 UNION ALL SELECT 'done', coalesce(max(id) - min(id) + 1, 0) FROM {done}
 
 -- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. The
--- statement examines only the first :limit hot rows, so its duration doesn't depend on the table's size.
+-- statement examines only the first :limit rows of the table outbox, so its duration doesn't depend on the table's
+-- size.
 -- name: oldest
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 1000, 0)) FROM (
     SELECT greatest(t.created_at, coalesce(t.available_at, t.created_at)) AS since FROM (
@@ -339,7 +347,7 @@ SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(since), {now}) DIV 10
 -- name: oldest retry
 SELECT greatest(0, coalesce(timestampdiff(MICROSECOND, min(created_at), {now}) DIV 1000, 0)) FROM {held} WHERE state = 'retry'
 
--- Among many parked rows, the index finds the few that block their keys.
+-- Uses the index of rows that block their keys: many rows may be parked, but usually only a few block their keys.
 -- name: held parked
 SELECT count(*), coalesce(timestampdiff(MICROSECOND, min(available_at), {now}) DIV 1000, 0) FROM {held} FORCE INDEX (held_retry) WHERE blocks IS NOT NULL AND state = 'error' AND holds = 1
 

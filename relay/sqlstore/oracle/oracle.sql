@@ -1,8 +1,9 @@
 -- The fixed statements of a relay on Oracle Database 12.2 and later. The Go files in this directory build the
 -- statements that depend on the request.
 --
--- A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls, actions), for an earlier
--- text with this name, or for one of these texts (see New in oracle.go):
+-- A name in braces stands for a table, for an earlier text with this name, or for one of the texts below (see New in
+-- oracle.go). {hot} is the table outbox; {held}, {done}, {ids}, {lanes}, {relays}, {settings}, {controls} and {actions}
+-- are the tables outbox_held, outbox_done and so on.
 --
 --   locks       the table whose rows serve as locks; see outbox/dialect/ORACLE.md. A lane has the rows 8 * lane to
 --               8 * lane + 7. A settle locks one of them, a takeover locks all. The rows from 1000 on are locks of keys
@@ -10,7 +11,8 @@
 --   owner       the owner of the tables, as an expression to compare with the catalog
 --   trigger     the name of the trigger, as the catalog has it
 --
--- Drivers bind arguments by position, so each number appears once, and the numbers are in ascending order.
+-- Drivers bind arguments by position, so in each statement the numbers of the arguments (:1, :2, …) appear once and in
+-- ascending order.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -22,7 +24,8 @@ SYS_EXTRACT_UTC(SYSTIMESTAMP)
 -- name: server
 SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME') || '/' || SYS_CONTEXT('USERENV', 'CON_NAME')
 
--- The highest id of a row. The sequence would only show the last id that it has reserved.
+-- The highest id of the rows that exist. The sequence shows only the last id that it has reserved, which may be higher
+-- than the last assigned id.
 -- name: given
 GREATEST(NVL((SELECT MAX(id) FROM {hot}), 0), NVL((SELECT MAX(id) FROM {held}), 0), NVL((SELECT MAX(id) FROM {done}), 0))
 
@@ -83,7 +86,8 @@ CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 NVL(DBMS_LOB.GETLENGTH(t.payload), 0) + NVL(DBMS_LOB.GETLENGTH(t.payload_text), 0)
 
 -- A block writes its transaction's number into the rows that it changes, and the next statement finds the rows by this
--- number. TRUE begins the transaction, which otherwise would have no number before its first change.
+-- number. The argument TRUE begins the transaction, because otherwise the transaction would have no number before its
+-- first change.
 -- name: stamp
 this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
 
@@ -134,8 +138,8 @@ WHEN NOT MATCHED THEN INSERT (name, value) VALUES (g.name, g.value)
 -- name: relays that claim another way
 SELECT name FROM {relays} WHERE until >= {now} AND claim <> :1 ORDER BY name
 
--- Locks the rows of all lanes in the table of locks. So it waits for running settles and claims, because each of them has
--- locked some of these rows.
+-- Locks the rows of all lanes in the table of locks. So the statement waits for running settles and claims, because
+-- each of them has locked some of these rows.
 -- name: lock lanes
 BEGIN
     FOR locked IN (
@@ -151,8 +155,8 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cl
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode until the heartbeat has committed. So a concurrent change of the mode either sees this relay, or
--- commits first, and then the relay isn't stored.
+-- Locks the claim mode until the heartbeat has committed. So a concurrent change of the mode either waits, and then
+-- sees this relay, or commits before this statement gets the lock, and then the relay isn't stored.
 -- name: share claim mode
 BEGIN
     FOR locked IN (
@@ -235,8 +239,9 @@ SELECT lane, fence, journal FROM {lanes} WHERE journal IS NOT NULL
 -- name: marks
 SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 
--- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
--- are neither claimed nor scheduled. Arguments: :1 the maximum number of held rows, :2 the maximum number of hot rows.
+-- The rows that are due, up to a limit for each table: held rows, which an index on due times finds, and rows of outbox
+-- that are neither claimed nor scheduled. Arguments: :1 the maximum number of held rows, :2 the maximum number of rows
+-- of outbox.
 -- name: remaining
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} t WHERE {due at} <= {now} AND ROWNUM <= :1
 UNION ALL SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} WHERE {on time} AND (claimed_until IS NULL OR claimed_until <= {now}) AND ROWNUM <= :2
@@ -270,18 +275,18 @@ DELETE FROM {ids} WHERE message_id IN (SELECT message_id FROM (
 SELECT /*+ INDEX(t {index claim_until}) */ {hot row}
 FROM {hot} t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = {stamped}
 
--- Locks rows whose claim has ended, and skips rows that are being settled or handled. The transaction already has the
--- lock of "begin changing", which a change of the claim mode needs, too. The limit is in a subquery, because a SELECT
--- FOR UPDATE must not have a limit. Argument: :1 the maximum number of rows.
+-- Locks rows whose claim has ended, and skips rows that are being settled or handled. The claim mode can't change
+-- meanwhile, because the transaction has the lock of "begin changing", which such a change needs. The limit is in a
+-- subquery, because a SELECT FOR UPDATE must not have a limit. Argument: :1 the maximum number of rows.
 -- name: ended claims
 SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} AND id IN (SELECT id FROM (
     SELECT id FROM {hot} WHERE claimed_until < {now}
     ORDER BY claimed_until) WHERE ROWNUM <= :1) FOR UPDATE SKIP LOCKED
 
--- Inserts due rows into the hot table, with this transaction's number. If several held rows share a lane and id, only
--- one of them moves at a time. A held row stays while a hot row has the same lane and id, which is possible after the
--- id sequence was reset. The conditions with COUNT make every planner run the subquery for each row. Argument: :1 the
--- maximum number of rows.
+-- Inserts due rows into the table outbox, with this transaction's number. If several held rows share a lane and id,
+-- only one of them moves at a time. A held row stays while a row of outbox has the same lane and id, which is possible
+-- after the id sequence was reset. The conditions compare a COUNT with 0 instead of using NOT EXISTS, so that every
+-- planner runs the subquery for each due row and doesn't read whole tables. Argument: :1 the maximum number of rows.
 -- name: bring back
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks, claim_stamp)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.attempt_log, t.created_at, t.expires_at, t.sinks, {stamped}
@@ -289,8 +294,8 @@ FROM (SELECT t.* FROM {held} t WHERE {by rows} AND {due at} <= {now}
     AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id < t.message_id OR o.message_id = t.message_id AND NLSSORT(NVL(o.sinks, ','), 'NLS_SORT=BINARY') < NLSSORT(NVL(t.sinks, ','), 'NLS_SORT=BINARY')) AND o.state <> 'error' AND NVL(o.available_at, TIMESTAMP '0001-01-01 00:00:00') <= {now}) = 0
     ORDER BY {due at}, {due id}) t WHERE ROWNUM <= :1
 
--- Deletes the held rows whose copies in the hot table have this transaction's number. No other transaction can move held
--- rows back concurrently, because each begins with the lock of "begin changing".
+-- Deletes the held rows whose copies in the table outbox have this transaction's number. No other transaction can move
+-- held rows back concurrently, because each begins with the lock of "begin changing".
 -- name: remove what is back
 DELETE FROM {held} WHERE (id, message_id, NVL(sinks, ',')) IN (SELECT /*+ INDEX(h {index claim_until}) */ h.id, h.message_id, NVL(h.sinks, ',') FROM {hot} h
     WHERE h.claimed_until IS NULL AND h.claim_stamp = {stamped})
@@ -298,8 +303,8 @@ DELETE FROM {held} WHERE (id, message_id, NVL(sinks, ',')) IN (SELECT /*+ INDEX(
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts rows of each kind, up to a maximum: hot rows, held rows that aren't parked, parked rows and done rows. If there
--- are more hot or done rows, the store also uses "estimates". Arguments: the maximum, four times.
+-- Counts rows of each kind, up to a maximum: rows of outbox, held rows that aren't parked, parked rows and done rows.
+-- If outbox or the done table has more rows, the store also uses "estimates". Arguments: the maximum, four times.
 -- name: counts
 SELECT 'hot', state, COUNT(*) FROM (
     SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} WHERE ROWNUM <= :1
@@ -356,14 +361,15 @@ FROM (SELECT {now} - MIN(finished_at) AS age FROM {done})
 SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 
 -- ---------------------------------------------------------------------------------
--- Open transactions, identified by the SCN at which each began. This SCN precedes the transaction's first id, because the
--- trigger of the hot table begins the transaction. gv$transaction has the transactions of all instances of a cluster. A
--- start_scn of 0 means that the database doesn't know the SCN. Until such a transaction ends, no id becomes final.
+-- Open transactions, identified by the SCN at which each began. This SCN precedes the transaction's first id, because a
+-- trigger of the table outbox begins the transaction. gv$transaction has the transactions of all instances of a
+-- cluster. A start_scn of 0 means that the database doesn't know the SCN. Until such a transaction ends, no id becomes
+-- final.
 --
--- In RAC the SCN of an instance may be ahead of another's for a moment, and messages between instances contain the
--- sender's SCN. If one instance assigned an id below m, and another one assigned m, the sequence's state went from the
--- first instance to the other one in between. So a relay that sees m committed has a later SCN than the start of the
--- transaction with the lower id. No test has confirmed this.
+-- In RAC (a cluster) the SCN of one instance may be ahead of another's for a moment, but each message between instances
+-- contains the sender's SCN. Suppose that one instance assigned an id below m, and then another instance assigned m. In
+-- between, the first instance sent the state of the sequence to the other one. So a relay that sees the row m committed
+-- has a later SCN than the start of the transaction with the lower id. No test has confirmed this.
 -- name: open transactions
 SELECT 'number', TO_CHAR(current_scn) FROM v$database
 UNION ALL SELECT 'open', TO_CHAR(MIN(start_scn)) FROM gv$transaction HAVING COUNT(*) > 0

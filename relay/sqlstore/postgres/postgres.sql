@@ -1,6 +1,7 @@
 -- The fixed statements of a relay on PostgreSQL 13 and later. The Go files in this directory build the statements that
--- depend on the request. A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls,
--- actions, epoch), for an earlier text with this name, or for the array "words" of postgres.go.
+-- depend on the request. A name in braces stands for a table, for an earlier text with this name, or for the array
+-- "words" of postgres.go. {hot} is the table outbox; {held}, {done}, {ids}, {lanes}, {relays}, {settings}, {controls},
+-- {actions} and {epoch} are the tables outbox_held, outbox_done and so on.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -21,10 +22,10 @@ COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass)
 
 -- A part of ($1::boolean OR {never}), a condition whose parameter is true. The condition makes the server plan the
 -- statement at each execution (a custom plan): a custom plan knows the parameter and leaves out this part, which is an
--- expensive count. A generic plan would include it, and so looks more expensive. Otherwise the server might keep a
--- generic plan that it made while the table was empty, and read the whole table when it is full. The condition needs
--- no setting, so it works behind a pooler. Reads of pages have it only for a minute after a slow read; see tookLong in
--- postgres.go.
+-- expensive count. A generic plan would include it, and so looks more expensive. Without the condition, the server
+-- might keep a generic plan that it made while the table was empty, and so read the whole table later, when it has many
+-- rows. The condition needs no setting, so it works behind a pooler. Reads of pages have it only for a minute after a
+-- slow read; see tookLong in postgres.go.
 -- name: never
 (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 
@@ -72,7 +73,8 @@ COALESCE(available_at, '0001-01-01 00:00:00+00')
 -- name: is due
 state <> 'error' AND {due at} <= now() AND {due at} >= COALESCE((SELECT '-infinity'::timestamptz), {dear time})
 
--- The condition that a row of the hot or the held table could be delivered now.
+-- The condition that a row of the table outbox could be delivered now; the next text is the condition for the held
+-- table.
 -- name: waiting
 COALESCE(available_at <= now(), true) AND COALESCE(claimed_until <= now(), true)
 
@@ -139,9 +141,9 @@ ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane
 -- name: is at place
 t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 
--- The beginning of a statement that does nothing unless the table is claimed by rows. It locks the claim mode. So if
--- the mode changes concurrently, the change either waits and then sees the rows that the statement has changed, or it
--- commits first, and the statement changes nothing.
+-- The beginning of a statement that does nothing unless the table is claimed by rows. It locks the claim mode. So a
+-- concurrent change of the mode either waits for this transaction, and then sees the rows that the statement has
+-- changed, or commits before the statement gets the lock, and then the statement changes nothing.
 -- name: with claim
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
@@ -183,9 +185,9 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode. So a concurrent change of the mode either sees this relay, or commits first, and then the relay
--- isn't stored. Arguments: $1 name, $2 host, $3 version, $4 claim mode, $5 microseconds until the row expires, $6
--- setup.
+-- Locks the claim mode. So a concurrent change of the mode either waits, and then sees this relay, or commits before
+-- this statement gets the lock, and then the relay isn't stored. Arguments: $1 name, $2 host, $3 version, $4 claim
+-- mode, $5 microseconds until the row expires, $6 setup.
 -- name: heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
@@ -227,17 +229,17 @@ DELETE FROM {relays} WHERE until < now() - interval '1 day'
 -- name: end of lease
 COALESCE(l.until, (SELECT r.leased_until FROM {relays} AS r WHERE r.name = l.owner), '-infinity')
 
--- Locks lanes that seem to be free. It skips lanes that another relay is taking, whose owner is renewing them, or that
--- are being settled, because a settle holds its locks until it has committed. Argument: $1 the maximum number of lanes.
+-- Locks lanes that seem to be free. It skips a lane if another relay is taking it, its owner is renewing it, or a
+-- settle has locked it: a settle holds its locks until it has committed. Argument: $1 the maximum number of lanes.
 -- name: lock free lanes
 SELECT l.lane FROM {lanes} AS l WHERE {end of lease} < now()
 ORDER BY random() LIMIT $1::bigint FOR UPDATE OF l SKIP LOCKED
 
 -- Leases the locked lanes that are still free. "lock free lanes" may have read the owner's row before a renewal changed
--- it. This statement sees all renewals that have committed; any other renewal waits for these locks, and then finds
--- another fence. The end of a new lease is stored in the lane's row, because the relay may never receive the result of
--- this statement. The first renewal moves the end to the relay's row. Arguments: $1 lanes, $2 relay, $3 microseconds of
--- the lease, $4 the number that is added to the fences.
+-- it. This statement sees all renewals that have committed. Any other renewal waits for the locks of "lock free lanes",
+-- and then finds another fence. The end of a new lease is stored in the lane's row, because the relay may never receive
+-- the result of this statement. The first renewal moves the end to the relay's row. Arguments: $1 lanes, $2 relay, $3
+-- microseconds of the lease, $4 the number that is added to the fences.
 -- name: acquire
 UPDATE {lanes} AS l
 SET owner = $2::text, fence = l.fence + $4::bigint, until = now() + ($3::bigint * interval '1 microsecond'),
@@ -260,11 +262,12 @@ WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
 CASE WHEN $7::text = '' OR {server epoch} = $7::text THEN g.marks ELSE l.marks END
 
 -- Locks the lanes whose leases are still valid. It waits for a takeover, and a takeover skips locked lanes. The end of
--- all the relay's leases is stored once, in the relay's row. A lane's row is written only if something else changes:
--- writing 64 rows at each renewal would leave 115,000 dead versions an hour, which no vacuum removes while an old
--- snapshot is open. If the relay has no row, the end is stored in each lane's row. Other lanes with this owner belong
--- to an earlier relay of the same name, or the relay lets their leases expire; these lanes keep the end that they had.
--- Arguments: $8 microseconds of the lease; $9 lanes and $10 fences of all leases that the relay keeps.
+-- all the relay's leases is stored once, in the relay's row. A lane's row is written only if its marks, crashes or
+-- journal change, or if it has the end of the lease: writing 64 rows at each renewal would leave 115,000 dead versions
+-- an hour, which no vacuum removes while an old snapshot is open. If the relay has no row, the end is stored in each
+-- lane's row. The CTE named others keeps the ends of this owner's other leases as they were. These leases belong to an
+-- earlier relay of the same name, or the relay lets them expire. Arguments: $8 microseconds of the lease; $9 lanes and
+-- $10 fences of all leases that the relay keeps.
 -- name: renew
 WITH g AS MATERIALIZED (
     SELECT l.lane, l.fence, g.marks, g.calm,
@@ -306,8 +309,8 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- name: last id
 SELECT {given}
 
--- Selects the first hot or done row whose id is at least the given one, and its created_at in Unix milliseconds. It
--- visits each lane, because the hot table has no index on ids alone. Argument: $1 the id.
+-- Selects the first row of outbox or outbox_done whose id is at least the given one, and the row's created_at in Unix
+-- milliseconds. It visits each lane, because the table outbox has no index on ids alone. Argument: $1 the id.
 -- name: written from
 SELECT id, (extract(epoch FROM created_at) * 1000)::bigint FROM (
     SELECT h.id, h.created_at FROM {lanes} AS l CROSS JOIN LATERAL
@@ -369,8 +372,8 @@ CROSS JOIN LATERAL (SELECT DISTINCT ON (h.topic, h.sinks) h.topic, h.sinks, h.id
     WHERE (h.state = 'retry' OR h.holds > 0) AND h.lane + 0 = k.lane AND h.message_key = k.key ORDER BY h.topic, h.sinks, h.id) AS t
 WHERE ($3::boolean OR {never})
 
--- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
--- are neither claimed nor scheduled. Arguments: $1 the maximum number of rows of each table, $2 true.
+-- The rows that are due, up to a limit for each table: held rows, which an index on due times finds, and rows of outbox
+-- that are neither claimed nor scheduled. Arguments: $1 the maximum number of rows of each table, $2 true.
 -- name: remaining
 (SELECT id, lane, message_id::text, topic, message_key, sinks, 1 FROM {held} WHERE {is due} AND ($2::boolean OR {never}) LIMIT $1::bigint)
 UNION ALL (SELECT id, lane, message_id::text, topic, message_key, sinks, 0 FROM {hot} WHERE {waiting} LIMIT $1::bigint)
@@ -410,7 +413,7 @@ DELETE FROM {ids} AS i USING old AS g WHERE i.message_id = g.message_id
 -- name: a free row
 SELECT id FROM {hot} WHERE claimed_until IS NULL AND {every id} AND ($1::boolean OR {never}) ORDER BY id LIMIT 1
 
--- A row that a reclaim would free or move. Argument: $1 true.
+-- Selects a row that a reclaim would free or move, if there is one. Argument: $1 true.
 -- name: an ended claim
 SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < now() AND ($1::boolean OR {never}) ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM {held} WHERE {is due} AND ($1::boolean OR {never}) ORDER BY {due at}, id LIMIT 1) AS h
@@ -443,9 +446,10 @@ UPDATE {hot} AS t
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = least(t.crashes, 2000000000) + 1
 FROM ended AS g WHERE {is at place} AND ($2::boolean OR {never})
 
--- Moves due rows to the hot table. If several held rows share a lane and id, only one of them moves at a time. A held
--- row stays while a hot row has the same lane and id, which is possible after the id sequence was reset. The conditions
--- with COUNT make every planner run the subquery for each row. Arguments: $1 the maximum number of rows, $2 true.
+-- Moves due rows to the table outbox. If several held rows share a lane and id, only one of them moves at a time. A
+-- held row stays while a row of outbox has the same lane and id, which is possible after the id sequence was reset. The
+-- conditions compare a COUNT with 0 instead of using NOT EXISTS, so that every planner runs the subquery for each due
+-- row and doesn't read whole tables. Arguments: $1 the maximum number of rows, $2 true.
 -- name: bring back
 {with claim},
 due AS MATERIALIZED (
@@ -462,8 +466,8 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts up to $1 rows of each kind: hot rows, held rows that aren't parked, parked rows and done rows. If there are
--- more hot or done rows, the store also uses "estimates".
+-- Counts up to $1 rows of each kind: rows of outbox, held rows that aren't parked, parked rows and done rows. If outbox
+-- or the done table has more rows, the store also uses "estimates".
 -- name: counts
 SELECT 'hot', state, count(*) FROM (
     SELECT CASE WHEN claimed_until > now() THEN 'claimed' WHEN available_at > now() THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT $1::bigint
@@ -484,7 +488,8 @@ SELECT place, (GREATEST(reltuples, 0) / GREATEST(relpages, 1) * (pg_relation_siz
 FROM (VALUES ('hot', '{hot}'::regclass), ('done', '{done}'::regclass)) AS t (place, oid) JOIN pg_class AS c ON c.oid = t.oid
 
 -- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. The
--- statement examines only the first $1 hot rows of each lane, so its duration doesn't depend on the table's size.
+-- statement examines only the first $1 rows of each lane in the table outbox, so its duration doesn't depend on the
+-- table's size.
 -- name: oldest
 SELECT GREATEST(0, COALESCE(extract(epoch FROM now() - min(since)) * 1000, 0))::bigint FROM (
     SELECT GREATEST(created_at, available_at) AS since FROM {lanes} AS l CROSS JOIN LATERAL (
@@ -570,7 +575,7 @@ SELECT n.name, 'has', pg_stat_get_dead_tuples(c.oid), 'dead rows beside', pg_sta
 FROM unnest($1::text[]) AS n (name) JOIN pg_class AS c ON c.oid = to_regclass(n.name)
 WHERE pg_stat_get_dead_tuples(c.oid) > $2::bigint AND pg_stat_get_dead_tuples(c.oid) > pg_stat_get_live_tuples(c.oid)
 
--- True if $2 rows are at least a tenth of the rows of the table $1, and if all indexes $3 exist and are valid.
+-- True if $2 rows are at least a tenth of the table $1, and if all indexes in the array $3 exist and are valid.
 -- name: reads most of a table
 SELECT $2::bigint >= c.reltuples / 10 AND NOT EXISTS (
     SELECT 1 FROM unnest($3::text[]) AS n (name) WHERE NOT EXISTS (SELECT 1 FROM pg_index AS i WHERE i.indexrelid = to_regclass(n.name) AND i.indisvalid))

@@ -1,6 +1,7 @@
 -- The fixed statements of a relay on SQLite 3.35 and later. The Go files in this directory build the statements that
--- depend on the request. A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls,
--- actions), for an earlier text with this name, or for a text that New in sqlite.go adds. A list is one argument, in JSON.
+-- depend on the request. A name in braces stands for a table, for an earlier text with this name, or for a text that
+-- New in sqlite.go adds. {hot} is the table outbox; {held}, {done}, {ids}, {lanes}, {relays}, {settings}, {controls}
+-- and {actions} are the tables outbox_held, outbox_done and so on. A list is one argument, in JSON.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -23,7 +24,8 @@ coalesce(t.available_at, '0001-01-01 00:00:00.000')
 -- name: is due
 t.state <> 'error' AND {due at} <= {now}
 
--- The condition that a row of the hot or the held table could be delivered now.
+-- The condition that a row of the table outbox could be delivered now; the next text is the condition for the held
+-- table.
 -- name: waiting
 coalesce(available_at <= {now}, 1) AND coalesce(claimed_until <= {now}, 1)
 
@@ -189,8 +191,8 @@ SELECT lane, marks FROM {lanes} WHERE marks IS NOT NULL ORDER BY lane
 -- name: last id
 SELECT {given}
 
--- Selects the first hot or done row whose id is at least the given one, and its created_at in Unix milliseconds.
--- Arguments: the id, twice.
+-- Selects the first row of outbox or outbox_done whose id is at least the given one, and the row's created_at in Unix
+-- milliseconds. Arguments: the id, twice.
 -- name: written from
 SELECT id, CAST(round((julianday(created_at) - 2440587.5) * 86400000) AS INTEGER) FROM (
     SELECT id, created_at FROM (SELECT id, created_at FROM {hot} NOT INDEXED WHERE id >= ? ORDER BY id LIMIT 1)
@@ -237,8 +239,9 @@ FROM json_each(?) AS j CROSS JOIN {held} AS t INDEXED BY {held_retry}
 WHERE (t.state = 'retry' OR t.holds > 0) AND t.lane = json_extract(j.value, '$[0]') AND t.message_key = json_extract(j.value, '$[1]')
 GROUP BY t.lane, t.message_key, t.topic, t.sinks
 
--- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
--- are neither claimed nor scheduled. Arguments: the maximum number of held rows, the maximum number of hot rows.
+-- The rows that are due, up to a limit for each table: held rows, which an index on due times finds, and rows of outbox
+-- that are neither claimed nor scheduled. Arguments: the maximum number of held rows, the maximum number of rows of
+-- outbox.
 -- name: remaining
 SELECT * FROM (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 1 FROM {held} AS t WHERE {is due} LIMIT ?)
 UNION ALL SELECT * FROM (SELECT id, lane, message_id, topic, message_key, sinks, 0 FROM {hot} WHERE {waiting} LIMIT ?)
@@ -265,8 +268,8 @@ DELETE FROM {ids} WHERE message_id IN (SELECT i.message_id FROM {ids} AS i
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. sqlite.go builds the claim.
 
--- A relay runs this statement before a claim. It waits for no other transaction, but a claim waits for a transaction that
--- writes.
+-- A relay may run this statement before a claim, and then claims only if the statement returns a row. Unlike a claim,
+-- the statement doesn't wait for a transaction that writes.
 -- name: a free row
 SELECT h.id FROM {hot} AS h WHERE h.claimed_until IS NULL ORDER BY h.id LIMIT 1
 
@@ -285,21 +288,22 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL,
     attempts = max(0, min(CAST(attempts AS INTEGER), 2000000000)), crashes = max(0, min(CAST(crashes AS INTEGER), 2000000000)) + 1
 WHERE id IN (SELECT id FROM {hot} WHERE {by rows} AND claimed_until < {now} ORDER BY claimed_until LIMIT ?)
 
--- The held rows that are due and can move to the hot table. If several held rows share a lane and id, only one of them
--- moves at a time. A held row stays while a hot row has the same lane and id, which is possible after the id sequence
--- was reset. The conditions with COUNT make every planner run the subquery for each row.
+-- The held rows that are due and can move to the table outbox. If several held rows share a lane and id, only one of
+-- them moves at a time. A held row stays while a row of outbox has the same lane and id, which is possible after the id
+-- sequence was reset. The conditions compare a COUNT with 0 instead of using NOT EXISTS, so that every planner runs the
+-- subquery for each due row and doesn't read whole tables.
 -- name: coming back
 FROM {held} AS t WHERE {by rows} AND {is due}
     AND (SELECT COUNT(*) FROM {hot} h WHERE h.lane = t.lane AND h.id = t.id) = 0 AND (SELECT COUNT(*) FROM {held} o WHERE o.lane = t.lane AND o.id = t.id AND (o.message_id, o.sinks) < (t.message_id, t.sinks) AND o.state <> 'error' AND coalesce(o.available_at, '0001-01-01 00:00:00.000') <= {now}) = 0 ORDER BY {due at}, t.id
 
--- Inserts rows into the hot table. "remove what is back" then deletes only the inserted rows from the held table,
--- because other held rows may have the same id. Argument: the maximum number of rows.
+-- Inserts the rows into the table outbox. "remove what is back" then deletes only the inserted rows from the held
+-- table, because other held rows may have the same id. Argument: the maximum number of rows.
 -- name: bring back
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks)
 SELECT t.id, t.message_id, t.topic, t.message_key, t.payload, t.payload_text, t.headers, t.priority, t.attempts, t.crashes, t.available_at, t.last_error, t.attempt_log, t.created_at, t.expires_at, t.sinks {coming back} LIMIT ?
 
--- Parks the first row if the hot table's constraints refuse it. Such a row was written by a session that ignored the
--- constraints. Argument: the error.
+-- Parks the first due row if the constraints of the table outbox reject it. A session that ignored the constraints may
+-- have written such a row. Argument: the error.
 -- name: refuse the first
 UPDATE {held} SET state = 'error', last_error = ? WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks {coming back} LIMIT 1)
 
@@ -311,8 +315,8 @@ DELETE FROM {held} WHERE (id, message_id, sinks) IN (
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts rows of each kind, up to a maximum: hot rows, held rows that aren't parked, parked rows and done rows. If there
--- are more hot or done rows, the store also uses "estimates". Arguments: the maximum, four times.
+-- Counts rows of each kind, up to a maximum: rows of outbox, held rows that aren't parked, parked rows and done rows.
+-- If outbox or the done table has more rows, the store also uses "estimates". Arguments: the maximum, four times.
 -- name: counts
 SELECT 'hot', state, count(*) FROM (
     SELECT CASE WHEN claimed_until > {now} THEN 'claimed' WHEN available_at > {now} THEN 'scheduled' ELSE 'pending' END AS state FROM {hot} LIMIT ?
@@ -333,8 +337,8 @@ SELECT 'hot', coalesce((SELECT max(id) FROM {hot}) - (SELECT min(id) FROM {hot})
 UNION ALL SELECT 'done', coalesce((SELECT max(id) FROM {done}) - (SELECT min(id) FROM {done}) + 1, 0)
 
 -- The age in milliseconds of the oldest waiting row, counted from the time when the row could first be delivered. The
--- statement examines only the first hot rows, so its duration doesn't depend on the table's size. Argument: the maximum
--- number of hot rows.
+-- statement examines only the first rows of the table outbox, so its duration doesn't depend on the table's size.
+-- Argument: the maximum number of these rows.
 -- name: oldest
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 86400000, 0)) AS INTEGER)) FROM (
     SELECT max(created_at, coalesce(available_at, created_at)) AS since FROM (
@@ -347,7 +351,7 @@ SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(since))) * 8
 -- name: oldest retry
 SELECT max(0, CAST(round(coalesce((julianday('now') - julianday(min(created_at))) * 86400000, 0)) AS INTEGER)) FROM {held} WHERE state = 'retry'
 
--- The index has only rows that block their keys. Among many parked rows, few block their keys.
+-- Uses the index of rows that block their keys: many rows may be parked, but usually only a few block their keys.
 -- name: held parked
 SELECT count(*), CAST(round(coalesce((julianday('now') - julianday(min(available_at))) * 86400000, 0)) AS INTEGER) FROM {held} INDEXED BY {held_retry} WHERE (state = 'retry' OR holds > 0) AND state = 'error' AND holds = 1
 

@@ -1,19 +1,21 @@
 -- The fixed statements of a relay on SQL Server 2016 and later and on Azure SQL. The Go files in this directory build
 -- the statements that depend on the request.
 --
--- A name in braces stands for a table (hot, held, done, ids, lanes, relays, settings, controls, actions), for an earlier
--- text with this name, or for one of these texts (see New in sqlserver.go):
+-- A name in braces stands for a table, for an earlier text with this name, or for one of the texts below (see New in
+-- sqlserver.go). {hot} is the table outbox; {held}, {done}, {ids}, {lanes}, {relays}, {settings}, {controls} and
+-- {actions} are the tables outbox_held, outbox_done and so on.
 --
 --   reading       the isolation level at which a SELECT waits for no writer and sees one snapshot
---   object        the name of the hot table, as an argument of OBJECT_ID
+--   object        the name of the table outbox, as an argument of OBJECT_ID
 --   object …      the name of another table or of the sequence, as an argument of OBJECT_ID
 --   index …       the name of an index
 --
--- READPAST always comes with READCOMMITTEDLOCK: the server refuses READPAST alone if READ_COMMITTED_SNAPSHOT is on.
+-- Each READPAST is accompanied by READCOMMITTEDLOCK, because the server rejects READPAST alone if
+-- READ_COMMITTED_SNAPSHOT is on.
 --
--- Reads of pages use a snapshot. They can't skip locked rows, as claims do: a read might skip a row that isn't committed
--- yet, and then read a row of the same key that was written after the commit. Reads that wait for locks would wait for
--- every open writer.
+-- Reads of pages use a snapshot. They must neither skip locked rows nor wait for locks. If a read skipped a locked row
+-- that isn't committed yet, it might then read a row of the same key that was written after the commit. If a read
+-- waited for locks, it would wait for every open writer.
 
 -- ---------------------------------------------------------------------------------
 -- Parts of statements.
@@ -93,13 +95,14 @@ CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' A
 -- name: size
 COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)
 
--- The condition that the table is claimed by rows. It locks the claim mode until the transaction ends. So if the mode
--- changes concurrently, the change either waits and then sees the rows that the statement has changed, or it commits
--- first, and the statement changes nothing.
+-- The condition that the table is claimed by rows. It locks the claim mode until the transaction ends. So a concurrent
+-- change of the mode either waits for this transaction, and then sees the rows that the statement has changed, or
+-- commits before the statement gets the lock, and then the statement changes nothing.
 -- name: by rows
 EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows')
 
--- The condition that a row of the hot or the held table could be delivered now.
+-- The condition that a row of the table outbox could be delivered now; the next text is the condition for the held
+-- table.
 -- name: waiting
 (available_at IS NULL OR available_at <= SYSUTCDATETIME()) AND (claimed_until IS NULL OR claimed_until <= SYSUTCDATETIME())
 
@@ -117,7 +120,7 @@ SET LOCK_TIMEOUT 3000
 -- name: claim mode
 SELECT value FROM {settings} WHERE name = N'claim'
 
--- The range lock also covers a row that doesn't exist yet.
+-- HOLDLOCK locks the range of the row, so that no other transaction can insert the row if it doesn't exist yet.
 -- name: lock claim mode
 SELECT value FROM {settings} WITH (XLOCK, HOLDLOCK, ROWLOCK) WHERE name = N'claim'
 
@@ -140,9 +143,10 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_un
 -- name: forget holds
 UPDATE {held} SET state = N'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode. So a concurrent change of the mode either sees this relay, or commits first, and then the relay
--- isn't stored. Arguments: @p1 name, @p2 host, @p3 version, @p4 claim mode, @p5 milliseconds until the row expires, @p6
--- setup. DATEADD accepts only an int, so seconds and milliseconds are added separately.
+-- Locks the claim mode. So a concurrent change of the mode either waits, and then sees this relay, or commits before
+-- this statement gets the lock, and then the relay isn't stored. Arguments: @p1 name, @p2 host, @p3 version, @p4 claim
+-- mode, @p5 milliseconds until the row expires, @p6 setup. DATEADD accepts only an int, so seconds and milliseconds are
+-- added separately.
 -- name: heartbeat
 {prepare}
 DECLARE @alive bit = 1;
@@ -183,7 +187,7 @@ DELETE FROM {relays} WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) WHERE until < D
 -- Lanes.
 
 -- Skips lanes that another transaction changes or settles. A settle holds a shared lock on the lane's entry in the
--- index of fences. This statement locks the entry exclusively, and a renewal doesn't touch it. The subquery puts the
+-- index of fences. This statement locks the entry exclusively. A renewal doesn't touch the entry. The subquery puts the
 -- lanes in a random order before the join locks them, because a sort after locking would lock all free lanes.
 -- Arguments: @p1 the maximum number of lanes, @p2 relay, @p3 milliseconds of the lease, @p4 the number that is added to
 -- the fences.
@@ -328,8 +332,8 @@ CROSS APPLY (SELECT * FROM {held} AS h WITH (INDEX ({index held_retry}), FORCESE
 GROUP BY g.n, t.topic, t.sinks OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- The rows that are due, up to a limit for each table: held rows, found by the index on due times, and hot rows that
--- are neither claimed nor scheduled. Argument: @p1 the maximum number of rows of each table.
+-- The rows that are due, up to a limit for each table: held rows, which an index on due times finds, and rows of outbox
+-- that are neither claimed nor scheduled. Argument: @p1 the maximum number of rows of each table.
 -- name: remaining
 {at one moment}
 SELECT * FROM (SELECT TOP (@p1) id, lane, LOWER(CONVERT(nvarchar(36), message_id)) AS message_id, topic, message_key, sinks, 1 AS is_held FROM {held} WHERE state <> N'error' AND due_at <= SYSUTCDATETIME()) AS h
@@ -347,8 +351,8 @@ WITH old AS (
     WHERE finished_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000, SYSUTCDATETIME())) ORDER BY finished_at)
 DELETE FROM old
 
--- One statement sees one snapshot. So if a row moves concurrently, this statement finds it in the hot or the held
--- table. Arguments: @p1 the maximum number of ids, @p2 milliseconds that ids are kept, negative.
+-- One statement sees one snapshot. So if a row moves concurrently, this statement finds it in either outbox or
+-- outbox_held. Arguments: @p1 the maximum number of ids, @p2 milliseconds that ids are kept, negative.
 -- name: old ids
 {at one moment}
 SELECT TOP (@p1) LOWER(CONVERT(nvarchar(36), i.message_id)) FROM {ids} AS i
@@ -391,10 +395,11 @@ WITH ended AS (
     WHERE {by rows} AND claimed_until IS NOT NULL AND claimed_until < SYSUTCDATETIME() ORDER BY claimed_until)
 UPDATE ended SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, crashes = CASE WHEN crashes < 2000000000 THEN crashes + 1 ELSE crashes END
 
--- Moves due rows to the hot table, in one statement that inserts the rows that it deletes. If several held rows share a
--- lane and id, only one of them moves at a time. A held row stays while a hot row has the same lane and id, which is
--- possible after the id sequence was reset. The conditions with COUNT make every planner run the subquery for each row.
--- Argument: @p1 the maximum number of rows.
+-- Moves due rows to the table outbox, in one statement that inserts the rows that it deletes. If several held rows
+-- share a lane and id, only one of them moves at a time. A held row stays while a row of outbox has the same lane and
+-- id, which is possible after the id sequence was reset. The conditions compare a COUNT with 0 instead of using NOT
+-- EXISTS, so that every planner runs the subquery for each due row and doesn't read whole tables. Argument: @p1 the
+-- maximum number of rows.
 -- name: bring back
 {read committed}
 INSERT INTO {hot} (id, message_id, topic, message_key, payload, payload_text, headers, priority, attempts, crashes, available_at, last_error, attempt_log, created_at, expires_at, sinks)
@@ -410,8 +415,8 @@ SELECT id, message_id, topic, message_key, payload, payload_text, headers, prior
 -- ---------------------------------------------------------------------------------
 -- Operating. operate.go builds the lists, and the changes that operators make to messages.
 
--- Counts up to @p1 rows of each kind: hot rows, held rows that aren't parked, parked rows and done rows. If there are
--- more hot or done rows, the store also uses "estimates".
+-- Counts up to @p1 rows of each kind: rows of outbox, held rows that aren't parked, parked rows and done rows. If
+-- outbox or the done table has more rows, the store also uses "estimates".
 -- name: counts
 {at one moment}
 SELECT N'hot', state, COUNT_BIG(*) FROM (
@@ -477,10 +482,10 @@ SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= SYSUTCDATETIME
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- ---------------------------------------------------------------------------------
--- Open transactions, identified by rowversions. The hot table has a rowversion column, so each inserted row gets a number
--- from the database's counter, at every isolation level, just after its id. A number that is assigned after @@DBTS was
--- read is higher than @@DBTS. If no transaction is open, the statement returns the counter plus one as the lowest open
--- number. relay/sqlstore/frontier_opentx.go derives from this which ids are final.
+-- Open transactions, identified by rowversions. The table outbox has a rowversion column, so each inserted row gets a
+-- number from the database's counter, at every isolation level, just after its id. A number that is assigned after
+-- @@DBTS was read is higher than @@DBTS. If no transaction is open, the statement returns the counter plus one as the
+-- lowest open number. relay/sqlstore/frontier_opentx.go derives from this which ids are final.
 -- name: open transactions
 DECLARE @number bigint = CONVERT(bigint, @@DBTS);
 DECLARE @server nvarchar(400) = {server};
