@@ -75,10 +75,11 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// Capabilities implements [backend.Backend]. A read covers all lanes together, in the order of ids. MariaDB doesn't pass the
-// end of a range to InnoDB. So while an old snapshot prevents a purge of deleted rows, a read to the end of a lane would also
-// pass over the deleted rows of the next lanes, up to the next existing row. MySQL passes the end to InnoDB, but a range for
-// each lane is expensive to plan: reads of few rows took 1.4 times the CPU, and a drain became only 3 % faster.
+// Capabilities implements [backend.Backend]. A read covers all lanes together, in the order of ids, because one range for each
+// lane would be slow on MariaDB, and would not pay on MySQL. MariaDB doesn't pass the end of a range to InnoDB. So while an old
+// snapshot prevents a purge of deleted rows, a read to the end of a lane would also pass over the deleted rows of the next lanes,
+// up to the next existing row. MySQL passes the end to InnoDB, but a range for each lane is expensive to plan: reads of few rows
+// took 1.4 times the CPU, and a drain became only 3 % faster.
 func (m *MySQL) Capabilities() backend.Capabilities {
 	capabilities := backend.Capabilities{
 		Tx: readCommitted, Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkByID, WithTimeLimit: m.withTimeLimit,
@@ -317,16 +318,16 @@ func (m *MySQL) withTimeLimit(statement string, limit time.Duration) string {
 }
 
 // walk returns a query for columns of the rows t at the positions. Without keys, the query uses the index on ids. With keys,
-// it uses the primary key: a SELECT reads successive positions as long as each has a higher lane than the one before it, and
-// the next position begins another SELECT. The query names the index, because with wrong or missing statistics a server would
-// read and sort the whole table. It compares excepted topics as bytes, because the collation ignores spaces at the end.
+// it uses the primary key: one SELECT reads successive positions whose lanes ascend, and a position whose lane isn't higher
+// than the one before it begins another SELECT. The query names the index, because with wrong or missing statistics a server
+// would read and sort the whole table. It compares excepted topics as bytes, because the collation ignores spaces at the end.
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {
 		otherThan = " AND (CAST(t.topic AS BINARY) NOT IN " + arguments(len(except)) + " OR t.sinks <> '')"
 	}
 	if positions[0].Key == "" {
-		whole := backend.Whole(positions) // the index's entries also contain the lane
+		whole := backend.Whole(positions) // one range of the index on ids, whose entries also contain the lane
 		return query("SELECT "+columns+" FROM "+m.table.Pending+" AS t FORCE INDEX (id)"+
 			" WHERE "+within(whole)+" AND "+backend.WithinWhole(positions)+otherThan+" ORDER BY t.id LIMIT "+number(limit), texts(except)...)
 	}
@@ -530,7 +531,7 @@ func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 	return freed, err
 }
 
-// bringBack inserts held rows into the hot table, and then deletes the inserted rows from the held table. The last
+// bringBack inserts held rows into the table outbox, and then deletes the inserted rows from the held table. The last
 // argument contains id * 64 + lane of each row. Other held rows with the same id stay.
 func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error {
 	rows := backend.Column(places, func(place *int64) storage.RowID { return storage.RowID{Lane: int(*place % 64), ID: *place / 64} })

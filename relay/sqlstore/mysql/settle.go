@@ -19,7 +19,7 @@ import (
 //
 // For each group of rows that move, one statement locks the rows and copies them to their new
 // table, and another one deletes them from the old table. No statement runs for an empty group. A
-// concurrent settle of the same rows waits, and then no longer finds the rows.
+// concurrent settle of the same rows waits until the rows have moved, and then doesn't find them.
 func (m *MySQL) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = m.inTx(ctx, func(tx *sql.Tx) error {
@@ -164,11 +164,12 @@ type moving struct {
 	*MySQL
 	relay   string
 	keep    bool
-	claimed text // a condition on hot rows: claimed rows must have the claim's token; other rows must name the settlements' sinks, if there are any
+	claimed text // a condition on rows of outbox: claimed rows must have the claim's token; rows of leased lanes must name the settlements' sinks, if the settlements name any
 }
 
 // deadLetters returns the statements that write dead letters. They run before the rows are moved, and
-// lock the rows. A concurrent settle of the same rows waits, and then no longer finds the rows.
+// lock the rows. A concurrent settle of the same rows waits until the rows have moved, and then doesn't
+// find them.
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	if len(hot) > 0 {
@@ -195,8 +196,8 @@ func (m *MySQL) copies(from string, settlements []storage.Settlement, where text
 		"\nFROM ", g.rows(from), where, "\nORDER BY t.id"+m.sql.Text("lock t")).query()
 }
 
-// finish returns the statements for done rows. They replace a done row of the same message
-// and id, which exists if somebody copied the row back to the hot table. A plain INSERT
+// finish returns the statements for done rows. They replace a done row of the same message and
+// id, which exists if somebody copied the done row back to the table outbox. A plain INSERT
 // would fail because of the existing row, and the relay would send the message again and again.
 func (m moving) finish(from string, where text, settlements []storage.Settlement) (writes []backend.Write) {
 	if len(settlements) == 0 {
@@ -209,8 +210,8 @@ func (m moving) finish(from string, where text, settlements []storage.Settlement
 	return append(writes, m.remove(from, where, settlements))
 }
 
-// others returns the statements for rows that aren't done: hot rows that move to the held
-// table, held rows that stay there, and claimed rows that are released.
+// others returns the statements for rows that aren't done: rows that move from outbox to the
+// held table, held rows that stay there, and claimed rows that are released.
 func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	if some := groups.HotHeld; len(some) > 0 {
 		g := givens(m.server, some, "state", "attempts", "crashes", "delay", "error", "holds", "attempt_log")
@@ -236,13 +237,14 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 	return writes
 }
 
-// remove returns a DELETE that finds each row by its key, in a join. A DELETE with a condition
-// doesn't always use the index that it names: if the server expects a small table, it reads and
-// locks the whole table.
+// remove returns a DELETE that finds each row by its key. On MariaDB, and for rows with different
+// sinks, the DELETE has a join. A DELETE with a condition doesn't always use the index that it
+// names: if the server expects a small table, it reads and locks the whole table.
 //
-// On MySQL, remove uses a condition if it can, because a join visits the rows twice, which costs a
-// third more. The hint INDEX makes the DELETE use its index. Versions before 8.0.20 don't know the
-// hint. There, sql_safe_updates makes the server use ranges of some index, or reject the statement.
+// On MySQL, a DELETE of rows with the same sinks has a condition, because a join visits the rows
+// twice, which costs a third more. The hint INDEX makes the DELETE use its index. Versions before
+// 8.0.20 don't know the hint. On these, the variable sql_safe_updates makes the server use ranges
+// of some index, or reject the statement.
 func (m moving) remove(from string, where text, settlements []storage.Settlement) backend.Write {
 	keys := givens(m.server, settlements, m.identified(from)...)
 	if m.server == mysql8 && len(keys.columns) == 0 {
@@ -492,9 +494,10 @@ func messages(settlements []storage.Settlement, separator string) string {
 }
 
 // rowsOf returns a condition that finds rows t by their keys, in ranges of the index. It
-// searches for the message id of a row in one literal, which has the message ids of up to 32
-// settlements. The condition doesn't compare the two ids in pairs. It needn't, because a message keeps
-// the id of its row: a row with the id of one settlement can't have the message of another. A short literal costs half as much as a list.
+// searches for a row's message id in one literal, which has the message ids of up to 32
+// settlements. A short literal costs half as much as a list. The condition doesn't check that
+// the row's id and its message id are from the same settlement. This isn't necessary, because a
+// message keeps its row's id: a row with the id of one settlement can't have the message of another.
 func rowsOf(settlements []storage.Settlement) string {
 	const most = 32
 	var among backend.Alternatives

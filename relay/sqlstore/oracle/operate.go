@@ -137,7 +137,7 @@ func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	probes := []backend.Probe{
 		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner grant these privileges: outbox/dialect/ORACLE.md lists the statements; or migrate as the relay's user")},
 		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
-		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "have SYS run GRANT SELECT ON sys.gv_$transaction and GRANT SELECT ON sys.v_$database for this user: "+
+		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "have SYS grant both privileges (GRANT SELECT ON sys.gv_$transaction TO …; GRANT SELECT ON sys.v_$database TO …): "+
 			"without both, relays can't see open transactions, and assume that each one ends within longest_transaction")},
 		{Name: "trigger", Query: d.sql.Query("disabled trigger"), Judge: backend.List("the trigger is not enabled: ", "have the tables' owner run ALTER TRIGGER … ENABLE: without the trigger, messages may be delivered out of order if a producer's INSERT takes longer than a second")},
 	}
@@ -148,8 +148,8 @@ func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 }
 
 // rights returns the query that selects the privileges that a relay needs but the user lacks. The
-// owner has all privileges. Other users have a privilege if it was granted to the user, to an
-// enabled role or to PUBLIC, or if they have it on any table.
+// owner has all privileges. Other users have a privilege on a table if it was granted to the user,
+// to an enabled role or to PUBLIC, or if they have the privilege for all tables (ANY TABLE).
 func rights(table dialect.Table) backend.Query {
 	var needs []string
 	for _, needed := range []struct{ suffix, rights string }{

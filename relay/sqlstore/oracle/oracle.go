@@ -135,7 +135,7 @@ func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.
 }
 
 // ChangeLeases implements [backend.Backend]. It runs a block with an UPDATE for each lease, because
-// a list of leases can't contain texts of any length.
+// the texts in a list of leases would have a maximum length.
 func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []storage.Lease, xid uint64, err error) {
 	var a args
 	marks := func(given string) string { // the given marks if they were made in this epoch, otherwise the stored marks
@@ -203,15 +203,15 @@ func (d *Oracle) page(read backend.Read) backend.Query {
 }
 
 // ordered returns a FROM clause with rows t, which the server sorts before it computes
-// the selected expressions. ROWNUM separates the two steps, so that the sort contains no
-// LOB that as_bytes makes.
+// the selected expressions. ROWNUM separates the two steps, so that the server doesn't
+// sort the LOBs that the function as_bytes makes.
 func ordered(rows, order, where string) string {
 	return "FROM (SELECT r.*, ROWNUM AS n FROM (\n" + rows + "\nORDER BY " + order + ") r" + where + ") t"
 }
 
 // ranges returns a SELECT that finds the pending rows at each position in turn. Its columns are
-// `place`, the position's index in the list, and `rid`, the row's ROWID. By conditions on ROWNUM, the scan of a
-// position's range ends after `share` rows, and the whole SELECT ends after `limit` rows.
+// `place`, the position's index in the list, and `rid`, the row's ROWID. Conditions on ROWNUM end the scan of
+// a position's range after `share` rows, and the whole SELECT after `limit` rows.
 func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int) string {
 	if len(positions) == 0 {
 		return "SELECT 0 AS place, h.ROWID AS rid FROM " + d.table.Pending + " h WHERE 1 = 0"
@@ -289,7 +289,7 @@ func (d *Oracle) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) 
 		ordered("SELECT t.* "+d.upTo(&a, rows, dueAt+", "+dueID, maxBytes), dueAt+", "+dueID, ""))
 }
 
-// holding is the text with which each expression in the index of rows that block their keys begins.
+// holding is the beginning of each expression in the index held_retry, which has the rows that block their keys.
 const holding = "CASE WHEN t.state = 'retry' OR t.holds > 0"
 
 // BlockedKeys implements [backend.Backend]. It finds the rows by the expression of an index.
@@ -329,12 +329,14 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 	return purged, until, err
 }
 
-// lockFirst returns a block that locks up to limit rows of a query, and skips rows that
-// are already locked. Then it runs the statement change for the locked rows, up to the one that
-// brings the payloads to the given number of bytes or more. The server locks rows as they
-// are fetched. If the driver fetched the rows, it might fetch, and so lock, too many. The block
-// first takes its session's lock. A change of the claim mode needs the locks of all sessions, so
-// the claim mode that the query sees can't change before the commit.
+// lockFirst returns a block that locks up to limit rows of a query, and skips rows that are
+// already locked. The block then runs the statement change for the locked rows, up to the one
+// that brings the payloads to the given number of bytes or more. The block fetches the rows
+// itself: the server locks rows as they are fetched, and a driver might fetch too many.
+//
+// The block first takes one of the 512 locks of lanes; the session's number determines which one.
+// A change of the claim mode needs all these locks, so the claim mode that the query sees can't
+// change before the commit.
 func (d *Oracle) lockFirst(query, limit, bytes, change string) string {
 	return `DECLARE
     ` + d.sql.Text("stamp") + `

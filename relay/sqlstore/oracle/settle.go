@@ -148,7 +148,7 @@ type moving struct {
 	keep    bool
 	claim   string // the definition of the column of g with the settlement's fence or token
 	byLanes bool
-	token   string // a further condition on hot rows: claimed rows must have the claim's token; other rows must name the settlements' sinks, if there are any
+	token   string // a further condition on rows of outbox: claimed rows must have the claim's token; rows of leased lanes must name the settlements' sinks, if the settlements name any
 }
 
 // row is the condition that t is the row of the settlement g.
@@ -210,7 +210,7 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 }
 
 // copyOf returns the values of a copy of the row t. Each copy is written by a separate statement, because
-// a list can't contain headers of any size.
+// headers in a list would have a maximum length.
 func copyOf(a *args, c *storage.Copy) string {
 	return a.Add(c.MessageID) + ", " + a.Add(c.Topic) + ", t.message_key, t.payload, t.payload_text, " + a.Add(bind.Nullable(c.Headers)) + ", t.priority, " + backend.CopiedExpiry(now) + ", " + a.Add(bind.Nullable(c.Sinks))
 }

@@ -21,7 +21,7 @@ func schema() backend.Schema {
 			if table.Schema == "public" {
 				return ""
 			}
-			return "-- A schema of their own: tools that compare an application's models with its tables don't see it.\nCREATE SCHEMA IF NOT EXISTS " + strings.TrimSuffix(table.Beside(""), ".") + ";"
+			return "-- The tables get their own schema, which tools that compare an application's models with its tables don't see.\nCREATE SCHEMA IF NOT EXISTS " + strings.TrimSuffix(table.Beside(""), ".") + ";"
 		},
 		Versions: func(table dialect.Table) backend.Versions {
 			return backend.Versions{

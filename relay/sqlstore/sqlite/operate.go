@@ -200,9 +200,9 @@ func atLeast(least int, wrong, hint string) func([]string) (string, string) {
 	}
 }
 
-// Explain implements [backend.Explainer]. It ignores scans of a table with the alias h. Statements read such a table only up
-// to a limit. SQLite scans the whole table only if the statistics show that this costs less than using an index, and then
-// the statistics are right.
+// Explain implements [backend.Explainer]. It ignores scans of a table with the alias h, because statements read such a table
+// only up to a limit. SQLite plans such a scan only if, according to the statistics, it costs less than the use of an index,
+// and the statistics can be trusted here.
 func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
 	plan, err := backend.Lines(ctx, s.db, backend.Query{SQL: "EXPLAIN QUERY PLAN " + query.SQL, Args: query.Args})
 	if err != nil {

@@ -99,7 +99,7 @@ type moving struct {
 	*SQLite
 	relay   string
 	keep    bool
-	claimed string // a condition on hot rows: claimed rows must have the claim's token; other rows must name the settlements' sinks, if there are any
+	claimed string // a condition on rows of outbox: claimed rows must have the claim's token; rows of leased lanes must name the settlements' sinks, if the settlements name any
 	args    []any  // the arguments of claimed
 }
 
@@ -217,8 +217,8 @@ func (s *SQLite) found(table string, settlements []storage.Settlement) (from str
 	return "json_each(?) AS j CROSS JOIN " + table + byID + " ON t.id = j.key AND " + value + " = j.value AND t.lane IN " + backend.NumberList(lanes), string(append(text, '}'))
 }
 
-// given is a FROM item g with the values of settlements. givenParts also has the values that settlements for
-// some sinks need. givenHeld has these values and the logs of failed attempts.
+// given is a FROM item g with the values of settlements. givenParts also has the sinks that a settlement is for
+// (part) and the other sinks (rest). givenHeld has part and the logs of failed attempts.
 const (
 	given      = "(SELECT " + columns + " FROM json_each(?) AS j) AS g"
 	givenParts = "(SELECT " + columns + ", json_extract(j.value, '$[12]') AS part, json_extract(j.value, '$[13]') AS rest FROM json_each(?) AS j) AS g"

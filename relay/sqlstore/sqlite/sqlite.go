@@ -135,8 +135,8 @@ func (s *SQLite) Candidates(positions []storage.Position, except []string, limit
 }
 
 // walk returns a FROM clause with the pending rows t at the positions. Without keys it reads in the
-// order of ids. With keys, which are rare, it reads a range of the index lane_id for one position
-// after the other. CROSS JOIN keeps the order of the positions.
+// order of ids. With keys, which few reads have, it reads a range of the index lane_id for each
+// position. CROSS JOIN makes SQLite visit the positions in the given order.
 func (s *SQLite) walk(positions []storage.Position, except ...string) (from string, args []any) {
 	if positions[0].Key != "" {
 		places := bind.JSON(backend.Column(positions, func(p *storage.Position) []any { return []any{p.Lane, p.After, p.Until, p.Key} }))
@@ -251,8 +251,8 @@ func (s *SQLite) Reclaim(ctx context.Context, limit int) (freed int, err error) 
 	return freed + back, err
 }
 
-// bringBack moves due held rows to the hot table, and returns the number of rows that it has moved or parked. If the hot table's
-// constraints reject a row, bringBack tries again with half the limit. At a limit of 1 it parks the rejected row.
+// bringBack moves due held rows to the table outbox, and returns the number of rows that it has moved or parked. If the
+// constraints of outbox reject a row, bringBack tries again with half the limit. At a limit of 1 it parks the rejected row.
 func (s *SQLite) bringBack(ctx context.Context, limit int) (back int, err error) {
 	refused := false
 	err = s.inTx(ctx, func(tx *sql.Tx) error {

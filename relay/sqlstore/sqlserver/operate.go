@@ -92,7 +92,7 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 	if what.Deletes() {
 		change = "DELETE FROM parked\nOUTPUT deleted.id"
 	}
-	index := "" // there is an index of parked rows only
+	index := "" // the index held_error has only the parked rows
 	if what.State() == storage.StateError {
 		index = "INDEX(" + d.table.IndexName("held_error") + "), "
 	}

@@ -25,8 +25,8 @@ func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep b
 
 // settleLanes returns a batch with one transaction, which holds shared locks on the lanes'
 // entries in the index of fences. A takeover needs an exclusive lock on a lane's entry, so it
-// skips a lane that is being settled. If a settle has to wait for a takeover, it then no longer
-// finds the lane's old fence. A renewal doesn't change the fence, so it doesn't wait for a settle.
+// skips a lane that is being settled. A settle that waits for a takeover doesn't find the lane's
+// old fence after the wait. A renewal doesn't change the fence, so it doesn't wait for a settle.
 func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newLaneMoves(name, settlements)
 	if backend.NamesSinks(&settlements[0]) {
@@ -87,8 +87,8 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 // settleRows returns a batch like that of settleLanes, but with the claim's token in place of the
 // lease. It first locks all rows, so that it then skips exactly the rows that it has counted as
 // fenced. The SELECT that counts has no filter, because READ COMMITTED unlocks rows that a filter
-// removes. The batch also locks the claim mode. Otherwise a change of the mode would skip the locked
-// rows and leave their tokens.
+// removes. The batch also locks the claim mode. Otherwise a concurrent change of the mode, which
+// skips locked rows, would leave these rows claimed.
 func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newMoves(settlements, "nvarchar(255)", " "+binary, func(s *storage.Settlement) any { return s.Token })
 	m.token = " AND t.claim_token = g.claim"
@@ -110,7 +110,7 @@ type moves struct {
 	*SQLServer
 	args   args
 	groups backend.Groups
-	token  string // a further condition on hot rows: claimed rows must have the claim's token; other rows must name the settlements' sinks, if there are any
+	token  string // a further condition on rows of outbox: claimed rows must have the claim's token; rows of leased lanes must name the settlements' sinks, if the settlements name any
 	lines  []string
 
 	deadHot, deadHeld []storage.Settlement // the settlements that write a dead letter

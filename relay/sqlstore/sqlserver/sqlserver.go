@@ -84,11 +84,11 @@ func millis(d time.Duration) int64 { return (d + time.Millisecond - 1).Milliseco
 // timestamp formats a time in UTC. The zero time is in the year 1, before all other times.
 func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:05.0000000") }
 
-// binary is a collation that compares texts by their code units. The operator = still ignores spaces at the end.
+// binary is a collation that compares texts by their code units. Even with this collation, the operator = ignores spaces at the end.
 const binary = "COLLATE Latin1_General_100_BIN2"
 
-// inTx runs the function work in a transaction. It begins with the statement "bound waiting", which limits the
-// wait for locks.
+// inTx runs the function work in a transaction. The transaction begins with the statement "bound waiting", which
+// limits the wait for locks.
 func (d *SQLServer) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, readCommitted, []backend.Query{d.sql.Query("bound waiting")}, work)
 }
@@ -183,10 +183,10 @@ func positionList(positions []storage.Position) string {
 	return dialect.SQLServerList(items)
 }
 
-// ranges returns a SELECT of the pending rows, for one position after the other. It also compares the
-// lengths of message keys, because = ignores spaces at the end. It forces a seek, except if it has a
-// condition on the message key. The lane is computed from this key, so the optimizer may expand and
-// simplify the lane, and then finds no plan with a seek (error 8622).
+// ranges returns a SELECT of the pending rows at each position in turn. It also compares the lengths of
+// message keys, because = ignores spaces at the end. It forces a seek, except if it has a condition on
+// the message key: the lane is a column that is computed from this key, so the optimizer may replace the
+// lane by its expression and simplify that, and then finds no plan with a seek (error 8622).
 func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string, share, limit int) string {
 	hint, key := "FORCESEEK", ""
 	if len(positions) > 0 && positions[0].Key != "" {
