@@ -14,7 +14,7 @@ import (
 )
 
 // asked returns the statements that the table's backend runs when do calls it. The function answer
-// returns the rows that a statement selects; nil: no statement selects rows.
+// returns the rows that a statement selects. If answer is nil, no statement selects rows.
 func asked(t testing.TB, table table, answer func(query string) [][]driver.Value, do func(backend.Backend)) []backend.Query {
 	t.Helper()
 	recorder := &backendtest.Recorder{Answer: answer}
@@ -31,8 +31,8 @@ func askedLast(t testing.TB, table table, do func(backend.Backend)) backend.Quer
 	return queries[len(queries)-1]
 }
 
-// askedAfterALongOne returns the last statement that the backend runs after the same call took so long that the backend no longer
-// lets the server keep its plan. The time is that of a synctest bubble.
+// askedAfterALongOne makes the same call twice, and returns the last statement of the second call. The first call takes so long,
+// on the clock of a synctest bubble, that the backend makes the server plan the second call's statement again.
 func askedAfterALongOne(t *testing.T, table table, do func(backend.Backend)) (query backend.Query) {
 	t.Helper()
 	store := table.open(t)

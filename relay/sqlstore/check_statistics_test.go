@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A backlog that grows before the server has gathered statistics of the table doesn't fail the check of plans, because the server
-// then makes its plans from assumptions.
+// If a backlog grows before the server has gathered statistics of the table, the check of plans finds no problem, because the
+// server's plans then rest on assumptions, and change when it has statistics.
 func TestCheckDoesNotJudgePlansWithoutStatistics(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind != testdb.Postgres {

@@ -27,7 +27,7 @@ func eachTable(t *testing.T, check func(*testing.T, table)) {
 	}
 }
 
-// allTargets returns the targets except Oracle and SQL Server. MySQL and MariaDB have one driver each.
+// allTargets returns the targets except Oracle and SQL Server, with only one driver for MySQL and MariaDB.
 func allTargets() []testdb.Target {
 	return slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool {
 		return isMySQL(target.Kind) && !strings.HasSuffix(target.Name, "/gosql") || target.Kind == testdb.SQLServer || target.Kind == testdb.Oracle
@@ -41,7 +41,7 @@ func TestCheckFindsNoProblem(t *testing.T) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			migrate(t, table.DB, table.dialect, migrations.Options{Claim: string(claim)})
 			for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, claim) {
-				if !finding.OK && finding.Name != "transactions" && finding.Name != "transaction list" { // these two are about the whole server
+				if !finding.OK && finding.Name != "transactions" && finding.Name != "transaction list" { // other tests on the same server can cause these two
 					t.Errorf("by %s: %+v", claim, finding)
 				}
 			}
@@ -79,7 +79,7 @@ func exec(t testing.TB, db *sql.DB, statement string, args ...any) {
 }
 
 // The check names all rights that a user without rights lacks. With exactly these rights the user can
-// relay.
+// run a relay.
 func TestRightsNamedByCheckSuffice(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind != testdb.Postgres {
@@ -183,7 +183,7 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 }
 
 // With a sequence that caches, descends or cycles, sessions write low ids after high ones were read. A
-// relay by lanes can't notice that, so its start is refused.
+// relay that claims by lanes can't notice this, so SetClaimMode refuses the mode.
 func TestLanesRefuseSequencesThatBreakTheOrder(t *testing.T) {
 	t.Parallel()
 	for _, target := range allTargets() {

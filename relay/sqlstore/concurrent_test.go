@@ -91,8 +91,8 @@ func waitBlocked(t *testing.T, table table) {
 	})
 }
 
-// 30 consumers claim 100 rows, each once, while on PostgreSQL another session holds the table lock of
-// pg_dump.
+// 30 consumers claim 100 rows, and each row is claimed once. On PostgreSQL another session meanwhile
+// holds the lock with which pg_dump locks tables.
 func TestConcurrentClaimsTakeEachRowOnce(t *testing.T) {
 	const consumers, count = 30, 100
 	eachTable(t, func(t *testing.T, table table) {
@@ -259,12 +259,12 @@ func TestHandleTxCommitsTheHandlersWritesWithTheSettlement(t *testing.T) {
 	})
 }
 
-// While a handler's transaction is open, Extend extends the other claims, and reports that the handled
-// row's claim is also held.
+// While a handler's transaction is open, Extend extends the other claims, and also returns the handled
+// row as still claimed.
 func TestExtendIsNotBlockedByAHandler(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		if table.Kind == testdb.SQLite {
-			return // no other transaction can write during a handler's
+			return // while a handler's transaction is open, no other transaction can write
 		}
 		store := table.open(t)
 		if err := store.SetClaimMode(t.Context(), storage.ByRows); err != nil {

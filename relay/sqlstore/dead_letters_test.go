@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// split is one of two sinks: one rejects messages with the payload "bad", the other records the messages
-// that it receives.
+// split is a sink. If rejects is true, it rejects messages with the payload "bad"; otherwise it records
+// the messages that it receives.
 type split struct {
 	rejects bool
 

@@ -45,7 +45,8 @@ func TestCheckReportsANewerSchema(t *testing.T) {
 	})
 }
 
-// The check names all rights that a user without rights lacks, with the GRANT statements. After these the check finds no problem.
+// The check names all rights that a user without rights lacks, with the GRANT statements. After these statements have run, the
+// check finds no problem.
 func TestCheckNamesAllMissingRights(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		var poor *sql.DB
@@ -183,7 +184,7 @@ func TestCheckFindsStatementsThatReadAWholeTable(t *testing.T) {
 	})
 }
 
-// MySQL's check reads few rows of large tables. Its search for rows below the marks once read all of them.
+// MySQL's check reads few rows of large tables, even in its search for rows below the marks.
 func TestMySQLCheckReadsFewRows(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		fillAll(t, m.table)

@@ -15,7 +15,8 @@ import (
 )
 
 // Find returns a message by its id, whichever table its row is in. If the id contains a time, Find reads
-// only rows that were written around that time, otherwise all rows. Found.Until is how far it searched.
+// only rows that were written around that time, otherwise all rows. Found.Until is the id up to which it
+// searched.
 func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// LastDelivered returns the newest deliveries first, and reads them along the index of finished_at.
+// LastDelivered returns the newest deliveries first, and reads them in the order of the index on finished_at.
 func TestLastDeliveredBeginsWithTheNewest(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {

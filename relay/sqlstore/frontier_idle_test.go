@@ -21,7 +21,7 @@ type watched struct {
 
 func (w *watched) Read(ctx context.Context, page backend.Read, take func(storage.Row) (bool, error)) (backend.FirstLine, error) {
 	if len(page.Positions) == 0 {
-		return w.Backend.Read(ctx, page, take) // a peek
+		return w.Backend.Read(ctx, page, take) // a peek: a read of the first line alone
 	}
 	w.reads.Add(1)
 	if w.fail.Load() {
@@ -30,7 +30,7 @@ func (w *watched) Read(ctx context.Context, page backend.Read, take func(storage
 	return w.Backend.Read(ctx, page, take)
 }
 
-// peeker reads all lanes after an id.
+// peeker reads the rows of all lanes with ids above the field after.
 type peeker struct {
 	*testing.T
 	table
@@ -73,7 +73,7 @@ func (p *peeker) want(when string, rows int) storage.Page {
 	return page
 }
 
-// sleep reads until the store answers a read by a peek.
+// sleep reads until the store answers a read with a peek.
 func (p *peeker) sleep() {
 	p.Helper()
 	for range 10 {
@@ -106,8 +106,8 @@ func commit(t *testing.T, tx *sql.Tx) {
 	}
 }
 
-// The store answers reads of an idle relay by peeks. They notice new rows, rows of transactions that
-// were open for a while, and rows that commit late.
+// The store answers the reads of an idle relay with peeks, which read only the first line. Peeks notice
+// new rows, rows of transactions that were open for a while, and rows that commit late.
 func TestPeekFindsNewAndLateRows(t *testing.T) {
 	onPostgres(t, func(t *testing.T, table table) {
 		p := newPeeker(t, table)
@@ -136,7 +136,7 @@ func TestPeekFindsNewAndLateRows(t *testing.T) {
 	})
 }
 
-// If the positions have changed since the last read, the store makes a full read.
+// If a position begins at a lower id than in the last read, the store makes a full read.
 func TestPeekRequiresTheSamePositions(t *testing.T) {
 	onPostgres(t, func(t *testing.T, table table) {
 		p := newPeeker(t, table)
@@ -168,7 +168,7 @@ func TestFailedReadKeepsTheReportOfAPeek(t *testing.T) {
 	})
 }
 
-// A read with a limit of 0 doesn't show that no rows are new, so the store doesn't replace the next
+// A read with a limit of 0 doesn't show whether the table has rows, so the store doesn't replace the next
 // reads by peeks.
 func TestReadWithoutRoomIsFollowedByNoPeek(t *testing.T) {
 	onPostgres(t, func(t *testing.T, table table) {

@@ -29,7 +29,7 @@ type dimWriter struct {
 	listed bool
 	ending bool // its rows are visible, but it is still listed
 	ids    []int64
-	late   map[*dimFollower]int // by follower: in how many lists the transaction was missing since its first id
+	late   map[*dimFollower]int // for each follower, the number of lists in which the transaction was missing since its first id
 }
 
 func newDim(seed uint64) *dim {
@@ -95,12 +95,12 @@ type dimFollower struct {
 	highest int64
 	safeID  int64
 
-	grace      int // in how many of its lists a writer with an id may be missing
+	grace      int // the maximum number of its lists in which a writer with an id may be missing
 	id         int64
 	number     uint64
-	old        []uint64 // the last list
+	old        []uint64 // the open transactions of the last list
 	afterwards *list
-	narrow     int // pages whose LateAfter was above the safe id of the previous page
+	narrow     int // the number of pages whose LateAfter was above the safe id of the previous page
 }
 
 // step runs the next step of a read or a list. The database's steps can run between any two of them.
@@ -257,8 +257,8 @@ func TestOpenTxGuaranteesHoldInSimulation(t *testing.T) {
 	}
 }
 
-// The simulation includes the worst case: if a writer may be missing in one list more than the grace, the
-// safe id passes its row.
+// The simulation includes the worst case: if a writer may be missing in grace + 1 lists, the safe id passes
+// its row in some run.
 func TestSimulationFindsWritersSlowerThanTheGrace(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(600) {

@@ -46,7 +46,7 @@ func TestSnapshotSees(t *testing.T) {
 	}
 }
 
-// T1 has the lower transaction id and row id, and commits last. A safe id that only compares xmax would be above its row.
+// T1 has the lower transaction id and row id, and commits last. A safe id that was derived from xmax alone would be above T1's row.
 func TestSafeIDStaysBelowAnOpenWriter(t *testing.T) {
 	t.Parallel()
 	var h snapshots
@@ -167,14 +167,14 @@ func (w *world) anyOpen() uint64 {
 	return xids[w.random.IntN(len(xids))]
 }
 
-// follower is a relay that reads, and has its own writes open.
+// follower is a relay that reads and writes. Several of its writes may be open.
 type follower struct {
 	safeID  snapshots
 	seen    map[int64]bool
 	highest int64
 	final   int64
 	writing map[uint64]token
-	idle    int // reads that the idle check would have avoided
+	idle    int // the number of reads that the idle check would have avoided
 }
 
 func firstLine(s snapshot, given int64) backend.FirstLine {

@@ -7,7 +7,7 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// An id is final once it is older than the longest transaction, and at most about a step later.
+// An id becomes final when it is older than the longest transaction, or at most about one step later.
 func TestTimeBoundTrailsByTheLongestTransaction(t *testing.T) {
 	t.Parallel()
 	const longest, step = time.Minute, 50 * time.Millisecond
@@ -85,8 +85,8 @@ func TestOpenTxRestartsOnAnotherServer(t *testing.T) {
 	}
 }
 
-// After unusable lists the store makes lists less often, because several stores' lists may prevent each
-// other.
+// After unusable lists the store makes lists less often, because the lists of several stores may make each
+// other unusable.
 func TestUnusableListsAreRequestedLessOften(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)

@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Headers that are numbers or booleans are read as their JSON text, and null as no header, also after a replay. A row with another
-// value is parked.
+// Headers that are numbers or booleans are read as their JSON text, and headers that are null are left out, also after a replay. A
+// row with a header of another type is parked.
 func TestHeadersOfOtherTypes(t *testing.T) {
 	t.Parallel()
 	headers := map[string]map[string]string{ // nil: the row is malformed
@@ -49,7 +49,7 @@ func TestHeadersOfOtherTypes(t *testing.T) {
 	}
 }
 
-// checkHeaders compares the headers of the messages, whose topics are the JSON that was written.
+// checkHeaders compares the headers of each message with those that were written. Their JSON is the message's topic.
 func checkHeaders(t *testing.T, store *sqlstore.Store, filter storage.Filter, headers map[string]map[string]string, more map[string]string) {
 	t.Helper()
 	filter.Limit = 100

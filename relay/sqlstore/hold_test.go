@@ -17,7 +17,7 @@ import (
 
 var besideHeld = flag.Bool("beside-held", false, "measure the throughput of other keys while one is held; needs an idle machine")
 
-// taking is a sink that rejects the payload "bad" of the key "held" until it is mended, and counts deliveries.
+// taking is a sink that counts deliveries. Until mended is set, it rejects messages of the key "held" with the payload "bad".
 type taking struct {
 	mended     atomic.Bool
 	held, rest atomic.Int64
@@ -53,9 +53,9 @@ func (s *taking) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome 
 	return outcomes
 }
 
-// A key is held with 2,000 messages behind it, while messages of 1,000 other keys are delivered. After an
-// operator's requeue, skip or discard the key's messages are delivered in order. With -beside-held
-// there are 100,000 messages behind the key, and the test logs the throughput of the other keys with and
+// While a parked message holds its key and 2,000 later messages of the key wait, messages of 1,000 other keys
+// are delivered. After an operator's requeue, skip or discard the key's messages are delivered in order. With
+// -beside-held 100,000 messages of the key wait, and the test logs the throughput of the other keys with and
 // without a held key.
 func TestHeldKeyDelaysNoOtherKeys(t *testing.T) {
 	t.Parallel()

@@ -83,8 +83,8 @@ func versions(t *testing.T, table table) (places []string) {
 	return places
 }
 
-// A renewal writes the relay's row, and only those lanes' rows whose marks have changed. While a snapshot is open, each version
-// that a renewal writes stays in the table.
+// A renewal writes the relay's row, and of the lanes' rows only those whose marks have changed. This limits the size of the table
+// while a snapshot is open, because until then each row version that a renewal writes stays in the table.
 func TestRenewalWritesOneRow(t *testing.T) {
 	onVersioned(t, func(t *testing.T, table table) {
 		a := leasingRelay(t, table, "a", storage.Lanes)
@@ -136,7 +136,8 @@ func TestRelayWithoutARowRenewsOnlyLanesThatNoRelayTook(t *testing.T) {
 	})
 }
 
-// A renewal waits for a takeover that has locked the lanes, and then finds them lost. The takeover is the test's own transaction.
+// A renewal waits for a takeover that has locked some lanes, and then doesn't return these lanes. The takeover is the test's own
+// transaction.
 func TestRenewalWaitsForATakeover(t *testing.T) {
 	onVersioned(t, func(t *testing.T, table table) {
 		a := leasingRelay(t, table, "a", storage.Lanes)
@@ -176,8 +177,8 @@ func TestRenewalWaitsForATakeover(t *testing.T) {
 	})
 }
 
-// A takeover reads that a lease has expired, and locks the lane after the lease was renewed. It doesn't take the lane. The test
-// makes the takeover's first statement wait after it got its snapshot, when it reads outbox_relays.
+// A takeover doesn't take a lane if it read that the lease had expired, but the lease was renewed before the takeover locked the
+// lane. In the test, the takeover's first statement gets its snapshot, and then waits while it reads outbox_relays.
 func TestTakeoverChecksTheLeaseAgainAfterLocking(t *testing.T) {
 	onVersioned(t, func(t *testing.T, table table) {
 		a := leasingRelay(t, table, "a", storage.Lanes)

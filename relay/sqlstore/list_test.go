@@ -12,7 +12,7 @@ import (
 )
 
 // A listing with LookThrough examines about this number of rows of each table, for each state. It finds
-// rows behind them only if AfterID is higher. Without LookThrough a listing finds all rows.
+// rows with higher ids only if AfterID is higher. Without LookThrough a listing finds all rows.
 func TestLookThroughLimitsTheRowsThatListReads(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {

@@ -52,7 +52,7 @@ func insertMalformed(t *testing.T, table table) (count int) {
 		before = []string{"SET check_constraint_checks = 0", "SET sql_mode = 'ALLOW_INVALID_DATES'"}
 	}
 	pool := table.OpenAnother(t)
-	pool.SetMaxOpenConns(1) // the settings are a session's
+	pool.SetMaxOpenConns(1) // the settings apply to one session
 	for _, statement := range before {
 		exec(t, pool, statement)
 	}

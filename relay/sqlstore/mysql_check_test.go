@@ -25,7 +25,7 @@ func TestMySQLCheckFindsNoProblem(t *testing.T) {
 			names := map[string]bool{}
 			for _, finding := range sqlstore.Check(t.Context(), m.DB, m.dialect, sqlstore.Options{}, claim) {
 				names[finding.Name] = true
-				if !finding.OK && finding.Name != "transactions" && finding.Name != "transaction list" { // these two are about the whole server
+				if !finding.OK && finding.Name != "transactions" && finding.Name != "transaction list" { // other tests on the same server can cause these two
 					t.Errorf("by %s: %+v", claim, finding)
 				}
 			}
@@ -69,7 +69,7 @@ func finding(findings []sqlstore.Finding, name string) sqlstore.Finding {
 	return sqlstore.Finding{}
 }
 
-// The check names all rights that a user without rights lacks. Exactly these rights suffice for a relay.
+// The check names all rights that a user without rights lacks. With exactly these rights the user can run a relay.
 func TestMySQLRightsNamedByCheckSuffice(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		user, poor := m.poorUser(t)
@@ -129,8 +129,8 @@ func (m mysqlTable) grantAllBut(t *testing.T, user, except, rights string) {
 	}
 }
 
-// Without the right to see transactions the safe id trails by LongestTransaction. With a long one it
-// stays below an open transaction's row. With a short one it passes committed rows.
+// If the user may not see transactions, the safe id trails the assigned ids by LongestTransaction. With a
+// long LongestTransaction it stays below an open transaction's row. With a short one it passes committed rows.
 func TestMySQLWithoutProcessPrivilegeTrailsByTime(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		user, poor := m.poorUser(t)

@@ -12,9 +12,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// While an old snapshot is open, deleted rows stay in the index. Reads and scans that begin after them in
-// each lane don't read them. MariaDB 10.11 counts the pages that a statement reads. MariaDB 10.5 doesn't;
-// other tests check its plans.
+// While an old snapshot is open, deleted rows stay in the index. Reads and scans whose positions begin above
+// the deleted rows don't read these. MariaDB 10.11 counts the pages that a statement reads. MariaDB 10.5
+// doesn't; other tests check its plans.
 func TestMariaDBReadsFewPagesDespiteDeletedRows(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		if !strings.HasPrefix(m.Name, "mariadb1011") {

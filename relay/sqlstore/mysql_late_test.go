@@ -98,7 +98,7 @@ func insertOne(t testing.TB, m mysqlTable, key string) int64 {
 	return id
 }
 
-const settling = 1500 * time.Millisecond // more than the grace
+const settling = 1500 * time.Millisecond // longer than the second that a new transaction may be missing in lists
 
 // A transaction stays open while many later ids are assigned. LateAfter rises above the transaction's row,
 // so that relays don't scan all later ids. After the commit the row is read.
@@ -124,8 +124,8 @@ func TestMySQLRowsOfALongTransactionAreRead(t *testing.T) {
 	})
 }
 
-// A transaction that begins with a read gets its number only when it writes, which is after its id was
-// assigned.
+// A transaction that begins with a read gets its number only when it writes, after its row got an id. The
+// safe id stays below this row until the commit.
 func TestMySQLRowsOfATransactionThatReadsFirstAreRead(t *testing.T) {
 	eachMySQL(t, func(t *testing.T, m mysqlTable) {
 		o := newObserver(t, m.open(t))
@@ -269,7 +269,7 @@ func TestMySQLReadsWhileTheTransactionListFails(t *testing.T) {
 // bearsStatementWith reads pages while a statement with the payload runs. The statement acquires the
 // lock `begun`, and then waits for the lock `held`, which another session of the test has.
 func (m mysqlTable) bearsStatementWith(t *testing.T, payload string) {
-	begun, held := rand.Text(), rand.Text() // all tests on a server share these locks
+	begun, held := rand.Text(), rand.Text() // random names, because all tests on a server share its locks
 	holder, writer := m.session(t), m.session(t)
 	holder.number("SELECT GET_LOCK('" + held + "', 0)")
 	writer.exec("START TRANSACTION")

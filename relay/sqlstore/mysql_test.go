@@ -23,7 +23,7 @@ func mysqlTargets() (targets []testdb.Target) {
 	return targets
 }
 
-// mysqlTable is a table of a server without RETURNING, whose rows can be locked.
+// mysqlTable is a table in MySQL or MariaDB. Its producers learn a row's id without RETURNING, and a test can lock its rows.
 type mysqlTable struct{ table }
 
 func (m mysqlTable) Begin(t testing.TB) storetest.Tx {
@@ -50,8 +50,9 @@ func (p mysqlProducer) Insert(message outbox.Message) (id int64) {
 	return id
 }
 
-// LockRow reports a waiting session if a statement in this test's database runs for a while. It doesn't
-// read the list of transactions, because the server doesn't renew a list that is read often.
+// LockRow locks a row until unlock is called. The function waiting reports whether a session seems to wait for
+// the lock: a statement in this test's database runs for a while. It doesn't read the list of transactions,
+// because the server doesn't renew a list that is read often.
 func (m mysqlTable) LockRow(t testing.TB, id int64) (waiting func() bool, unlock func()) {
 	tx, err := m.OpenAnother(t).BeginTx(context.Background(), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	if err != nil {

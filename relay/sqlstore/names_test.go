@@ -215,7 +215,7 @@ func TestOpenANewerSchemaThatIsCompatible(t *testing.T) {
 	})
 }
 
-// The payload and headers of a plain INSERT are read unchanged, with text and binary parameters.
+// The payload and headers of a plain INSERT are read unchanged, whether the parameters are texts or bytes.
 func TestPlainInsertsKeepPayloadsAndHeaders(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		const payload = `C:\temp\x00 "quoted" ünïcode`
@@ -226,7 +226,7 @@ func TestPlainInsertsKeepPayloadsAndHeaders(t *testing.T) {
 		values := "VALUES ('t', 'k', " + holder[0] + ", " + holder[1] + ")"
 		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload, headers) "+values, []byte(payload), `{"a":"b"}`)
 		exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, payload, `{"n":[1]}`)
-		if table.Kind == testdb.SQLite { // its columns are untyped: text in payload, bytes in payload_text
+		if table.Kind == testdb.SQLite { // its columns accept values of any type, such as text in payload and bytes in payload_text
 			exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload, headers) "+values, payload, nil)
 			exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text, headers) "+values, []byte(payload), nil)
 		}

@@ -20,12 +20,12 @@ import (
 )
 
 // scripted is a driver that behaves like Oracle's: numbers are text, an empty text is NULL, a transaction
-// accepts no isolation level, and parameters are bound by position. It has answers for statements that
-// contain some text.
+// accepts no isolation level, and parameters are bound by position. A query returns the rows of the key in
+// answers that its text contains.
 type scripted struct {
-	answers map[string][][]driver.Value // by a part of the statement's text
-	missing string                      // a view that the user may not see
-	breaks  map[string]error            // by the same part: the error after the answer's last row
+	answers map[string][][]driver.Value
+	missing string           // a view that the user may not see
+	breaks  map[string]error // for a key of answers, the error after the last row
 	began   int
 }
 
@@ -150,7 +150,7 @@ func TestOracleTruncatedPayloadIsAnError(t *testing.T) {
 }
 
 // While handlers process all claimed rows, there is no row to extend. Extend then begins no transaction, because
-// Oracle can't fetch an empty bulk.
+// Oracle rejects a bulk fetch of at most 0 rows.
 func TestOracleExtendWithoutRowsBeginsNoTransaction(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("19.0.0.0.0")

@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// After large rows a page requests only about twice the rows that fit into its limit of bytes. The reading
-// records the requested number, so that a page with that number of rows has More set.
+// After large rows a page requests only about twice the number of rows that fit into its limit of bytes. The
+// reading records the requested number, so that a page with that number of rows has More set.
 func TestPagesOfLargeRowsRequestFewRows(t *testing.T) {
 	t.Parallel()
 	const limit, maxBytes, size = 2000, 8 << 20, 1 << 20

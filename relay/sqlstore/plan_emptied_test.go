@@ -58,7 +58,7 @@ func TestPlansOfEmptiedHeldRows(t *testing.T) {
 	})
 }
 
-// Statements on outbox_done use their indexes: on the first day it has no rows, and later millions.
+// Statements on outbox_done use their indexes when the table has no rows, as on its first day, and when it has many.
 func TestPlansOfDoneRows(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		plans := preparedOn(t, table, "outbox_done", doneStatements(t, table))

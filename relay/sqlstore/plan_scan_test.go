@@ -10,9 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A scan of a range of ids reads no index entries above the range. If the upper bound compares whole index
-// keys, PostgreSQL ends the range only where the first column, the lane, ends. So each step over a
-// backlog of millions once read to the end of each lane.
+// A scan of a range of ids reads no index entries above the range. If the upper bound compared whole index
+// keys, PostgreSQL would end the range only where the first column, the lane, ends. Each step over a
+// backlog of millions would then read to the end of each lane.
 func TestScanReadsNoIndexEntriesAboveItsRange(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		exec(t, table.DB, "ALTER TABLE outbox SET (autovacuum_enabled = off)")

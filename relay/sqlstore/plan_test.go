@@ -25,8 +25,8 @@ func statementsOf(t *testing.T, table table, things map[string]func(backend.Back
 	return statements
 }
 
-// hotStatements returns the statements that use the hot table and must never read all of it. For statements whose plan the server
-// may keep, the second map has the form in which the plan is kept.
+// hotStatements returns the statements that use the table outbox and must never read all of it. For statements whose plan the
+// server may keep, the second map has the form in which the plan is kept.
 func hotStatements(t *testing.T, table table, rows bool) (statements, kept map[string]backend.Query) {
 	kept = map[string]backend.Query{}
 	keeps := func(all map[string]func(backend.Backend)) map[string]backend.Query {
@@ -119,9 +119,9 @@ func heldStatements(t *testing.T, table table) map[string]backend.Query {
 
 var plannedRows = flag.Int("planned-rows", 150_000, "number of rows for which the statements are planned; the full test has 700,000")
 
-// No statement scans or sorts the whole hot table when it has many rows. This holds without statistics, with
-// statistics of the empty table, and with current ones. The statements are prepared and were run while the
-// table was empty, as with a driver that caches statements.
+// No statement scans or sorts the whole table outbox when it has many rows. This holds without statistics, with
+// statistics of the empty table, and with current ones. The statements are prepared and run while the table is
+// empty, as by a driver that caches statements, and then their plans are checked on the full table.
 func TestPlans(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes many rows")
@@ -137,7 +137,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// plansOf prepares the statements on the hot table. Autovacuum is off, so that the result doesn't depend on
+// plansOf prepares the statements on the table outbox. Autovacuum is off, so that the result doesn't depend on
 // its timing. The server keeps generic plans for the statements in kept, even if by default it would
 // plan some of them each time.
 func plansOf(t *testing.T, table table, rows bool) (plans, kept prepared) {

@@ -70,8 +70,8 @@ func useAtOnce(t *testing.T, db *sql.DB, count int) {
 	}
 }
 
-// In some modes pgx receives values as text. It can't read every date and bytea style, and it reads all text as UTF-8. Open refuses such
-// a pool and names the setting.
+// In some modes pgx receives all values as text, and then can't read every style of dates and bytea. In all modes it reads text as UTF-8.
+// Open refuses a pool with settings that pgx can't read, and names the setting.
 func TestPostgresPoolThatCannotReadTextsIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {

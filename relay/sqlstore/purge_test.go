@@ -61,7 +61,7 @@ func onPostgres(t *testing.T, run func(*testing.T, table)) {
 	runOn(t, slices.DeleteFunc(testdb.Each(), func(target testdb.Target) bool { return target.Kind != testdb.Postgres }), run)
 }
 
-// onPgx runs a test only with pgx, if it tests the server and not the driver.
+// onPgx runs a test on a new table of each PostgreSQL server, with pgx only, because the test doesn't depend on the driver.
 func onPgx(t *testing.T, run func(*testing.T, table)) {
 	t.Helper()
 	runOn(t, throughPgx(), run)
@@ -143,7 +143,7 @@ var (
 )
 
 // A purge skips rows that another transaction is deleting, for example a purge that continues on the server after its client has
-// left. A later purge deletes them if that transaction is rolled back.
+// disconnected. A later purge deletes them if that transaction is rolled back.
 func TestPurgeSkipsLockedRows(t *testing.T) {
 	waiting := func(target testdb.Target) bool { return target.Kind == testdb.SQLite || waits(target.Name) }
 	runOn(t, slices.DeleteFunc(allTargets(), waiting), func(t *testing.T, table table) {

@@ -33,7 +33,7 @@ func (d *deliveries) handle(_ context.Context, m sinks.Message) error {
 	return nil
 }
 
-// logged keeps the lines of a log. It closes found at the first line with the words.
+// logged keeps the lines of a log. It closes found at the first line that contains words.
 type logged struct {
 	words string
 	found chan struct{}
@@ -58,7 +58,7 @@ func (l *logged) count(words string) int {
 	return strings.Count(l.text.String(), words)
 }
 
-// refuseBad makes the database refuse delivered messages of the topic bad in outbox_done.
+// refuseBad makes the database refuse to insert messages of the topic bad into outbox_done.
 func refuseBad(t *testing.T, table table) {
 	switch table.Kind {
 	case testdb.SQLite:
@@ -68,8 +68,8 @@ func refuseBad(t *testing.T, table table) {
 	}
 }
 
-// The database refuses to store some delivered messages in outbox_done. The relay deletes their rows instead, and marks the other
-// messages. No message is sent twice, not even by the next relay.
+// If the database refuses to store some delivered messages in outbox_done, the relay deletes their rows instead, and marks the other
+// messages as delivered. No message is sent twice, not even by the next relay.
 func TestRefusedRowsDelayNoOthersAndAreNotSentAgain(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		refuseBad(t, table)
@@ -105,8 +105,8 @@ func TestRefusedRowsDelayNoOthersAndAreNotSentAgain(t *testing.T) {
 	})
 }
 
-// If the database refuses to mark a message in its handler's transaction, the relay parks the message without calling the handler. The
-// sink stays available.
+// If the database refuses to mark a message as delivered in its handler's transaction, the relay parks the message without calling the
+// handler. The sink stays available.
 func TestRowsThatAHandlersTransactionCannotMarkAreParked(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		refuseBad(t, table)
@@ -141,13 +141,13 @@ func TestRowsThatAHandlersTransactionCannotMarkAreParked(t *testing.T) {
 // refusals returns statements after which the database refuses every settlement.
 func refusals(kind string, claim storage.Claim) map[string]string {
 	all := map[string]string{"a column is missing": "ALTER TABLE outbox_done RENAME COLUMN receipt TO receipts"}
-	if kind == testdb.Postgres && claim == storage.ByLanes { // by rows the database would refuse claims, too
+	if kind == testdb.Postgres && claim == storage.ByLanes { // when claiming by rows, the database would refuse claims, too
 		all["no replica identity"] = "CREATE PUBLICATION all_outbox FOR TABLE outbox; ALTER TABLE outbox REPLICA IDENTITY NOTHING"
 	}
 	return all
 }
 
-// The database refuses every settlement for a lasting reason. The relay reports that and stops sending; only messages that were
+// If the database refuses every settlement for a lasting reason, the relay reports this and stops sending; only messages that were
 // already in flight are delivered. A stop doesn't wait for outcomes that can't be written, and a drain fails.
 func TestLastingRefusalEndsSendingAndDelaysNoStop(t *testing.T) {
 	t.Parallel()
@@ -216,7 +216,8 @@ func TestMissingPermissionIsReportedAndEndsSendingOnMySQL(t *testing.T) {
 	})
 }
 
-// wantToldAndEnded drains 300 messages through a pool whose user lacks a right.
+// wantToldAndEnded drains 300 messages through a pool whose user lacks a right. It requires that the error contains words, and that
+// the relay stopped after a few deliveries.
 func wantToldAndEnded(t *testing.T, table table, pool *sql.DB, words string) {
 	t.Helper()
 	for range 30 {

@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Another replay may write copies of the same messages concurrently. Databases that find the written copies
-// by their message ids also find those copies, but don't count them as this replay's.
+// Another replay may write copies of the same messages concurrently. A backend that finds the written copies
+// by their message ids also finds the other replay's copies, but counts only its own.
 func TestReplayCountsItsOwnCopies(t *testing.T) {
 	t.Parallel()
 	table, err := dialect.ParseTable("outbox")

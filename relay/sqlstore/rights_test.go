@@ -145,8 +145,8 @@ func messages(count int) []outbox.Message {
 	return slices.Repeat([]outbox.Message{{Topic: "a", Key: "k"}}, count)
 }
 
-// The rights that the documentation lists suffice for a relay by rows. For a relay by lanes,
-// TestRightsNamedByCheckSuffice shows that the rights that the check names suffice.
+// The rights that the documentation lists suffice for a relay that claims by rows. For a relay that claims
+// by lanes, TestRightsNamedByCheckSuffice shows that the rights that the check names suffice.
 func TestRelayRightsSuffice(t *testing.T) {
 	onPgx(t, func(t *testing.T, table table) {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
@@ -172,7 +172,7 @@ func TestRelayRightsSuffice(t *testing.T) {
 	})
 }
 
-// relayByRows calls the store methods that a relay by rows calls.
+// relayByRows calls the store methods that a relay calls if it claims by rows.
 func relayByRows(ctx context.Context, pool *sql.DB, table table) error {
 	store, err := sqlstore.Open(ctx, pool, table.dialect, sqlstore.Options{})
 	if err != nil {
@@ -206,7 +206,7 @@ func TestOperatorRightsAreEachRequired(t *testing.T) {
 		}
 		for _, right := range rights {
 			exec(t, table.DB, "REVOKE "+right+" FROM "+name)
-			// Newer servers return no value of the sequence instead of an error.
+			// Without the right to see the sequence, newer servers return no value and no error.
 			tellsNothing := strings.Contains(right, "SEQUENCE") && table.Name != "postgres15/pgx"
 			if err := operate(t.Context(), pool, table); !table.dialect.Denied(err) && !tellsNothing {
 				t.Errorf("without %s: %v, want a denied permission", right, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A scan's statement has the time limit of its context for MySQL and MariaDB. The limit is rounded, so that
-// few different statements exist.
+// On MySQL and MariaDB, a scan's statement has a time limit: the time until its context's deadline. The limit is
+// rounded, so that few different statements exist.
 func TestScanSendsItsTimeLimitToTheServer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -15,8 +15,8 @@ import (
 )
 
 // The trial shows whether a server skips locked rows. If the server is slow, the store repeats the trial, and
-// then returns errTooSlow, or for an operator assumes that the server skips locked rows. If the server waits for
-// the lock, its error shows that it doesn't skip them.
+// finally returns errTooSlow. An operator's store makes no trial, and assumes that the server skips locked rows.
+// If the server waits for the lock, its error shows that it doesn't skip locked rows.
 func TestSlowServerIsNotTakenForOneWithoutSkipLocked(t *testing.T) {
 	t.Parallel()
 	_, trial := dialect.MySQL().(dialect.Fitting).Server(backendtest.Table(t, "outbox"))

@@ -13,7 +13,7 @@ import (
 )
 
 // The statements that settle rows find each row by its id, whatever the statistics are. With statistics of an
-// empty outbox_held, SQLite once read one of its partial indexes instead.
+// empty outbox_held, SQLite would prefer a partial index if the statements didn't forbid it.
 func TestPlansOnSQLite(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {

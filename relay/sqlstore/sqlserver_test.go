@@ -104,7 +104,7 @@ func sqlServerTarget(t *testing.T) testdb.Target {
 	return testdb.Target{}
 }
 
-// sqlServerTable is a table of a server with OUTPUT instead of RETURNING, whose rows can be locked.
+// sqlServerTable is a table in SQL Server. Its producers get a row's id by OUTPUT, and a test can lock its rows.
 type sqlServerTable struct{ table }
 
 func (s sqlServerTable) Begin(t testing.TB) storetest.Tx {
@@ -160,7 +160,8 @@ func (s sqlServerTable) LockRow(t testing.TB, id int64) (waiting func() bool, un
 	return waiting, unlock
 }
 
-// A key has the same lane for each way to write it. Keys that differ by case or blanks at the end are different keys.
+// A key has the same lane whether it is a parameter or a literal, with or without N. Keys that differ by case or by spaces at the
+// end are different keys.
 func TestSQLServerKeyHasOneLane(t *testing.T) {
 	t.Parallel()
 	table := sqlServerTable{open(t, sqlServerTarget(t))}

@@ -15,7 +15,7 @@ import (
 )
 
 // Above its limit Status estimates the number of pending rows, and reports that the number is estimated. It
-// also counts claimed rows behind the rows that it examines, because a drain waits for them.
+// counts all claimed rows, even those beyond the limit, because a drain waits for them.
 func TestStatusEstimatesAboveItsLimit(t *testing.T) {
 	runOn(t, onSQLite(), func(t *testing.T, table table) {
 		migrate(t, table.DB, table.dialect, migrations.Options{Claim: "rows"})
@@ -39,7 +39,7 @@ func onSQLite() []testdb.Target {
 	return slices.DeleteFunc(testdb.Targets(), func(target testdb.Target) bool { return target.Kind != testdb.SQLite })
 }
 
-// If the database doesn't answer one of the status queries in time, only its values are absent.
+// If the database doesn't answer one of the status queries in time, only this query's values are absent.
 func TestStatusLeavesOutQueriesThatTakeTooLong(t *testing.T) {
 	runOn(t, onSQLite(), func(t *testing.T, table table) {
 		exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('t')")

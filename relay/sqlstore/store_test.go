@@ -135,7 +135,7 @@ func (table table) open(t testing.TB) *sqlstore.Store {
 	return store
 }
 
-// Begin doesn't use the test's context, which ends before its cleanups.
+// Begin doesn't use the test's context, because that context ends before the test's cleanups run.
 func (table table) Begin(t testing.TB) storetest.Tx {
 	tx, err := table.DB.BeginTx(context.Background(), nil)
 	if err != nil {
@@ -162,7 +162,7 @@ func (p *producer) Insert(message outbox.Message) (id int64) {
 	return id
 }
 
-// InsertAs writes a message with an id. It writes only the columns that the checks use for such messages.
+// InsertAs writes a message whose row gets the given id. It writes only the columns that the checks use for such messages.
 func (p *producer) InsertAs(id int64, message outbox.Message) {
 	row := p.row(message)
 	statement := "INSERT INTO outbox (id, message_id, topic, message_key) VALUES (" + strings.Join([]string{

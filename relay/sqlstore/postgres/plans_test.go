@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The server may keep a page's plan, except for a minute after a page that took long, because the plan may
-// have become a bad one.
+// The server may keep the plan of a page's query, except for a minute after a page that took long, because
+// the kept plan may be a bad one.
 func TestPlanIsKeptWhileReadsAreQuick(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -78,7 +78,7 @@ func TestIsolationLevelsAreSetInBatchesWithParameters(t *testing.T) {
 	}
 }
 
-// A list parameter is padded so that its type is nvarchar(500) or nvarchar(max), for few different plans.
+// A list parameter is padded so that its type is nvarchar(500) or nvarchar(max). With few types, the server makes few plans.
 func TestListsArePadded(t *testing.T) {
 	t.Parallel()
 	for keys, want := range map[int]int{1: 500, 30: 500, 40: 4001, 200: 4001, 400: 0} {
