@@ -218,9 +218,9 @@ func (s *Store) checkClock(ctx context.Context) Finding {
 	finding := Finding{Name: "clock", OK: true}
 	took := time.Since(began)
 	ahead := now.Sub(began.Add(took / 2))
-	finding.Detail = fmt.Sprintf("the database's is %v ahead of this host's", ahead.Round(time.Millisecond))
+	finding.Detail = fmt.Sprintf("the database's clock is %v ahead of this host's", ahead.Round(time.Millisecond))
 	if ahead < 0 {
-		finding.Detail = fmt.Sprintf("the database's is %v behind this host's", -ahead.Round(time.Millisecond))
+		finding.Detail = fmt.Sprintf("the database's clock is %v behind this host's", -ahead.Round(time.Millisecond))
 	}
 	if zone != "" {
 		finding.Detail += "; its time zone is " + zone + ", and the tables' times are in UTC"

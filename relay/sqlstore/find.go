@@ -13,10 +13,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Finding messages by their ids. Pending and delivered rows have no index on message ids, because it would make each write more
-// expensive. But most message ids contain the time when they were made: UUIDs of version 7, which a Writer makes, and of version 1,
-// which MySQL makes. Row ids ascend with time, with few exceptions. So a binary search finds the ids of the rows that were written
-// at the time in a message's id, and the message is among these rows.
+// Finding messages by their ids. The tables outbox and outbox_done have no index on message ids, because such an index would make each
+// write more expensive. But most message ids contain the time when they were made: UUIDs of version 7, which a Writer makes, and of
+// version 1, which MySQL's function uuid makes. Row ids ascend with time, with few exceptions. So a binary search finds the ids of the
+// rows that were written at the time in a message's id, and the message's row is among them.
 //
 // A message may have several rows, if a replay copied it or a producer wrote it twice. The later rows have higher ids than the first one.
 // So Find also searches the later rows, in short steps, up to the end of the table or a time limit. If a message's id contains no time,

@@ -113,7 +113,7 @@ func (s *Store) refuseRowSecurity(ctx context.Context) error {
 	return err
 }
 
-const rowSecurityHint = "ALTER TABLE … DISABLE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS"
+const rowSecurityHint = "run ALTER TABLE … DISABLE ROW LEVEL SECURITY, or ALTER ROLE … BYPASSRLS"
 
 func (s *Store) checkRowSecurity(ctx context.Context) Finding {
 	if err := s.refuseRowSecurity(ctx); err != nil {

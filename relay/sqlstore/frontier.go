@@ -306,7 +306,8 @@ type checkpoints []checkpoint
 const maxCheckpoints = 512
 
 // floor returns the id of the last checkpoint with a lower number than xid, and how many checkpoints have a lower number. The id is
-// below every id that a transaction with the number xid or a higher number has written or will write. It is 0 if it is unknown.
+// below every id that a transaction with the number xid or a higher number has written or will write. If no checkpoint has a lower
+// number, the id is 0.
 func (c checkpoints) floor(xid uint64) (id int64, lower int) {
 	lower, _ = slices.BinarySearchFunc(c, xid, func(c checkpoint, xid uint64) int { return cmp.Compare(c.xid, xid) })
 	if lower > 0 {

@@ -30,7 +30,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 			var setting string
 			err := backend.All(ctx, s.db, order, func() { wrong = append(wrong, setting) }, &setting)
 			if err == nil && len(wrong) > 0 {
-				err = fmt.Errorf("the sequence of the ids has %s, with which a message might never be delivered: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, and GRANT SELECT on it, or claim by rows", strings.Join(wrong, ", "))
+				err = fmt.Errorf("the sequence of the ids has %s, so a message might never be delivered: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, grant this user SELECT on the sequence, or claim by rows", strings.Join(wrong, ", "))
 			}
 			if err != nil {
 				return fmt.Errorf("begin claiming by lanes on table %s: %w", s.table, err)

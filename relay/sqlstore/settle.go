@@ -213,7 +213,7 @@ func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	return ordered, nil
 }
 
-// compareRows compares the rows of two settlements.
+// compareRows compares two settlements by their rows. It returns 0 if both are for the same row.
 func compareRows(a, b *storage.Settlement) int {
 	return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID), cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(amongRows(a), amongRows(b)))
 }

@@ -5,9 +5,9 @@
 // statements of one database. store.go opens a table, detects what the server supports,
 // and repeats calls while the database is busy. lanes.go has leases, read.go has pages
 // and scans, settle.go has settlements, and rows.go has claiming by rows. frontier.go
-// determines where rows may still appear, on PostgreSQL and SQLite; frontier_opentx.go
-// does this for the other databases. operator.go, find.go, replay.go, control.go and
-// check.go have the calls of operators.
+// determines above which id rows may still appear, on PostgreSQL and SQLite;
+// frontier_opentx.go does this for the other databases. operator.go, find.go, replay.go,
+// control.go and check.go have the calls of operators.
 package sqlstore
 
 import (
@@ -85,7 +85,7 @@ type Store struct {
 	purges   purges
 
 	path string      // the path of the database's file; empty if the database is not a file
-	file os.FileInfo // the file that was opened
+	file os.FileInfo // the database's file when the store was opened; nil if the database is not a file
 
 	rowsCounted atomic.Int64 // when the fixed rows (see fixed.go) were last counted, in Unix nanoseconds
 }
@@ -283,9 +283,9 @@ func (s *Store) detect(ctx context.Context, beforeTrial func(context.Context) er
 	return unordered, nil
 }
 
-// Limits of the trial. A server that can't skip locked rows returns an error after about
-// a second, because [dialect.Trial] limits the wait for locks. A trial that takes longer
-// than trialPatience shows only that the server is slow.
+// Limits of the trial of SKIP LOCKED. A server that can't skip locked rows returns an error
+// after about a second, because [dialect.Trial] limits the wait for locks. A trial that takes
+// longer than trialPatience shows only that the server is slow.
 const (
 	trialPatience = 5 * time.Second
 	trialTries    = 3

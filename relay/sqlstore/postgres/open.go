@@ -23,15 +23,15 @@ func (p *Postgres) CheckPool(ctx context.Context) error {
 		return err
 	}
 	if unconverted := client == "SQL_ASCII" && (server == "SQL_ASCII" || server == "UTF8"); client != "UTF8" && !unconverted {
-		return fmt.Errorf("client_encoding of this session is %s, which changes keys and topics on their way: set it to UTF8, by client_encoding=UTF8 in the URL or by ALTER ROLE … SET client_encoding = 'UTF8'", client)
+		return fmt.Errorf("client_encoding of this session is %s, which changes characters of keys and topics: set it to UTF8, by client_encoding=UTF8 in the URL or by ALTER ROLE … SET client_encoding = 'UTF8'", client)
 	}
 	var at time.Time
 	if err := p.db.QueryRowContext(ctx, "SELECT timestamptz '2006-01-02 15:04:05.678+00'").Scan(&at); err != nil || at.UnixMilli() != 1136214245678 {
-		return fmt.Errorf("the driver can't read times, as DateStyle of this session is %s: set it to ISO, by datestyle=ISO in the URL or by ALTER ROLE … SET datestyle = 'ISO': %w", style, cmp.Or(err, errMisread))
+		return fmt.Errorf("the driver can't read times, because DateStyle of this session is %s: set it to ISO, by datestyle=ISO in the URL or by ALTER ROLE … SET datestyle = 'ISO': %w", style, cmp.Or(err, errMisread))
 	}
 	var payload []byte
 	if err := p.db.QueryRowContext(ctx, "SELECT decode('00ff', 'hex')").Scan(&payload); err != nil || !bytes.Equal(payload, []byte{0, 255}) {
-		return fmt.Errorf("the driver can't read bytes, as bytea_output of this session is %s: set it to hex, by bytea_output=hex in the URL or by ALTER ROLE … SET bytea_output = 'hex': %w", output, cmp.Or(err, errMisread))
+		return fmt.Errorf("the driver can't read bytes, because bytea_output of this session is %s: set it to hex, by bytea_output=hex in the URL or by ALTER ROLE … SET bytea_output = 'hex': %w", output, cmp.Or(err, errMisread))
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Read
 }
 
 // words is an array of 100 texts. The expression {dear} compares a text with each of them, so that the planner
-// considers it expensive. The server never evaluates it. See "dear" in postgres.sql.
+// considers the expression expensive. The server never evaluates it. See "dear" in postgres.sql.
 var words = "{" + strings.Repeat("x,", 99) + "x}"
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}

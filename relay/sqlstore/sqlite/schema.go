@@ -12,7 +12,7 @@ var migrations embed.FS
 
 func schema() backend.Schema {
 	return backend.Schema{
-		Files: migrations, Begin: "BEGIN;", BusyHint: "open the file with a busy_timeout of a few seconds",
+		Files: migrations, Begin: "BEGIN;", BusyHint: "open the file with a busy_timeout of 10000 ms",
 		Versions: func(table dialect.Table) backend.Versions {
 			within := ""
 			if table.Schema != "" {
