@@ -51,8 +51,8 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 	}
 
 	// To change the mode, the backend needs an exclusive lock, and may have to wait long for it,
-	// because each claim holds a shared lock. So first read the mode, and change it only if it differs.
-	// If another relay changes the mode in between, the first heartbeat fails.
+	// because each claim of rows holds a shared lock. So first read the mode, and change it only if it
+	// differs. If another relay changes the mode in between, the first heartbeat fails.
 	same, err := try(ctx, s, "read the claim mode of table", func() (bool, error) {
 		var stored storage.Claim
 		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored); err != nil {
