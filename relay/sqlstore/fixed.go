@@ -10,9 +10,9 @@ import (
 	"github.com/rowrelay/rowrelay/internal/backend"
 )
 
-// Fixed rows are rows that the tables must always have: the lanes, and rows that serve as locks. After a
-// TRUNCATE, or in tables that were copied without rows, they are missing. Messages of a missing lane would
-// never be delivered.
+// Fixed rows are rows that the tables must always have: the lanes, and rows that serve as locks. Fixed rows are
+// missing after a TRUNCATE, or in tables that were copied without rows. Messages of a missing lane would never be
+// delivered.
 
 // fixedEach is the interval at which a relay counts the fixed rows.
 const fixedEach = 30 * time.Second

@@ -17,7 +17,7 @@ import (
 // transaction's number up to a second after its id. The store periodically lists the open transactions; see
 // [backend.TransactionLister].
 //
-// Each list has a number X. An older list, which precedes it by [grace] lists, began at least a second earlier. Let m be the highest id
+// Each list has a number X. The list that precedes it by [grace] lists began at least a second earlier. Let m be the highest id
 // that the store knew to be assigned when that older list began. A transaction that got m or a lower id got its number within a second,
 // and so before the server assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a number above X has only ids
 // above m. And no row can appear any more at or below
@@ -92,7 +92,7 @@ const (
 	grace     = 4
 	listEvery = 250 * time.Millisecond
 
-	// listAgain is the minimum time from the beginning of the last list to that of a list after a read.
+	// listAgain is the minimum time between a list after a read and the list before it, from beginning to beginning.
 	listAgain = 120 * time.Millisecond
 
 	// muchToSee is the minimum number of ids to scan for which another list is worthwhile. Scanning this many ids takes about 20 ms
@@ -383,11 +383,11 @@ type step struct {
 	id int64
 }
 
-// boundSteps is the approximate number of steps that cover the longest transaction.
+// boundSteps is the approximate number of steps that a timeBound records in the duration of the longest transaction.
 const boundSteps = 64
 
-// passed records the highest assigned id, and returns the highest id that has become final, or 0 if no further id has. It measures time
-// with the monotonic clock.
+// passed records the highest assigned id, and returns the highest id that has become final since the last call, or 0 if none has. It
+// measures time with the monotonic clock.
 func (t *timeBound) passed(lastID int64, now time.Time) (safeID int64) {
 	old := 0
 	for old < len(t.steps) && now.Sub(t.steps[old].at) >= t.longest {

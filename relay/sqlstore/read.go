@@ -353,7 +353,7 @@ type pageSizer struct {
 const (
 	minRowSize    = 256     // minimum of the assumed size of a payload, in bytes
 	largeRowSize  = 1 << 20 // assumed size of a payload after a failed read, since large rows may have made the read too slow
-	manyPositions = 8       // minimum number of positions among which a page is shared
+	manyPositions = 8       // minimum number of positions for which a page is divided into shares
 	minShare      = 16      // minimum share of a position, in rows
 )
 

@@ -105,8 +105,8 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// alike is the key of a group of settlements that one call of the backend writes. It consists of their kind and, if they move pending
-// rows that name sinks, of these sinks. For such rows the backend checks that they still name the same sinks. Most rows name no sinks
+// alike is the key of a group of settlements that one call of the backend writes. It has the kind of the settlements. If they move
+// pending rows that name sinks, it also has these sinks, and the backend checks that the rows still name them. Most rows name no sinks
 // and don't need this check.
 type alike struct {
 	kind  int
@@ -242,7 +242,7 @@ func settleable(t *storage.Settlement, byRows bool) error {
 	case (t.For == "") != (t.Left == "") || t.Left != "" && t.Left == t.Sinks:
 		return fmt.Errorf("settle row %d: invalid split: for %q, left %q, of sinks %q", t.ID, t.For, t.Left, t.Sinks)
 	case t.Left != "" && byRows:
-		return fmt.Errorf("settle row %d for %s: by rows, a message has one sink", t.ID, t.For)
+		return fmt.Errorf("settle row %d for %s: a message that is claimed by rows has only one sink", t.ID, t.For)
 	}
 	return nil
 }

@@ -228,9 +228,9 @@ func (s *Store) checkVersion(ctx context.Context) error {
 		s.table, storage.ErrNoSchema, version, schemaVersion)
 }
 
-// isCompatible reports whether a release with the schema version knows may use the tables, which have a newer version. A migration that
-// only adds to the tables leaves them usable for older releases. It stores the lowest schema version of these releases in the setting
-// schema_compatible. Without the setting, no older release may use the tables.
+// isCompatible reports whether this release may use the tables, which have a newer schema version. Its argument is the schema version of
+// this release. A migration that only adds to the tables leaves them usable for older releases. It stores the lowest schema version of
+// these releases in the setting schema_compatible. Without the setting, no older release may use the tables.
 func (s *Store) isCompatible(ctx context.Context, knows int) bool {
 	var text string
 	err := s.db.QueryRowContext(ctx, "SELECT value FROM "+s.quotedTable().Settings+" WHERE name = 'schema_compatible'").Scan(&text)

@@ -87,7 +87,7 @@ func same(a, b string) string { return bytes(a) + " = " + bytes(b) }
 
 const now = "SYS_EXTRACT_UTC(SYSTIMESTAMP)"
 
-// in returns an expression for now plus a duration, in microseconds.
+// in returns an expression for the present time plus a duration.
 func (a *args) in(by time.Duration) string {
 	return now + " + NUMTODSINTERVAL(" + a.Add(by.Microseconds()) + " / 1000000, 'SECOND')"
 }

@@ -175,8 +175,8 @@ func (m moving) given(a *args, settlements []storage.Settlement, more ...string)
 	return given
 }
 
-// withLog defines a column of the FROM item g (see given) with the logs of failed attempts. Only statements that write rows to the
-// held table, change them there or release them need it.
+// withLog defines a column of the FROM item g (see given) with the logs of failed attempts. Only statements that insert or change
+// held rows, or that release claimed rows, need the column.
 const withLog = ", attempt_log VARCHAR2(4000) PATH '$[15]'"
 
 // found returns a FROM clause that joins the settlements with their rows t, by the rows' keys.

@@ -161,7 +161,7 @@ func (s *SQLite) checkWAL(ctx context.Context) storage.Finding {
 			return
 		}
 		finding.OK, finding.Detail = false, fmt.Sprintf("it has %d MiB, and every read searches it: a reader keeps a transaction open", info.Size()>>20)
-		finding.Hint = "end the programs that have the file open and idle (fuser " + path + " lists them), then run sqlite3 " + path + " 'PRAGMA wal_checkpoint(TRUNCATE)'"
+		finding.Hint = "end idle programs that have the file open (fuser " + path + " lists them), then run sqlite3 " + path + " 'PRAGMA wal_checkpoint(TRUNCATE)'"
 	}, &number, &name, &path)
 	if err != nil {
 		finding.OK, finding.Detail = false, err.Error()
@@ -201,8 +201,7 @@ func atLeast(least int, wrong, hint string) func([]string) (string, string) {
 }
 
 // Explain implements [backend.Explainer]. It ignores scans of a table with the alias h, because statements read such a table
-// only up to a limit. SQLite plans such a scan only if, according to the statistics, it costs less than the use of an index,
-// and the statistics can be trusted here.
+// only up to a limit. SQLite plans such a scan only if the statistics show that it costs less than the use of an index.
 func (s *SQLite) Explain(ctx context.Context, query backend.Query) (wrong string, err error) {
 	plan, err := backend.Lines(ctx, s.db, backend.Query{SQL: "EXPLAIN QUERY PLAN " + query.SQL, Args: query.Args})
 	if err != nil {
