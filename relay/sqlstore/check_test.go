@@ -131,7 +131,7 @@ func asPoorUser(t *testing.T, table table) *sql.DB {
 	return pool
 }
 
-// useEverything calls all store methods that a relay by lanes and an operator call.
+// useEverything calls all store methods that an operator and a relay that claims by lanes call.
 func useEverything(t *testing.T, table table, pool *sql.DB) {
 	t.Helper()
 	store, err := sqlstore.Open(t.Context(), pool, table.dialect, sqlstore.Options{})

@@ -42,8 +42,8 @@ func (s *split) Send(_ context.Context, batch []sinks.Message) []sinks.Outcome {
 	return outcomes
 }
 
-// On each database, by lanes and by rows, each parked message has a dead letter that is delivered once
-// to another sink. A drain ends only when the dead letters are delivered.
+// On each database and with each claim mode, each parked message has a dead letter, which is delivered
+// once to another sink. A drain ends only when the dead letters are delivered.
 func TestDeadLettersAreDelivered(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {

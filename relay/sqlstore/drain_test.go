@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// On each database, by lanes and by rows, a drain fails if it leaves messages of a paused sink, or a message with a negative id, which
-// no read finds. It succeeds if no message is for the paused sink or topic.
+// On each database and with each claim mode, a drain fails if it leaves messages of a paused sink, or a message with a negative id,
+// which no read finds. It succeeds if no message is for the paused sink or topic.
 func TestDrainFailsIfItLeavesMessages(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Each() {

@@ -60,7 +60,7 @@ func (p *peeker) read() (storage.Page, error) {
 	return p.store.Read(p.Context(), storage.ReadRequest{Positions: positions, Limit: 100, MaxBytes: 1 << 20})
 }
 
-// want reads, requires this number of rows, and continues after them with the next read.
+// want reads a page, and requires that it has this number of rows. The next read begins after these rows.
 func (p *peeker) want(when string, rows int) storage.Page {
 	p.Helper()
 	page, err := p.read()

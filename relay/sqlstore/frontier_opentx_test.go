@@ -68,8 +68,8 @@ func (d *dim) register(w *dimWriter) {
 	}
 }
 
-// end commits or rolls back the transaction. A transaction with ids must be listed before: until then its
-// first insert has not returned.
+// end commits or rolls back the transaction. A transaction with ids can end only after it was listed,
+// because its first insert returns only then.
 func (d *dim) end(w *dimWriter) {
 	if len(w.ids) > 0 && !w.listed {
 		return
@@ -157,7 +157,7 @@ func (f *dimFollower) shows(d *dim) error {
 	return nil
 }
 
-// hurry registers and lists the transactions with an id that were missing in more than grace lists.
+// hurry registers and lists the transactions that have an id and were missing in more than f.grace lists.
 func (f *dimFollower) hurry(d *dim) {
 	if d.now.Sub(f.frontier.noted) < listEvery {
 		return // lists in quick succession count as one

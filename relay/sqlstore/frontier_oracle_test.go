@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// readFor reads repeatedly for a time, and returns the last safe id.
+// readFor reads repeatedly until the span has passed, and returns the last safe id.
 func readFor(t *testing.T, store *sqlstore.Store, span time.Duration) int64 {
 	t.Helper()
 	var page storage.Page

@@ -31,8 +31,8 @@ func TestTimeBoundTrailsByTheLongestTransaction(t *testing.T) {
 	}
 }
 
-// Without lists of open transactions the safe id trails the assigned ids by the longest transaction,
-// and never decreases.
+// Without lists of open transactions the safe id trails the assigned ids by the duration of the longest
+// transaction, and never decreases.
 func TestOpenTxWithoutListsTrailsByTime(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1e9, 0)

@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A listing with LookThrough examines about this number of rows of each table, for each state. It finds
-// rows with higher ids only if AfterID is higher. Without LookThrough a listing finds all rows.
+// A listing with LookThrough examines about LookThrough rows of each table, for each state. It finds rows
+// with higher ids only if AfterID is higher. Without LookThrough a listing finds all rows.
 func TestLookThroughLimitsTheRowsThatListReads(t *testing.T) {
 	t.Parallel()
 	for _, target := range testdb.Targets() {

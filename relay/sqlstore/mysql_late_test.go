@@ -74,7 +74,7 @@ func (o *observer) look() storage.Page {
 	return page
 }
 
-// lookFor reads for some time, and requires that the safe id stays below the id, unless that is 0.
+// lookFor reads until the span has passed, and requires that the safe id stays lower than the argument below, unless below is 0.
 func (o *observer) lookFor(span time.Duration, below int64) {
 	o.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(20 * time.Millisecond) {

@@ -15,7 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// All calls work on a table with a schema, and with a name that must be quoted.
+// All calls work on a table whose name has a schema and must be quoted.
 func TestTableWithASchemaAndAQuotedName(t *testing.T) {
 	names := map[string]string{testdb.Postgres: "app.Events", testdb.SQLite: "main.Events"}
 	eachTable(t, func(t *testing.T, table table) {

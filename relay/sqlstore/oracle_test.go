@@ -20,8 +20,8 @@ import (
 )
 
 // scripted is a driver that behaves like Oracle's: numbers are text, an empty text is NULL, a transaction
-// accepts no isolation level, and parameters are bound by position. A query returns the rows of the key in
-// answers that its text contains.
+// accepts no isolation level, and parameters are bound by position. A query whose text contains a key of
+// answers returns the rows of this key.
 type scripted struct {
 	answers map[string][][]driver.Value
 	missing string           // a view that the user may not see
@@ -150,7 +150,7 @@ func TestOracleTruncatedPayloadIsAnError(t *testing.T) {
 }
 
 // While handlers process all claimed rows, there is no row to extend. Extend then begins no transaction, because
-// Oracle rejects a bulk fetch of at most 0 rows.
+// Oracle rejects a bulk fetch with a limit of 0 rows.
 func TestOracleExtendWithoutRowsBeginsNoTransaction(t *testing.T) {
 	t.Parallel()
 	server := scriptedOracle("19.0.0.0.0")

@@ -87,7 +87,7 @@ func throughPgx() (targets []testdb.Target) {
 	return targets
 }
 
-// finished writes done rows. The first one finished `ago` before now, and each other one a millisecond later.
+// finished writes done rows. The first one finished `ago` before now, and each following one a millisecond after the previous one.
 func finished(t *testing.T, db *sql.DB, rows int, ago time.Duration) {
 	t.Helper()
 	exec(t, db, `INSERT INTO outbox_done (id, lane, message_id, topic, payload_text, priority, attempts, crashes, created_at, finished_at)

@@ -54,8 +54,8 @@ func TestSlowServerIsNotTakenForOneWithoutSkipLocked(t *testing.T) {
 	}
 }
 
-// slowServer is the driver of a server that takes a time for each statement. It skips locked rows, unless it
-// has an error for one of the trial's statements.
+// slowServer is the driver of a server that needs the duration each for every statement. It skips locked rows,
+// unless it has an error for one of the trial's statements.
 type slowServer struct {
 	trial      *dialect.Trial
 	each       time.Duration

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-// Open refuses a pool whose concurrent transactions would fail, and its error has the required settings.
+// Open refuses a pool whose concurrent transactions would fail, and its error shows the required settings.
 func TestOpenRequiresSQLiteSettings(t *testing.T) {
 	t.Parallel()
 	const (
