@@ -165,7 +165,8 @@ SELECT l.lane, l.fence + :step, coalesce(l.marks, ''), l.crashes + (l.owner IS N
 FROM {lanes} AS l FORCE INDEX (PRIMARY) STRAIGHT_JOIN {lane_locks} AS k FORCE INDEX (PRIMARY) ON k.lane = l.lane
 WHERE (l.owner IS NULL OR l.until < {now}) ORDER BY l.lane LIMIT :limit FOR UPDATE SKIP LOCKED
 
--- The same for a server that can't skip locked rows. Afterwards, "wait for settles" locks the lanes' rows of lane_locks.
+-- The same as "free lanes" for a server that can't skip locked rows. Afterwards, "wait for settles" locks the lanes'
+-- rows of lane_locks.
 -- name: free lanes in turn
 SELECT l.lane, l.fence + :step, coalesce(l.marks, ''), l.crashes + (l.owner IS NOT NULL), coalesce(l.journal, ''), 0
 FROM {lanes} AS l FORCE INDEX (PRIMARY)
@@ -209,7 +210,7 @@ SELECT id, CAST(timestampdiff(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', creat
     UNION ALL (SELECT id, created_at FROM {done} FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT 1)
 ) AS w ORDER BY id LIMIT 1
 
--- The text with which each line of a page begins: 0 in place of the last id, 0, and the server.
+-- Each line of a page begins with this text: 0 in place of the last id, 0, and the server.
 -- name: first
 CONCAT('0 0 ', {server})
 
@@ -217,14 +218,15 @@ CONCAT('0 0 ', {server})
 -- name: first line
 SELECT {first}, {no row}
 
--- Selects due rows after :time and :id, in the order of due_at. This is a generated column, in which a row without a
--- time has a time in the year 1.
+-- Selects due rows after :time and :id, in the order of due_at. This generated column has a time in the year 1 if the
+-- row's available_at is NULL.
 -- name: due
 SELECT {held row} FROM {held} AS t FORCE INDEX (held_due)
 WHERE t.due_at <= {now} AND t.due_at >= TIMESTAMP':time' AND (t.due_at > TIMESTAMP':time' OR t.id > :id) AND t.lane IN :lanes
 ORDER BY t.due_at, t.id LIMIT :limit
 
--- Uses the index on the generated column blocks, which has the lane of each row that blocks its key, and otherwise NULL.
+-- Uses the index on the generated column blocks. This column has the row's lane if the row blocks its key, and is NULL
+-- otherwise.
 -- name: blocked keys
 SELECT lane, message_key, topic, sinks, id FROM {held} FORCE INDEX (held_retry)
 WHERE blocks IN :lanes AND message_key <> ''
@@ -239,9 +241,9 @@ UNION ALL (SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, 0
 -- ---------------------------------------------------------------------------------
 -- Settling. settle.go builds the statements that change rows.
 
--- Locks the lanes against a takeover; other settles can share the locks. "leases of settlements" then checks the fences.
--- It is a separate statement, so it sees everything that was committed before the locks were granted. A renewal changes
--- only {lanes}, so it doesn't wait for a settle.
+-- Locks the lanes against a takeover; other settles can share the locks. "leases of settlements" then checks the
+-- fences. The check is a separate statement, so it sees everything that was committed before the locks were granted. A
+-- renewal changes only {lanes}, so it doesn't wait for a settle.
 -- name: lock lanes of settlements
 SELECT lane FROM {lane_locks} FORCE INDEX (PRIMARY) WHERE lane IN :lanes ORDER BY lane LOCK IN SHARE MODE
 

@@ -98,14 +98,15 @@ this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
 -- name: by rows
 (SELECT value FROM {settings} WHERE name = 'claim') = 'rows'
 
--- The columns of the indexes of free rows, which the dialect creates.
+-- The columns of the indexes of free rows. The dialect creates these indexes.
 -- name: free id
 CASE WHEN claimed_until IS NULL THEN id END
 
 -- name: free priority
 CASE WHEN claimed_until IS NULL THEN -priority END
 
--- The columns of the index of held rows t that aren't parked. If a row has no time, "due at" is a time in the year 1.
+-- The columns of the index of held rows t that aren't parked. If the available_at of a row is NULL, "due at" is a time
+-- in the year 1.
 -- name: due at
 CASE WHEN t.state <> 'error' THEN NVL(t.available_at, TIMESTAMP '0001-01-01 00:00:00') END
 

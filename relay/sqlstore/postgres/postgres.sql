@@ -31,12 +31,13 @@ COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass)
 
 -- An expression that the planner considers expensive and that never runs, as in COALESCE(bound, {dear}) with a bound
 -- that isn't NULL. If the bound is a condition of an index, the planner counts the cost once. If the bound is a filter,
--- or is rechecked after a bitmap scan, the planner counts the cost for each row. So it reads the rows in the order of
--- the index, instead of reading and sorting all rows. This works even if the statistics show no rows, as they do after
--- each vacuum of an empty table. The cost must be about three times the cost of a random page (random_page_cost 4). It
--- is 12.5: the planner assumes that the text is compared with half of the 100 words, and that each comparison takes 100
--- operations of 0.0025. The planner must not know the text, so the text must be from a row or a SELECT. If the planner
--- knew the text, as it knows now(), it would compare it with all words, which takes longer than the rest of planning.
+-- or is rechecked after a bitmap scan, the planner counts the cost for each row. So the planner prefers to read the
+-- rows in the order of the index, and not to read and sort all rows. This works even if the statistics show no rows, as
+-- they do after each vacuum of an empty table. The cost must be about three times the cost of a random page
+-- (random_page_cost 4). It is 12.5: the planner assumes that the text is compared with half of the 100 words, and that
+-- each comparison takes 100 operations of 0.0025. The planner must not know the text, so the text must be from a row or
+-- a SELECT. If the planner knew the text, as it knows now(), it would compare it with all words, which takes longer
+-- than the rest of planning.
 -- name: dear
 ((SELECT now()::text) @@ ANY ('{words}'::text[]))::int
 
@@ -66,7 +67,7 @@ claimed_until >= COALESCE((SELECT '-infinity'::timestamptz), {dear time}) AND cl
         AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
         AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz)) AND (claimed_until, claimed_until) >= ((SELECT '-infinity'::timestamptz), (SELECT '-infinity'::timestamptz))
 
--- The time when a held row is due. If the row has no time, this is a time in the year 1.
+-- The time when a held row is due. If its available_at is NULL, this is a time in the year 1.
 -- name: due at
 COALESCE(available_at, '0001-01-01 00:00:00+00')
 
@@ -84,8 +85,8 @@ state = 'scheduled' AND COALESCE(available_at <= now(), true)
 -- name: payload
 COALESCE(t.payload, convert_to(t.payload_text, 'UTF8'))
 
--- The columns of a row t. NULL replaces a value that nearly all rows have, because it costs the server and the driver
--- less.
+-- The columns of a row t. NULL replaces a value that nearly all rows have, because a NULL costs the server and the
+-- driver less.
 -- name: row
 t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     {payload}, t.headers::text,
@@ -393,8 +394,9 @@ WITH old AS MATERIALIZED (
 gone AS (DELETE FROM {done} AS t USING old AS g WHERE {is at place} RETURNING t.finished_at)
 SELECT count(*), CASE WHEN count(*) < $3::bigint THEN now() - ($1::bigint * interval '1 microsecond') ELSE max(finished_at) END FROM gone
 
--- The primary key's index finds the lowest row of each lane; see "dear". Arguments: $1 microseconds that ids are kept,
--- $2 the maximum number of ids, $3 true.
+-- Deletes only ids of messages that can't be pending: ids that were written more than ten minutes before the lowest row
+-- of outbox. The primary key's index finds the lowest row of each lane; see "dear". Arguments: $1 microseconds that ids
+-- are kept, $2 the maximum number of ids, $3 true.
 -- name: purge ids
 WITH old AS MATERIALIZED (
     SELECT i.message_id FROM {ids} AS i
@@ -418,10 +420,10 @@ SELECT id FROM {hot} WHERE claimed_until IS NULL AND {every id} AND ($1::boolean
 SELECT id FROM (SELECT id FROM {hot} WHERE claimed_until < now() AND ($1::boolean OR {never}) ORDER BY claimed_until LIMIT 1) AS c
 UNION ALL SELECT id FROM (SELECT id FROM {held} WHERE {is due} AND ($1::boolean OR {never}) ORDER BY {due at}, id LIMIT 1) AS h
 
--- Reads all claimed rows, because there is no index on ids alone and the rows' lanes aren't known. Only rows that
--- relays have in memory are claimed. A locked row is being settled or handled, and no other relay can claim it
--- meanwhile. So its claim isn't extended, but counts as valid. Arguments: $1 token, $2 ids, $3 microseconds of the
--- claim, $4 true.
+-- Reads all claimed rows, because there is no index on ids alone and the rows' lanes aren't known. These rows are few,
+-- because relays have all claimed rows in memory. A locked row is being settled or handled, and no other relay can
+-- claim it meanwhile. So its claim isn't extended, but counts as valid. Arguments: $1 token, $2 ids, $3 microseconds of
+-- the claim, $4 true.
 -- name: extend
 {with claim},
 given AS MATERIALIZED (
@@ -481,8 +483,8 @@ UNION ALL SELECT 'done', 'done', count(*) FROM (SELECT FROM {done} LIMIT $1::big
 -- name: count claimed
 SELECT count(*) FROM {hot} WHERE claimed_until > now()
 
--- Estimates the rows as the planner does: the rows of a page according to the statistics, times the current number of
--- pages.
+-- Estimates the numbers of rows as the planner does: the number of rows per page according to the statistics, times the
+-- current number of pages.
 -- name: estimates
 SELECT place, (GREATEST(reltuples, 0) / GREATEST(relpages, 1) * (pg_relation_size(c.oid) / current_setting('block_size')::bigint))::bigint
 FROM (VALUES ('hot', '{hot}'::regclass), ('done', '{done}'::regclass)) AS t (place, oid) JOIN pg_class AS c ON c.oid = t.oid
@@ -526,7 +528,7 @@ SELECT count(*) FROM {lanes} AS l WHERE {end of lease} >= now()
 -- ---------------------------------------------------------------------------------
 -- Checking.
 
--- Settings of the sequence with which ids are not assigned in order. With a CACHE, sessions reserve ids, and may write
+-- The settings of the sequence that let ids be assigned out of order. With a CACHE, sessions reserve ids, and may write
 -- rows below ids that a relay has already read. No snapshot shows this. A user without the privilege to see the
 -- sequence would get no last id, as if the sequence had been reset.
 -- name: ids out of order

@@ -17,7 +17,8 @@ strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
 -- name: given
 coalesce((SELECT seq FROM {sequences} WHERE name = '{name}'), 0)
 
--- The time when a held row is due, as a text for comparisons. If the row has no time, this is a time in the year 1.
+-- The time when a held row is due, as a text for comparisons. If its available_at is NULL, this is a time in the year
+-- 1.
 -- name: due at
 coalesce(t.available_at, '0001-01-01 00:00:00.000')
 

@@ -306,7 +306,7 @@ FROM (SELECT TOP (@p2) * FROM {held} AS h
     ORDER BY h.due_at, h.id) AS t) AS t WHERE t.bytes_before < @p5 ORDER BY t.due_at, t.id;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- Rows that block their keys, found by two indexes, because the condition of a filtered index may have no OR.
+-- The rows that block their keys. Two indexes find them, because the condition of a filtered index can't contain OR.
 -- name: holding
 SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_retry})) WHERE state = N'retry'
     UNION ALL SELECT lane, message_key, topic, sinks, id FROM {held} WITH (INDEX ({index held_holds})) WHERE holds > 0 AND state = N'error'
@@ -373,9 +373,9 @@ WHERE i.written_at < DATEADD(MILLISECOND, @p2 % 1000, DATEADD(SECOND, @p2 / 1000
 -- ---------------------------------------------------------------------------------
 -- Claiming by rows. sqlserver.go builds the claim.
 
--- Reads all claimed rows; only rows that relays have in memory are claimed. A locked row is being settled or handled,
--- and no other relay can claim it meanwhile. So its claim isn't extended, but counts as valid. Arguments: @p1 token,
--- @p2 a list of ids, @p3 milliseconds of the claim.
+-- Reads all claimed rows. These rows are few, because relays have all claimed rows in memory. A locked row is being
+-- settled or handled, and no other relay can claim it meanwhile. So its claim isn't extended, but counts as valid.
+-- Arguments: @p1 token, @p2 a list of ids, @p3 milliseconds of the claim.
 -- name: extend
 SET NOCOUNT ON;
 {read committed}
