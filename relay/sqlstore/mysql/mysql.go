@@ -76,7 +76,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
 // Capabilities implements [backend.Backend]. A read covers all lanes together, in the order of ids, because one range for each
-// lane would be slow on MariaDB, and would not pay on MySQL. MariaDB doesn't pass the end of a range to InnoDB. So while an old
+// lane would be slow on MariaDB, and would save little on MySQL. MariaDB doesn't pass the end of a range to InnoDB. So while an old
 // snapshot prevents a purge of deleted rows, a read to the end of a lane would also pass over the deleted rows of the next lanes,
 // up to the next existing row. MySQL passes the end to InnoDB, but a range for each lane is expensive to plan: reads of few rows
 // took 1.4 times the CPU, and a drain became only 3 % faster.
