@@ -153,7 +153,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 	for _, p := range f.positions {
 		after[p.Lane] = p.After
 	}
-	reaches := func(l *lane, queue int) bool { // whether this page moves the cursor of the lane's reader for the queue past the page's rows
+	reaches := func(l *lane, queue int) bool { // whether merging this page moves the queue's cursor in this lane past the page's rows
 		from, ok := after[l.Lane]
 		return ok && (f.reads == nil || f.reads(queue)) && l.readers[queue].cursor >= from
 	}
@@ -214,8 +214,8 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	return k
 }
 
-// mayContinue reports whether nothing blocks the key any more, so that its rows may be read. If the database had reported the key
-// as blocked, the database must have been asked again. The new answer may block the key again.
+// mayContinue reports whether nothing blocks the key any more, so that its rows may be read. For a key that the database had
+// reported as blocked, this requires that the database has been asked again. Its new answer may block the key again.
 func (b *blockedKeys) mayContinue(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked

@@ -10,9 +10,10 @@ import (
 
 // The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due. The store finds
 // them by their times alone, not by the lanes' positions. So the survey also finds paused messages, and messages that could be
-// delivered but that the reads missed. What must hold: a drain ends without an error only if no due message is left, even one
-// that the reads can't find. Some messages don't count: messages in other relays' lanes, messages of topics that this relay
-// doesn't claim, and messages whose key is blocked at each of their sinks by another message, which is parked or not due yet.
+// delivered but that the reads missed. What must hold: a drain ends without an error only if no due message is left, not even
+// one that the reads can't find. Some messages don't count: messages in other relays' lanes, messages of topics that this
+// relay doesn't claim, and messages whose key is blocked at each of their sinks by another message, which is parked or not due
+// yet.
 
 const (
 	// surveyInterval is the pause after a survey that failed or found an unread message.
@@ -99,8 +100,8 @@ func (e *engine) afterSurvey(s *survey) {
 	}
 }
 
-// leftAlone returns the error of a drain whose last messages keep failing, because the messages are bad or their sink is down. It
-// returns nil while other messages may still be sent.
+// leftAlone returns the error of a drain when only messages are left that keep failing, because they are bad or their sink is
+// down. It returns nil while some sink has other messages to send.
 func (e *engine) leftAlone(now time.Time) error {
 	var problems []error
 	for _, q := range e.queues {

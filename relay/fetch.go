@@ -18,7 +18,7 @@ type fetch struct {
 	queue     *sinkQueue // for readSkipped, readKeys and readUnrouted: the queue that the read is for
 	lanes     []int      // for readDue and readBlocked: the lanes that are read
 	positions []storage.Position
-	reads     func(queue int) bool // whether the page is for this queue, so that it moves the queue's readers; nil if the page is for all queues
+	reads     func(queue int) bool // whether the page is read for this queue, and so moves the queue's readers; nil if the page is read for all queues
 	except    []string             // the topics that the page excludes
 	limit     int
 	maxBytes  int

@@ -16,10 +16,10 @@ import (
 )
 
 // Membership. Each relay's heartbeat contains its configuration: its sinks and routes. If a relay became active while relays with
-// another configuration were active, it would take its share of the messages and send them elsewhere. So it stands by until those
-// relays have stopped, unless it has the option Join. What must hold: all active relays without Join have the same configuration,
-// unless they claim different topics. So a relay first announces that it begins, and only then looks for active relays with
-// another configuration. If two relays begin at the same time, the one that announced this later finds the other.
+// another configuration were active, it would take its share of the messages and send them to other destinations. So it stands by
+// until those relays have stopped, unless it has the option Join. What must hold: all active relays without Join have the same
+// configuration, unless they claim different topics. So a relay first announces that it begins, and only then looks for active
+// relays with another configuration. If two relays begin at the same time, the one that announced this later finds the other.
 //
 // An active relay stays active when others start. A relay doesn't wait for relays that stand by. Nor does a relay wait for
 // relays with Join: otherwise, after a restart, it would wait for relays that have joined it. A relay also becomes active if

@@ -12,7 +12,7 @@ import (
 // were kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. If a stop takes longer
 // than DrainTimeout, a lane is also released with unsettled messages, which its next holder sends again.
 
-// calmAfter is how long a relay that has taken over a dead relay's lane journals each batch before it sends the batch.
+// calmAfter is how long after a takeover from a dead relay the lane's new holder journals each batch before it sends the batch.
 const calmAfter = time.Minute
 
 // laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.
@@ -55,7 +55,7 @@ func (e *byLanes) rights(leave bool) rights {
 
 // renew renews leases, releases lanes, and acquires lanes if the relay has fewer than its share. If the operator has set the
 // relay's name and the relay has lost lanes, it acquires none now and in the next renewal interval: another relay with the
-// same name may have replaced it. That relay has ended these leases, and is about to acquire the lanes.
+// same name may have replaced it. In that case the other relay has ended these leases, and is about to acquire the lanes.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.of.engine.options.Name, r.of.engine.options.Lease
 	r.epoch = members.Epoch
@@ -148,8 +148,8 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 }
 
 // beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. It always
-// chooses void lanes. Then it chooses lanes that are already being given up, and then full and empty lanes alike, so that a
-// relay that has just started gets its share of the messages, too.
+// chooses void lanes. If these are too few, it prefers lanes that are already being given up. It takes the rest evenly from
+// full and empty lanes, so that a relay that has just started gets its share of the messages, too.
 func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	chosen := map[*lane]bool{}
 	var others []*lane

@@ -16,7 +16,7 @@ type leasing struct {
 	ended       bool          // safeUntil has passed, and the sends were cancelled
 	downUntil   time.Time     // until when the relay leaves its lanes to others, because it can't read
 	yieldsUntil time.Time     // until when it acquires no lanes, because another relay with its name may acquire them
-	relays      int           // how many relays are active or about to be, including this one
+	relays      int           // how many relays are active or about to become active, including this one
 	failures    int           // how many consecutive renewals failed
 	recovered   time.Time     // when a renewal last succeeded after one that had failed
 	waits       bool          // the relay stands by because relays with another configuration are active
@@ -64,7 +64,7 @@ func (l *leaser) work(ctx context.Context) {
 	o := &l.base.options
 	self := storage.Identity{Name: o.Name, Host: l.process.host, Version: o.Version, Claim: o.Claim, Config: l.setup}
 	part := participation{base: l.base, process: l.process, self: self, takes: o.Join}
-	predecessor := l.named // a relay with this name may have run before; its rights are ended first
+	predecessor := l.named // a relay with this name may have run before; its leases or claims are ended first
 	for {
 		select {
 		case <-ctx.Done():

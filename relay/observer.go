@@ -44,7 +44,7 @@ type Observer interface {
 	SinkUp(sink string)
 
 	// Unrouted is called for a topic whose messages wait because the topic has no route, or because its sink has no handler or
-	// destination for the topic. The first call is made when the topic is first seen; further calls follow once a minute.
+	// destination for the topic. It is first called when the relay first sees the topic, and then once a minute.
 	Unrouted(topic string)
 
 	// InMemory is called once a second. The parameter inFlight is the number of the sink's messages that are being sent. The
@@ -78,7 +78,7 @@ type Tracer interface {
 	Send(ctx context.Context, sink string, to sinks.Sink, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 
 	// Settled is called after the relay has tried to write the outcomes of these messages to the database. The parameter `began` is
-	// the time when it began to, and err is the error.
+	// the time when this attempt began, and err is its error.
 	Settled(began time.Time, messages []sinks.Message, err error)
 }
 

@@ -26,11 +26,11 @@ const KeepNothing time.Duration = -1
 // suit production.
 type Options struct {
 	// Name identifies this relay among the relays of its table. A relay that starts with another relay's name takes over that
-	// relay's lanes immediately, without waiting until their leases expire. So set a name if a killed relay restarts
-	// elsewhere, as a member of a StatefulSet does. If the other relay is still alive, its writes are rejected, and it stands
-	// by until this one has stopped. Defaults to the host name, the identity of the process, and a few random characters. With
-	// this default, other relays on the same Linux host notice when the process has ended, and take over its lanes before its
-	// leases expire.
+	// relay's lanes immediately, without waiting until their leases expire. So set a name if a killed relay may restart on
+	// another host under the same name, as in a Kubernetes StatefulSet. If the other relay is still alive, its writes are
+	// rejected, and it stands by until this one has stopped. Defaults to the host name, the identity of the process, and a few
+	// random characters. With this default, other relays on the same Linux host notice when the process has ended, and take
+	// over its lanes before its leases expire.
 	Name string
 
 	// Version is a text for operators, which rowrelay status shows. Defaults to "".
@@ -132,11 +132,11 @@ type SinkOptions struct {
 
 	// JudgeAloneAfter is how long a message may fail, while no other message is delivered to its destination, before the message
 	// itself counts as the cause. Until then the message is tried again without being charged, its key waits, and after 5 s the
-	// sink is reported as down. After that, the sink's answer to the message itself decides: a rejection parks the message, and
-	// any other failure charges an attempt. If another message is delivered in the meantime, the next failure is charged.
-	// This time doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
-	// [sinks.ReasonConfig], or while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for
-	// rejections by a function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
+	// sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the message, and any
+	// other failure charges an attempt. If another message is delivered in the meantime, the next failure is charged. This time
+	// doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
+	// [sinks.ReasonConfig], or while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a
+	// function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
 	JudgeAloneAfter time.Duration
 
 	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than

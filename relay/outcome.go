@@ -10,7 +10,7 @@ import (
 // From verdicts to settlements. A sink returns one outcome for each message of a batch, and its breaker judges what each outcome
 // means (breaker.go). The message is then settled as done, retry or error, is suspended in memory, or returns to the queue. What
 // must hold: a retry blocks its key until the message is done or parked. A parked message blocks its key until its state is
-// written, and a suspended message until it is sent again.
+// written. A suspended message blocks its key until it is sent again.
 
 // done processes the outcomes of a batch.
 func (b *batch) done(e *engine, f *flight) {
@@ -323,7 +323,7 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 		note = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
 	}
 	by.reportExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, note)
-	it.row.Message.Payload, it.row.Message.Headers = nil, nil // the row was just read, so no buffer counts its bytes: free them
+	it.row.Message.Payload, it.row.Message.Headers = nil, nil // an expired message isn't sent; free its bytes, which no buffer counts if the row was just read
 	e.settle.add(it, gone)
 	return true
 }

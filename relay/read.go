@@ -22,10 +22,10 @@ import (
 //	           reader for a scan (scan.go). If it is unknown whether a key is blocked, it returns the read to the reader
 //	           for a query about the key (blocked.go). Then the rows are admitted in order (admit.go)
 //
-// What must hold: only one read queries the database at a time, so no result is older than the previous one. While a full page
-// is merged, the next read may already query the database; poll.under counts both. A page is merged only if it comes from the server that
-// granted the leases. A read begins at a position that the lane remembers, and a position moves only past rows that were
-// admitted or that another position covers. No kind of read starves another.
+// What must hold: only one read queries the database at a time, so no result is older than the previous one. While a full page is
+// merged, the next read may already query the database; poll.under counts both reads. A page is merged only if it comes from the
+// server that granted the leases. A read begins at a position that the lane remembers, and a position moves only past rows that
+// were admitted or that another position covers. No kind of read starves another.
 
 // unsettledLimit is how many outcomes may be unwritten before the relay stops reading.
 const unsettledLimit = 20_000
@@ -104,7 +104,7 @@ func (e *byLanes) startRead(now time.Time) {
 // the last read. So the page begins a little below the cursor (late.span), and returns such rows without another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
 	e.setApart()
-	room := e.engine.mostRoom(e.late.scans) // a scan walks over the rows in memory again, so the page after a scan may fill only half of the buffer
+	room := e.engine.mostRoom(e.late.scans) // a scan walks over all rows in memory, so the page after a scan fills at most half of the buffer, to keep the next scan short
 	if !e.engine.poll.fresh || room == 0 {
 		return nil
 	}
@@ -137,8 +137,9 @@ func (l *lane) readsAfter(again int64) int64 {
 	return l.readers.head()
 }
 
-// mostRoom returns the room of the queue that has the most room. A queue with less room may fall behind and read alone later,
-// like a queue that is set apart. While no sink is up, the buffers are filled, so that rows are in memory when a sink recovers.
+// mostRoom returns the room of the queue that has the most room. A queue with less room may fall behind; its rows are then read
+// separately, as for a queue that is set apart. While no sink is up, the buffers are filled, so that rows are in memory when a
+// sink recovers.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
 		room := q.room()
@@ -230,7 +231,7 @@ func (e *byLanes) merge(f *fetch) {
 	}
 	if f.err == nil {
 		if bringsPage[f.kind] {
-			// Every row that has appeared at or below SafeID is merged with this page, or reported by the next one.
+			// Each row that has appeared at or below SafeID is merged with this page, or is above the LateAfter of the next page.
 			e.late.safeID, e.late.lateAfter = f.page.SafeID, none
 			e.learnStride(f)
 		}
@@ -338,7 +339,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 		if l == nil || l.draining && rows[i].ID > l.readers.head() {
 			continue
 		}
-		if e.admit(l, &rows[i]) { // if the relay has started to give up the lane since the page was read, a late row moves the cursor back
+		if e.admit(l, &rows[i]) { // if the relay is giving up the lane by now, admit only moves the cursor back, to before this row
 			taken++
 		}
 	}
@@ -681,9 +682,9 @@ func (e *byLanes) mergeDue(f *fetch) {
 // unroutedRows is the maximum number of rows in one read of rows without a route.
 const unroutedRows = 500
 
-// pollUnrouted reads rows without a route, once a minute. There are two reasons for this read: the marks show a lane's new
-// holder that such rows exist, but not their topics; and no other read notices when the rows are deleted. Each lane is read up
-// to its first such row.
+// pollUnrouted reads rows without a route, once a minute. There are two reasons for this read. A relay that has just leased a
+// lane knows from the marks that such rows exist, but not their topics. And no other read notices when the rows are deleted.
+// Each lane is read up to its first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

@@ -150,9 +150,9 @@ func (r *reader) low() int64 {
 }
 
 // takes reports whether the key allows the row into memory. While the key is blocked, it allows only the deferred row that blocks
-// it. If the database must be asked again after the key was unblocked (fromDatabase), the key allows no row until then. In both
-// cases the key records that a pending row must be read later (dropAt). A pending row above resumeFrom isn't allowed either,
-// because it would overtake dropped rows.
+// it. If the database must be asked again after the key was unblocked (fromDatabase), the key allows no row until the database
+// has answered. In both cases the key records that a pending row must be read later (dropAt). A pending row above resumeFrom
+// isn't allowed either, because it would overtake dropped rows.
 func (k *key) takes(row *storage.Row) bool {
 	switch {
 	case k == nil:

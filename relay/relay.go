@@ -53,7 +53,7 @@ func New(store storage.Store, options Options) (*Relay, error) {
 	configured := make(map[string]SinkOptions, len(names))
 	for _, name := range names {
 		if strings.TrimSpace(name) == "" || name == unroutedName {
-			problems = append(problems, fmt.Errorf("sink %q: use another name", name))
+			problems = append(problems, fmt.Errorf("sink %q: the name is blank or reserved: use another name", name))
 		}
 		if configured[name], err = options.Sinks[name].withDefaults(store, options.Claim); err != nil {
 			problems = append(problems, fmt.Errorf("sink %q: %w", name, err))
@@ -111,7 +111,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return e.run(ctx)
 }
 
-// logStart logs what the relay is going to do. A drain is short and may be repeated, so it isn't logged.
+// logStart logs the relay's sinks and routes. It logs nothing for a drain, since drains are short and may run often.
 func (r *Relay) logStart() {
 	if o := r.options; !o.Drain {
 		setup := setupOf(o, r.names)

@@ -42,8 +42,8 @@ func (e *engine) startLease(now time.Time) {
 // leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing for longer
 // than a lease, although renewals succeed, for example because only the privilege to read was revoked. The parameter `since`
 // is the time when reads began to fail. While renewals fail, too, and for the duration of a lease afterwards, the relay keeps
-// its lanes: the whole database was unreachable, and only a relay that has lanes reads, and so finds out whether it can read
-// again. After standDownTime the relay tries to read again, for the duration of two leases.
+// its lanes: probably the whole database was unreachable, and the relay needs lanes to read and so find out that the table can
+// be read again. After standDownTime the relay takes lanes and tries to read again, for the duration of two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {
@@ -101,7 +101,7 @@ func (e *engine) afterLease(r leaseJob) {
 			}
 		}
 	}
-	if e.lease.waits { // so that relays that stand by don't all renew at the same moments
+	if e.lease.waits { // renew after a random time, so that relays that stand by don't all renew at the same moments
 		e.lease.next = time.Now().Add(e.lease.interval/2 + rand.N(e.lease.interval/2))
 	}
 	e.lease.safeUntil = r.began.Add(e.options.Lease * 3 / 4) // well before the lease expires

@@ -180,7 +180,7 @@ func (t target) with(sinks []int) target {
 // addAlso adds a route whose option Also is true.
 func (r *router) addAlso(route *Route, to target) error {
 	if route.ExpireAfter != 0 || route.OnExpire != "" {
-		return errors.New("a route with also can't set expiry: set it on the topic's own route")
+		return errors.New("a route with the option \"also\" can't set an expiry: set it on the topic's own route")
 	}
 	also := alsoRoute{sinks: to.sinks, matches: func(topic string) bool { return topic == route.Topic }}
 	switch {

@@ -29,7 +29,7 @@ type byRows struct {
 	failingSince  int64                 // when claims began to fail, as a value of health.now; 0 if the last claim succeeded
 
 	claims   chan claimJob
-	claimed  int64        // used only in a drain: how many rows all relays together have claimed; -1 if they were not counted yet
+	claimed  int64        // used only in a drain: how many rows all relays together have claimed; -1 until they are counted
 	reclaims atomic.Int64 // the number of calls of Reclaim that have succeeded
 	freed    atomic.Int64 // the number of the last call of Reclaim that freed rows; the counter reclaims numbers the calls
 	since    int64        // the value of reclaims when the last claim that returned rows was merged

@@ -13,8 +13,8 @@ import (
 )
 
 // The loop. Only the loop changes the engine's state. It receives results through channels, applies them, and then starts what
-// can be started: renewals, settlements, reads and sends. It never waits for the database or a sink. Other goroutines wait for
-// these; this file starts all goroutines.
+// can be started: renewals, settlements, reads and sends. It never waits for the database or a sink; other goroutines do. This
+// file starts all goroutines.
 
 func (r *Relay) newEngine() *engine {
 	now, options := time.Now(), r.options
@@ -150,7 +150,7 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
 		e.startSettlements(now)
-		over, err := e.over() // before startRead: a drain or stop continues only while no read is in progress, and on a slow database each read starts as soon as the previous one has ended
+		over, err := e.over() // before startRead: a drain or stop continues only while no read is in progress, and on a slow database startRead always starts the next read
 		if now.Sub(e.work.housekept) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.housekept = now
 			e.findStuck(now)
@@ -216,9 +216,9 @@ func (e *engine) loop(ctx context.Context) error {
 }
 
 // startSettlements starts settlements, unless the leases are being given back, since the outcomes would then be fenced.
-// Deliveries that wait to be written together (settleLinger) are sent again if the relay dies. So they wait only while fewer
-// of them wait than fit into the smallest batch of any sink. No delivery waits if the buffer of a sink is more than a quarter
-// full, in a stop or a drain, or while batches are journalled before they are sent.
+// Deliveries may wait to be written together (settleLinger). If the relay dies, they are sent again, so they wait only while
+// their number is smaller than the smallest batch size of any sink. No delivery waits if the buffer of a sink is more than a
+// quarter full, in a stop or a drain, or while batches are journalled before they are sent.
 func (e *engine) startSettlements(now time.Time) {
 	if e.stopping.ready {
 		return
@@ -239,7 +239,8 @@ func (e *engine) startSettlements(now time.Time) {
 	e.settle.start(now, few)
 }
 
-// closeSinks closes all sinks that are not in use. It abandons a sink whose Close does not return.
+// closeSinks closes all sinks, except those to which a call is still in progress. It abandons a sink whose Close does not
+// return.
 func (e *engine) closeSinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 	defer cancel()

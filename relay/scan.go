@@ -249,8 +249,8 @@ func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
 }
 
-// keep decides whether the scan returns a row. A long transaction may commit more rows than a scan may return. The queues that
-// need the other rows fall behind, and read them later.
+// keep decides whether the scan returns a row. A long transaction may commit more rows than a scan may return. For the other
+// rows it records in s.skipped from where the queues that need them must read later.
 func (s *lateScan) keep(c storage.Candidate) bool {
 	wanted, full := s.unexpected(c), s.leftRows <= 0 || s.leftBytes <= 0
 	if len(wanted) == 0 {
@@ -303,9 +303,8 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 
 // scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and
 // above the beginning of the scan. So after each round that found rows, scanLate asks the store above which id rows have
-// appeared meanwhile, and scans again from that id, unless rows above it can't belong before the rows that it has found. It
-// returns the lowest id that the store reported, for the next page. If scanLate fails, its rows are dropped, and s.left has
-// the ranges that must be walked over again.
+// appeared meanwhile, and scans again from that id (see toScanAgain). It returns the lowest id that the store reported, for
+// the next page. If scanLate fails, its rows are dropped, and s.left has the ranges that must be walked over again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none
 	for round := s.positions; len(round) > 0; {

@@ -17,11 +17,10 @@ import (
 // The path of a batch: startSends calls takeBatch and gives the batch to a worker, which sends it (worker.go). The loop receives
 // the batch with its outcomes (batch.done in outcome.go), and the settler writes the outcomes (settle.go).
 
-// errLeaseEnding is the cancellation cause of sends that are cancelled because the leases were not renewed in time.
+// errLeaseEnding is the cause with which sends are cancelled when the leases were not renewed in time.
 var errLeaseEnding = errors.New("the relay's leases are about to expire")
 
-// errAborted is the cancellation cause of sends that are cancelled because a stop takes longer than DrainTimeout or Abort was
-// called.
+// errAborted is the cause with which sends are cancelled when a stop takes longer than DrainTimeout, or when Abort is called.
 var errAborted = errors.New("the relay stops")
 
 // startSends gives jobs to every queue that can send.
@@ -201,7 +200,7 @@ func (e *engine) findStuck(now time.Time) {
 			e.health.stuck.Store(&text)
 			consequence := "; it ignores its context"
 			if len(f.items) > 0 {
-				consequence += "; leaving its lanes to other relays"
+				consequence += "; leaving its messages to other relays"
 			}
 			e.options.Logger.Error("relay: "+text+consequence, "relay", e.options.Name, "sink", q.name)
 			e.options.Observer.Failed("stuck", errors.New(text))

@@ -51,7 +51,7 @@ type settler struct {
 	began  time.Time // when the last settlement began
 	urgent bool      // some unwritten outcome is not a delivery, so the next settlement must not wait
 	dueAt  time.Time // until when deliveries wait to be written together
-	proven bool      // a settlement has succeeded, and the database has not refused every outcome since
+	proven bool      // false until a settlement has succeeded, and while the database refuses every outcome
 
 	joiner     joiner
 	unwritable unwritable

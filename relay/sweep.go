@@ -44,9 +44,9 @@ const (
 	sweepRest    = 50
 	sweepAgain   = 5 * time.Second
 
-	// sweepPatience is the time-out of a step. Other reads wait for the step, and it may have to walk over many index entries of
-	// deleted rows. sweepPatience is also how long newly leased lanes wait for their sweep; after that they are read while the
-	// sweep continues. sweepLongest is the time-out of a step that can't be made smaller.
+	// sweepPatience is the time-out of a step. It is short because other reads wait for the step, which may have to walk over
+	// many index entries of deleted rows. sweepPatience is also how long newly leased lanes wait for their sweep; after that
+	// they are read while the sweep continues. sweepLongest is the time-out of a step that can't be made smaller.
 	sweepPatience = 150 * time.Millisecond
 	sweepLongest  = 2 * time.Second
 )
