@@ -15,7 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// attemptLog returns the state and the failed attempts of a row, as "relay sink: answer" for each.
+// attemptLog returns the state and the failed attempts of a row. The result `text` has a line "relay sink: answer" for
+// each attempt.
 func attemptLog(t *testing.T, db *memstore.DB, id int64, of string) (state storage.State, log storage.AttemptLog, text string) {
 	t.Helper()
 	infos, err := db.Store().List(t.Context(), storage.Filter{IDs: []string{strconv.FormatInt(id, 10)}})
@@ -36,8 +37,8 @@ func attemptLog(t *testing.T, db *memstore.DB, id int64, of string) (state stora
 	return "", nil, ""
 }
 
-// A message's row has its failed attempts by all relays, with times of the database's clock. They are deleted when it is
-// delivered.
+// A message's row records the failed attempts of all relays, with times on the database's clock. The record is deleted
+// when the message is delivered.
 func TestFailedAttemptsStandInTheRow(t *testing.T) {
 	t.Parallel()
 	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
@@ -69,7 +70,7 @@ func TestFailedAttemptsStandInTheRow(t *testing.T) {
 				}
 				for i, a := range log {
 					if after := a.At.Sub(began.Add(ahead)); a.DurationMS != 2000 || after < 0 || after > 5*time.Minute || i > 0 && !a.At.After(log[i-1].At) {
-						t.Errorf("attempt %d began %v after the test on the database's clock and took %d ms; want ascending times in the first minutes, and 2000 ms", i+1, after, a.DurationMS)
+						t.Errorf("attempt %d began %v after the start of the test, on the database's clock, and took %d ms; want ascending times in the first minutes, and 2000 ms", i+1, after, a.DurationMS)
 					}
 				}
 				if n, err := db.Store().Requeue(t.Context(), storage.Filter{}); n != 1 || err != nil {

@@ -7,8 +7,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// If a batch is half full, a key with many messages waits for the next batch, so that it isn't limited to the rest of this
-// one.
+// If more than half of a batch is full, a key with more messages than fit into the rest waits for the next batch.
 func TestBusyKeyGetsLargeBatches(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -20,7 +20,7 @@ import (
 
 // wholeHour runs the tests of failing keys at full length, an hour of failures and a million keys, which takes minutes with the
 // race detector.
-var wholeHour = flag.Bool("whole-hour", false, "play failing keys for an hour, and a million of them")
+var wholeHour = flag.Bool("whole-hour", false, "run the tests of failing keys at full length: an hour of failures, and a million keys")
 
 // failingKeys is a slow sink that fails every message whose key begins with "bad", until heal is called. It checks the order
 // of every key.
@@ -101,9 +101,9 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// For an hour a hundred messages a second are written. One in ten fails, and each of these has another key. The other messages
-// are never late, and the relay's memory doesn't grow. Some of the failing keys get more messages, which wait. When the sink
-// accepts all messages, everything is delivered in order.
+// For an hour a hundred messages a second are written. One in ten fails, and each failing message has a key of its own. The
+// other messages are never late, and the relay's memory doesn't grow. Some of the failing keys get more messages, which wait.
+// When the sink accepts all messages, everything is delivered in order.
 func TestFailingKeysDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	minutes := 60
@@ -226,7 +226,7 @@ func retryKeys(t *testing.T, db *memstore.DB, n int, delay time.Duration, key fu
 	}
 	var settlements []storage.Settlement
 	for i := range page.Rows {
-		row := page.Rows[len(page.Rows)-1-i] // from the end, so that the table has less to move
+		row := page.Rows[len(page.Rows)-1-i] // from the end: memstore keeps the rows in a slice, and moves the rows behind a removed one
 		settlements = append(settlements, storage.Settlement{ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: fences[row.Lane], State: storage.StateRetry, Attempts: 5,
 			Delay: delay + time.Duration(i)*time.Microsecond})
 	}

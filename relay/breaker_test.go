@@ -35,8 +35,8 @@ var stateNames = map[breakerState]string{breakerOpen: "open", breakerProbing: "p
 type breakerStep struct {
 	after  time.Duration
 	batch  string
-	begun  int  // how many batches before this one the send began
-	cut    bool // its context had ended
+	begun  int  // how many steps before this one the send of its batch began
+	cut    bool // the send's context had ended
 	paused bool
 	want   string
 	state  string

@@ -100,7 +100,7 @@ func (a *asked) taken() (claims []string) {
 	return claims
 }
 
-// Only a claim whose reason is the poll interval is unprompted.
+// A claim is unprompted ([storage.ClaimRequest]) only if the poll interval is the only reason for it.
 func TestClaimsReportWhetherTheyAreUnprompted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

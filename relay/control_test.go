@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// steered is an operator's view of a table.
+// steered lets a test set and lift controls of a table, as an operator does.
 type steered struct {
 	*testing.T
 	db *memstore.DB
@@ -154,7 +154,7 @@ type deaf struct{ *memstore.Store }
 
 func (deaf) Controls(context.Context) ([]storage.Control, error) { return nil, nil }
 
-// belated is a store that reports the controls of two seconds ago.
+// belated is a store that reports the controls that were in force two seconds ago.
 type belated struct{ *memstore.Store }
 
 func (s belated) Controls(ctx context.Context) ([]storage.Control, error) {
@@ -337,7 +337,7 @@ func TestPausedTopicDoesNotDelayOthers(t *testing.T) {
 		if n := sink.counted("paused"); n > 0 {
 			t.Errorf("%d messages of the paused topic were sent", n)
 		}
-		// Fewer than 1 % of each lane's keys wait although no message of them is paused (keySet).
+		// Fewer than 1 % of a lane's other keys wait, too: they are false positives of its keySet.
 		if n := sink.counted("other"); n < 580 || n > 600 {
 			t.Errorf("%d messages of another topic were sent, want nearly all of the 600 that don't follow a paused one", n)
 		}
@@ -366,7 +366,7 @@ func TestLateMessageOfAPausedTopicBlocksItsKey(t *testing.T) {
 		write(db, "paused", keys[0], 1)
 		late := db.Begin()
 		late.Insert(outbox.Message{Topic: "paused", Key: keys[1]})
-		for i := range 2000 { // more ids than pages begin below the cursor
+		for i := range 2000 { // so many that a page, which begins a little below the cursor, doesn't reach the late message
 			write(db, "other", fmt.Sprint("other-", i), 1)
 		}
 		time.Sleep(5 * time.Second)

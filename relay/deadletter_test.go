@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// parking rejects payloads with "bad", fails those with "again", and accepts all others.
+// parking returns a sink that rejects the payload "bad", fails the payload "again", and accepts all others.
 func parking() *recorder {
 	return &recorder{order: sinks.OrderNone, answer: func(m sinks.Message) sinks.Outcome {
 		switch string(m.Payload) {
@@ -34,7 +34,8 @@ func parking() *recorder {
 	}}
 }
 
-// withDeadLetters sends the main sink's dead letters to another sink, by the topic dead.
+// withDeadLetters returns options with two sinks. The dead letters of the sink main have the topic "dead", which is routed to
+// the sink dead.
 func withDeadLetters(claim storage.Claim, main, dead sinks.Sink) relay.Options {
 	return relay.Options{
 		Claim: claim, Lease: 3 * time.Second,

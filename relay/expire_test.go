@@ -126,7 +126,7 @@ func TestExpiredMessagesAreNotSent(t *testing.T) {
 }
 
 // If a message has an ExpiresAt and its route an ExpireAfter, the earlier time applies. ExpireAfter counts from the message's
-// creation. A requeued message doesn't expire because of ExpireAfter either.
+// creation. After a requeue, a message doesn't expire again because of ExpireAfter.
 func TestExpireAfter(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		sink, seen := &recorder{}, &expiries{}

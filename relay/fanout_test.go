@@ -93,7 +93,7 @@ func TestAMessageOfSeveralSinksIsWrittenOnce(t *testing.T) {
 }
 
 // A sink that is down for a long time does not delay the other sinks, and causes no duplicates there. When it recovers, it
-// gets all messages in order, even if other relays deliver them than those that first read them.
+// gets all messages in order, even if they are delivered by other relays than those that first read them.
 func TestOneOfSeveralSinksIsDown(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"under one relay": false, "under one after the other": true} {

@@ -46,8 +46,8 @@ func (c *rowsByTopic) Scan(ctx context.Context, positions []storage.Position, ex
 }
 
 // The rows of a sink that is down are mixed with rows of another sink. Reading the other sink's rows, the relay reads at most
-// 2 % of all rows without effect. A read is without effect if it returns a row of the sink that is down that doesn't fit into
-// its buffer, or a row of the other sink for a second time.
+// 2 % of all rows without effect. A row is read without effect if its sink is down and has no room for it in its buffer, or
+// if its sink is up and the row was read before.
 func TestPagesReturnFewRowsOfOtherSinks(t *testing.T) {
 	onlyComputes(t)
 	t.Parallel()

@@ -25,7 +25,7 @@ type joinerStep struct{ do, want string }
 func TestJoiner(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		rows  string // id, key and sinks of each row: "1 k a,b". With "=" before the sinks, the table names them. The key "-" is none
+		rows  string // id, key and sinks of each row: "1 k a,b". With "=" before the sinks, the table names them. The key "-" stands for no key
 		steps []joinerStep
 	}{
 		"one sink": {"1 k a", []joinerStep{{"a1 done", "1 done"}}},

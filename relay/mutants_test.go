@@ -233,8 +233,8 @@ func (s oneEpoch) Read(ctx context.Context, request storage.ReadRequest) (storag
 	return page, err
 }
 
-// settlesByID replaces a settlement's message id by that of the row with its id, so that the store's comparison of both always
-// succeeds.
+// settlesByID replaces the message id of each settlement by that of the row that has the settlement's id now. So the store's
+// comparison of the message ids always succeeds.
 type settlesByID struct {
 	storage.Store
 	storage.Journaler

@@ -94,7 +94,8 @@ func TestCursorsOfEmptyLanesMove(t *testing.T) {
 	}
 }
 
-// The rows that are read again must not fill pages, and must not begin far below the cursors.
+// Pages begin below the cursors by as many ids as most late rows need, but not so far that rows which were read already fill
+// the page.
 func TestSpanOfLateRows(t *testing.T) {
 	t.Parallel()
 	near, far := laneAt(90), laneAt(1000)

@@ -700,7 +700,7 @@ func (m *readerModel) forgetKey(r *reader, k *key) {
 	}
 }
 
-// send sends a row. One send in this many fails, and the row's key waits.
+// send sends a row. One send in `retries` fails, and the row's key waits.
 func (m *readerModel) send(queue, retries int) bool {
 	r := &m.rs[queue]
 	var ready []*item

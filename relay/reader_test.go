@@ -23,12 +23,12 @@ func TestOffer(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		reader func(r *reader)
-		row    storage.Row // with the id 0: withKey
+		row    storage.Row // the row that is offered; withKey if its id is 0
 		meets  func(m *meeting)
 		want   answer
-		cursor int64 // 0: 50
-		gap    int64 // 0: none
-		resume int64 // the key's resumeFrom; 0: none
+		cursor int64 // the cursor afterwards; 0 stands for 50
+		gap    int64 // the gap afterwards; 0 stands for none
+		resume int64 // the key's resumeFrom afterwards; 0 stands for none
 	}{
 		"with room":                   {want: rowTaken},
 		"without room":                {meets: func(m *meeting) { m.room = 0 }, want: rowStopped, cursor: 6},

@@ -43,7 +43,7 @@ func rowFor(id int64, topic, key string) storage.Row {
 	return storage.Row{ID: id, Lane: 3, Message: outbox.Message{ID: topic + key, Topic: topic, Key: key}}
 }
 
-// A page moves the cursors of the readers for which it was read to its end, and moves no other cursors.
+// A page moves the cursors of those readers for which it was read to the page's end, and moves no other cursors.
 func TestPageMovesItsReaders(t *testing.T) {
 	t.Parallel()
 	stretch := func(t *testing.T, e *byLanes, l *lane) *fetch {
@@ -344,7 +344,7 @@ func TestAnExpiredRowThatItsSinkMayHaveWaitsForRoom(t *testing.T) {
 	}
 }
 
-// A topic is no longer reported as unrouted if a page from the first unrouted row of each lane on has no row of it.
+// A topic is no longer reported as unrouted after a page that has every unrouted row of all lanes, and none of this topic.
 func TestTopicsThatHaveARouteAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -518,7 +518,7 @@ func TestPoisonIsParkedThoughAnotherSinkIsBusy(t *testing.T) {
 }
 
 // A relay that claims by rows may give a row back, and claim it again before it has received the answer of the call that gave
-// it back. It doesn't forget the row then.
+// it back. Then the answer must not make the relay forget the row.
 func TestReturnedRowIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := memstore.New()

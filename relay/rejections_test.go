@@ -81,7 +81,7 @@ func TestMostlyRejectingSinkStaysUp(t *testing.T) {
 							if n := len(sink.ids()); n != good {
 								t.Errorf("%d of %d good messages were delivered", n, good)
 							}
-							if n := watch.n.Load(); n > 3 { // once of these at the end, when only bad messages are left
+							if n := watch.n.Load(); n > 3 { // one of these reports comes at the end, when only bad messages are left
 								t.Errorf("the sink was reported as down %d times", n)
 							}
 							parked, err := db.Store().List(t.Context(), storage.Filter{State: storage.StateError, Limit: written})

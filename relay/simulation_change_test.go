@@ -23,9 +23,9 @@ func TestSimulationOfAChange(t *testing.T) {
 	}
 }
 
-// playChange first runs relays that claim by rows, some of which are suspended. When these are considered dead, other relays
-// start to claim by lanes, and the suspended relays resume, one after the other. Messages that were committed before the
-// change may be delivered in any order.
+// playChange first runs relays that claim by rows, some of which are suspended. When the suspended relays are considered
+// dead, other relays start to claim by lanes. Then the suspended relays resume, one after the other. Messages that were
+// committed before the change may be delivered in any order.
 func (w *world) playChange() {
 	w.course.change = true
 	w.setByRows(true)
@@ -155,7 +155,7 @@ func TestSimulationOfAChangeFindsSuspendedRelays(t *testing.T) {
 }
 
 // tellsNobody is a store whose table stays in the mode rows, even for relays that claim by lanes. So its methods don't detect
-// the change. Unless the field all is set, Heartbeat and Claim report the change nevertheless.
+// the change. Unless the field `all` is set, Heartbeat and Claim report the change nevertheless.
 type tellsNobody struct {
 	storage.Store
 	all bool
@@ -180,7 +180,7 @@ func (s tellsNobody) Claim(ctx context.Context, request storage.ClaimRequest) ([
 	return rows, errors.Join(err, s.changed(ctx))
 }
 
-// changed returns ErrOtherClaim if relays that claim by lanes are active, unless the field all is set.
+// changed returns ErrOtherClaim if relays that claim by lanes are active, unless the field `all` is set.
 func (s tellsNobody) changed(ctx context.Context) error {
 	status, err := s.Store.(storage.Operator).Status(ctx)
 	if err == nil && !s.all && status.LanesLeased > 0 {

@@ -155,7 +155,7 @@ type world struct {
 	cancelled map[int64]bool      // cancelled by their writers before they were due
 	mended    map[arrival]bool    // requeued by an operator, and no longer refused
 	skipped   map[arrival]bool    // skipped by an operator: they no longer hold their keys, and are not sent
-	discarded map[arrival]bool    // discarded by an operator: as skipped, and deleted
+	discarded map[arrival]bool    // discarded by an operator: they no longer hold their keys, are not sent, and are deleted
 	last      map[string]int64    // by sink and key: the last delivered message
 	downUntil map[string]time.Time
 	downAs    map[string]sinks.Outcome // the answer of a sink that is down
@@ -359,7 +359,7 @@ func (w *world) calmDown() {
 	clear(w.downUntil)
 }
 
-// run starts a relay without failures.
+// run starts a relay whose calls to the store don't fail.
 func (w *world) run(name string, store storage.Store) (stop func()) {
 	r := w.relay(name, store, make(chan struct{}))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -374,7 +374,7 @@ func (w *world) run(name string, store storage.Store) (stop func()) {
 	}
 }
 
-// write writes messages with keys of its own, one transaction after the other.
+// write writes messages with keys that no other writer uses, one transaction after the other.
 func (w *world) write(writer int) {
 	end := time.Now().Add(w.course.time() * 3 / 4)
 	for n := 0; time.Now().Before(end); n++ {

@@ -71,9 +71,9 @@ func TestDrainDoesNotWaitForAPoll(t *testing.T) {
 	}
 }
 
-// Before it ends, a drain needs only the sweeps of its lanes at their lease. It makes another sweep if the last one began more
-// than half a minute ago, or if its survey has found a message that no read found. It delivers the rows that this sweep finds,
-// and ends.
+// Before a drain ends, its lanes must have been swept. The sweep of each lane when it was leased suffices, unless it began
+// more than half a minute ago, or the drain's survey has found a message that no read found. Then the drain makes another
+// sweep, delivers the rows that this finds, and ends.
 func TestDrainEndsSoonAfterASweep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

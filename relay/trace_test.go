@@ -22,12 +22,13 @@ import (
 )
 
 // Traces of simulated histories, for the model in internal/model. The model accepts a trace if each event is an action that
-// the model allows, with the same result. The event of a call stands where the call took effect, but it has the result that
-// the relay received. The two may differ if the store is broken on purpose (mutants_test.go).
+// the model allows, with the same result. The event of a call is at the place in the trace where the call took effect, and
+// has the result that the relay received. This result may differ from the effect if the store is broken on purpose
+// (mutants_test.go).
 
 var (
 	traceFolder = flag.String("traces", "", "write a trace of each simulated history to this folder, for the model")
-	traceLong   = flag.Int("trace-long", 100, "one trace of TestTraces in this number is as long as the histories of TestSimulation")
+	traceLong   = flag.Int("trace-long", 100, "of this many traces of TestTraces, one is as long as the histories of TestSimulation")
 	traceCount  = flag.Int("trace-histories", 100, "how many traces TestTraces writes")
 )
 
@@ -479,7 +480,7 @@ func traceOf(t *testing.T, path string, seed uint64, wrap func(storage.Store) st
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	if *traceFolder == "" {
-		t.Skip("needs -traces")
+		t.Skip("this test runs only with the flag -traces")
 	}
 	const together = 100
 	for first := 0; first < *traceCount; first += together {
@@ -512,7 +513,7 @@ func TestTraces(t *testing.T) {
 func TestTracesOfMutants(t *testing.T) {
 	t.Parallel()
 	if *traceFolder == "" {
-		t.Skip("needs -traces")
+		t.Skip("this test runs only with the flag -traces")
 	}
 	mutants := map[string]mutant{}
 	for name, wrap := range brokenStores() {

@@ -51,7 +51,7 @@ func TestKeyContinuesIfItsBlockerIsDeleted(t *testing.T) {
 			}
 		}
 		if arrived["gone"] != 1 || arrived["stays"] != 0 {
-			t.Errorf("the number of good messages by key is %v, want one of the key gone and none of the key stays", arrived)
+			t.Errorf("the number of good messages by key is %v, want 1 for the key \"gone\" and 0 for the key \"stays\"", arrived)
 		}
 	})
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// choosy is a store that always refuses certain settlements. Its error either shows that the refusal is lasting, or doesn't.
+// choosy is a store that refuses each settlement for which the function `refuses` returns true.
 type choosy struct {
 	*memstore.Store
 	refuses func(storage.Settlement) bool
-	lasting error // the error; nil: an error that doesn't show that the refusal is lasting
+	lasting error // the error of a refused settlement; if it is nil, the store returns an error that doesn't show that the refusal is lasting
 	settles atomic.Int64
 }
 
