@@ -289,7 +289,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		selection.After, err = strconv.ParseInt(text, 10, 64)
 	}
 	if err != nil || limitErr != nil || selection.Limit < 1 || selection.Limit > mostListed {
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("after must be an id, and limit a number from 1 to %d", mostListed))
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("\"after\" must be an id, and \"limit\" a number from 1 to %d", mostListed))
 		return
 	}
 	filter, err := selection.Filter("")
@@ -366,7 +366,7 @@ type shownMessage struct {
 	operate.FullMessage
 	PayloadBytes  int       `json:"payload_bytes"`
 	PayloadCut    bool      `json:"payload_cut,omitempty"`    // only the first bytes are shown
-	PayloadHidden bool      `json:"payload_hidden,omitempty"` // because the request or HidePayloads says so
+	PayloadHidden bool      `json:"payload_hidden,omitempty"` // the request has payload=no, or HidePayloads is set
 	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, oldest first
 	TraceURL      string    `json:"trace_url,omitempty"`      // a link to its trace; empty without Options.TraceURL or without a traceparent header
 	Copyable      bool      `json:"copyable,omitempty"`       // the server can write a copy of it
@@ -523,7 +523,7 @@ func (a *api) beginJob(w http.ResponseWriter, request *http.Request, of *table) 
 func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work, target string, err error) {
 	switch {
 	case len(asked.Reason) > 255 || len(asked.By) > 150:
-		return nil, "", errors.New("by must have at most 150 bytes, and reason at most 255")
+		return nil, "", errors.New("\"by\" must have at most 150 bytes, and \"reason\" at most 255")
 	case asked.Plan != "":
 		return a.workByPlan(of, asked)
 	}
@@ -534,9 +534,9 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 	case a.options.HidePayloads && filter.Error != "":
 		return nil, "", errHiddenErrors
 	case asked.All == asked.Select.Selects() && (asked.Action != "replay" || asked.Name == ""):
-		return nil, "", errors.New("select messages either by ids or filters, or with all")
+		return nil, "", errors.New("select messages either by ids or filters, or with \"all\"")
 	case asked.Rate < 0 || asked.Select.Limit != 0 || asked.Select.After != 0:
-		return nil, "", errors.New("rate must not be negative, and limit and after can't be given for a job")
+		return nil, "", errors.New("\"rate\" must not be negative, and \"limit\" and \"after\" can't be given for a job")
 	case asked.To != "" && !a.hasSink(of, asked.To):
 		return nil, "", fmt.Errorf("there is no sink %q", asked.To)
 	}
@@ -546,7 +546,7 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 			return nil, "", errors.New("only messages in the states error (parked) and retry can be requeued, skipped or discarded")
 		}
 		if filter.State == storage.StateRetry && (asked.To != "" || asked.InOrder) {
-			return nil, "", errors.New("to and in_order can't be given for messages in state retry, which keep their sinks and their order")
+			return nil, "", errors.New("\"to\" and \"in_order\" can't be given for messages in the state retry, which keep their sinks and their order")
 		}
 		if asked.To != "" && asked.Action != operate.Requeue || asked.Until != "" || asked.Name != "" {
 			return nil, "", errors.New("\"to\" can be given only for requeue and replay, and \"until\" and \"name\" only for replay")
@@ -575,7 +575,7 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 // in that plan.
 func (a *api) workByPlan(of *table, asked *jobRequest) (work work, target string, err error) {
 	if asked.Action+asked.To+asked.Name+asked.Until != "" || asked.All || asked.Select.Selects() || asked.Preview || asked.InOrder || asked.Rate < 0 {
-		return nil, "", errors.New("with plan, only rate, by and reason can be given: the plan has all other values")
+		return nil, "", errors.New("with \"plan\", only \"rate\", \"by\" and \"reason\" can be given: the plan has all other values")
 	}
 	if _, err := a.jobs.find(asked.Plan); errors.Is(err, errElsewhere) {
 		return nil, "", err

@@ -39,7 +39,7 @@ const (
 	testCookie = "cookie" // in the tests' headers, a placeholder for the name of the cookie
 )
 
-// desk has the pages for a table in memory.
+// desk has the admin pages of a table in memory.
 type desk struct {
 	*Pages
 	db    *memstore.DB
@@ -115,7 +115,7 @@ func (s *seeker) Find(ctx context.Context, filter storage.Filter, patience time.
 	return found, err
 }
 
-// If a search for a message's id doesn't reach the last row, the answer has the id that it reached.
+// If a search for a message's id doesn't reach the last row, the answer has the row id that the search reached.
 func TestFindingInALargeTable(t *testing.T) {
 	t.Parallel()
 	const absent = "0197a3b4-0000-7abc-8def-0123456789ab"
@@ -309,7 +309,7 @@ func TestBadRequests(t *testing.T) {
 		"too long":           {"POST", "/api/jobs", `{"reason":"` + strings.Repeat("x", mostBody) + `"}`, 400, "too large"},
 		"no selection":       {"POST", "/api/jobs", `{"action":"requeue","select":{}}`, 400, "select messages either by"},
 		"all and a filter":   {"POST", "/api/jobs", `{"action":"requeue","all":true,"select":{"topic":"t"}}`, 400, "select messages either by"},
-		"retries in order":   {"POST", "/api/jobs", `{"action":"requeue","in_order":true,"select":{"state":"retry"}}`, 400, "to and in_order can't be given"},
+		"retries in order":   {"POST", "/api/jobs", `{"action":"requeue","in_order":true,"select":{"state":"retry"}}`, 400, "can't be given for messages in the state retry"},
 		"another state":      {"POST", "/api/jobs", `{"action":"requeue","select":{"state":"done"}}`, 400, "only messages in the states"},
 		"no such state":      {"POST", "/api/jobs", `{"action":"requeue","select":{"state":"gone"}}`, 400, "isn't one of pending"},
 		"no id":              {"POST", "/api/jobs", `{"action":"requeue","select":{"ids":["x"]}}`, 400, "isn't an id"},

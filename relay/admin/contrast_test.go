@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// In light and dark mode, texts of the page have a contrast of at least 4.5 to their backgrounds, and edges of fields and lines of charts at least 3
-// (WCAG 2.2, AA).
+// In light and dark mode, the page's texts have a contrast of at least 4.5 to their backgrounds. The edges of fields and the
+// lines of charts have a contrast of at least 3 (WCAG 2.2, AA).
 func TestContrast(t *testing.T) {
 	t.Parallel()
 	schemes := regexp.MustCompile(`(?s):root \{(.*?)\}`).FindAllStringSubmatch(string(pageCSS), -1)

@@ -19,7 +19,7 @@ import (
 //	/api/…     the page's API, in JSON; /api/openapi.yaml describes it
 //	/metrics   metrics in Prometheus' text format
 //	/healthz   200 as long as the process serves requests
-//	/readyz    200 if every relay works; 503 and the reason if one doesn't
+//	/readyz    200 if every relay works, otherwise 503; readers also get the reasons
 //	/status    counts of the tables, in JSON
 //
 // /healthz, /readyz and the page's own files need no token. All other requests need
@@ -117,7 +117,7 @@ func wantsJSON(request *http.Request) bool {
 const countTimeout = 10 * time.Second
 
 // status serves /status. The answer has every source, and the status code is 503 if a source couldn't be counted. Only one
-// request at a time counts.
+// request at a time counts the tables.
 func (a *api) status(sources []Source) http.HandlerFunc {
 	type sourceStatus struct {
 		Source string `json:"source"`
@@ -164,7 +164,7 @@ type Report struct {
 	Error                int64               `json:"error"`
 	Done                 int64               `json:"done"`
 	OldestPendingSeconds float64             `json:"oldest_pending_seconds"`
-	OldestRetrySeconds   float64             `json:"oldest_retry_seconds"` // time since the oldest retry was written
+	OldestRetrySeconds   float64             `json:"oldest_retry_seconds"` // age of the oldest message that waits for another attempt
 	HeldKeys             int64               `json:"held_keys"`            // keys whose messages wait for a parked one
 	OldestHeldSeconds    float64             `json:"oldest_held_key_seconds"`
 	Lanes                int                 `json:"lanes"` // leased now

@@ -193,7 +193,7 @@ func (j *jobs) find(id string) (job, error) {
 		return found[0], nil
 	}
 	if _, process, named := strings.Cut(id, "."); named && process != j.process {
-		return job{}, fmt.Errorf("%w, %s: send the request to that process, or again if both processes have the same address", errElsewhere, process)
+		return job{}, fmt.Errorf("%w, %s: send the request to that process; if both processes have the same address, send it again", errElsewhere, process)
 	}
 	return job{}, errNoJob
 }

@@ -64,7 +64,7 @@ func (a *api) key(w http.ResponseWriter, request *http.Request, of *table) {
 	selection := operate.Selection{Key: query.Get("key"), Since: query.Get("since"), Limit: mostOfAKey}
 	filter, err := selection.Filter("")
 	if err == nil && filter.Key == "" {
-		err = errors.New("name the key in the parameter key")
+		err = errors.New("name the key in the parameter \"key\"")
 	}
 	if err != nil {
 		writeProblem(w, http.StatusBadRequest, err.Error())
@@ -140,7 +140,7 @@ func (a *api) copyMessage(w http.ResponseWriter, request *http.Request, of *tabl
 	case asked.Payload != nil && asked.PayloadBase64 != nil:
 		err = errors.New("give the payload either in payload or in payload_base64")
 	case len(asked.Reason) > 255 || len(asked.By) > 150:
-		err = errors.New("by must have at most 150 bytes, and reason at most 255")
+		err = errors.New("\"by\" must have at most 150 bytes, and \"reason\" at most 255")
 	}
 	if err != nil {
 		writeProblem(w, http.StatusBadRequest, err.Error())
@@ -178,7 +178,7 @@ func (a *api) copyMessage(w http.ResponseWriter, request *http.Request, of *tabl
 	writeJSON(w, http.StatusOK, map[string]string{"message_id": made.ID})
 }
 
-// logged runs a change that is one entry in the log of actions.
+// logged makes a change, and writes one entry about it to the log of actions.
 func logged(ctx context.Context, operator storage.Operator, action storage.Action, change func(context.Context) error) error {
 	id, err := operator.BeginAction(ctx, action)
 	if err != nil {

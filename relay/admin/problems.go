@@ -130,7 +130,7 @@ func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, de
 	}
 	unrouted, failed := of.Watch.troubles(time.Now())
 	for _, topic := range unrouted {
-		add("bad", "unrouted", "Messages of the topic "+isolated(topic)+" have no destination", "They wait, uncharged. The relay's log says whether a route, a handler or the sink's destination is missing. If they wait for a sink that no longer exists, send them to another one: rowrelay messages requeue --sink GONE --to ANOTHER.", map[string]string{"state": "pending", "topic": topic})
+		add("bad", "unrouted", "Messages of the topic "+isolated(topic)+" have no destination", "They wait, and no attempt is charged. The relay's log says whether a route, a handler or the sink's destination is missing. If they wait for a sink that no longer exists, send them to another one: rowrelay messages requeue --sink GONE --to ANOTHER.", map[string]string{"state": "pending", "topic": topic})
 		why = append(why, "topic "+topic+" has no destination")
 	}
 	for _, stage := range slices.Sorted(maps.Keys(failed)) {

@@ -82,8 +82,8 @@ type Options struct {
 	OperatorToken string
 
 	// Tokens returns the current values of ReaderToken and OperatorToken, if they can change while the server runs. May be
-	// nil. A token that is empty at the start must stay empty. The argument refused is true if a client has sent a token with
-	// neither value; then Tokens should read the values again.
+	// nil. A token that is empty at the start must stay empty. The argument refused is true if a client has sent a token that
+	// equals neither value; then Tokens should read the values again.
 	Tokens func(ctx context.Context, refused bool) (reader, operator string)
 
 	// HidePayloads hides payloads, and texts that may repeat them: receipts, the values of headers, and errors except

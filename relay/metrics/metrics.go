@@ -91,7 +91,7 @@ func New(build Build) *Metrics {
 
 		messages:    gauge("messages", "Messages in the table, by state.", "source", "state"),
 		oldest:      gauge("oldest_pending_seconds", "Age of the oldest message that could be delivered now; 0 if none exists.", "source"),
-		oldestRetry: gauge("oldest_retry_seconds", "Time since the oldest message that waits for another attempt was written; 0 if none exists.", "source"),
+		oldestRetry: gauge("oldest_retry_seconds", "Age of the oldest message that waits for another attempt; 0 if none exists.", "source"),
 		held:        gauge("held_keys", "Keys that parked messages hold until an operator acts.", "source"),
 		oldestHeld:  gauge("oldest_held_key_seconds", "Time for which the longest-held key has been held; 0 if none is held.", "source"),
 		controls:    gauge("active_controls", "Controls in force: pauses of sinks, topics, keys and relays, and rate limits of sinks.", "source", "kind"),

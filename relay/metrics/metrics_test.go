@@ -131,7 +131,7 @@ rowrelay_stale_writes_total{source="shop"} 1
 # HELP rowrelay_oldest_pending_seconds Age of the oldest message that could be delivered now; 0 if none exists.
 # TYPE rowrelay_oldest_pending_seconds gauge
 rowrelay_oldest_pending_seconds{source="shop"} 90
-# HELP rowrelay_oldest_retry_seconds Time since the oldest message that waits for another attempt was written; 0 if none exists.
+# HELP rowrelay_oldest_retry_seconds Age of the oldest message that waits for another attempt; 0 if none exists.
 # TYPE rowrelay_oldest_retry_seconds gauge
 rowrelay_oldest_retry_seconds{source="shop"} 3600
 # HELP rowrelay_outcomes_total Outcomes that sinks reported, one for each attempt of a message.

@@ -224,7 +224,7 @@ func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan)
 }
 
 // listAll calls a function with each row that the filter selects, in the order of ids, until the function returns false. The
-// argument most is the number of rows that the function accepts at most.
+// argument `most` is the maximum number of rows that the function accepts.
 func listAll(ctx context.Context, operator storage.Operator, filter storage.Filter, most int, take func(*storage.Info) bool) error {
 	filter.Limit = min(waitingPage, most+waitingOverlap)
 	seen := []string{} // the sinks of the rows with the last id, because a page may end between two of them

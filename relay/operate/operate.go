@@ -39,8 +39,8 @@ func (s Selection) Selects() bool {
 	return s.Topic+s.TopicPrefix+s.Key+s.Sink+s.State+s.Since+s.Error != "" || len(s.IDs) > 0 || s.Holds
 }
 
-// Filter returns the selection as a filter. Errors name a field with the prefix before its name; for the flags of a command,
-// the prefix is "--".
+// Filter returns the selection as a filter. In errors, the prefix precedes the names of fields; for the flags of a command it
+// is "--".
 func (s Selection) Filter(prefix string) (storage.Filter, error) {
 	filter := storage.Filter{Topic: s.Topic, TopicPrefix: s.TopicPrefix, Key: s.Key, Sink: s.Sink, State: storage.State(s.State), Error: s.Error, Holds: s.Holds, AfterID: s.After, Limit: s.Limit}
 	if s.State != "" && !slices.Contains(States, filter.State) {
@@ -67,7 +67,7 @@ func (s Selection) Filter(prefix string) (storage.Filter, error) {
 var States = []storage.State{storage.StatePending, storage.StateClaimed, storage.StateScheduled, storage.StateRetry, storage.StateError, storage.StateDone}
 
 // Moment parses a time, or an age, such as 2h for two hours ago. It returns the zero time for an empty text. Errors begin with
-// the argument name.
+// the argument `name`.
 func Moment(name, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -107,10 +107,10 @@ var ErrUnknown = errors.New("no relay has this name or sink")
 // ErrWildcard means that a pause names a topic that ends with an asterisk. Names are compared as they are.
 var ErrWildcard = errors.New("a topic is compared as it is, without wildcards: pause each topic or the sink")
 
-// SetControl sets a pause or a limit. It returns [ErrWildcard] for a topic with a wildcard. It returns [ErrNoKeys] for a key if the table is claimed by rows. It returns
-// [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live relay has and that isn't among the
-// names in known. It accepts any name if the table has no relays, if no sinks are known, or if a relay's list of sinks is
-// incomplete.
+// SetControl sets a pause or a limit. It returns [ErrWildcard] for a topic with a wildcard, and [ErrNoKeys] for a key if the
+// table is claimed by rows. It returns [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live
+// relay has and that isn't among the names in known. It accepts any name if the table has no relays, if no sinks are known, or if
+// a relay's list of sinks is incomplete.
 func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
 	if control.Kind == storage.PauseTopic {
 		if strings.HasSuffix(control.Name, "*") {

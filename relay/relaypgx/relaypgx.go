@@ -208,9 +208,9 @@ type Reader struct{}
 
 var _ backend.Reader = Reader{}
 
-// Read is called by package sqlstore; other modules can't make its arguments. It requests all values in PostgreSQL's binary
-// formats. If a connection of the pool turns out to be lost before anything was sent over it, Read tries again, as often as
-// database/sql does.
+// Read is called by package sqlstore. Other modules can't call it, because a type of its arguments is internal. It requests
+// all values in PostgreSQL's binary formats. If a connection of the pool turns out to be lost before anything was sent over
+// it, Read tries again, as often as database/sql does.
 func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, take backend.TakeLine) (known bool, err error) {
 	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
 	for try := 1; ; try++ {

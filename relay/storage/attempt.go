@@ -20,7 +20,7 @@ type Attempt struct {
 	Relay      string    `json:"relay"`          // the relay or consumer that made the attempt
 	Sink       string    `json:"sink,omitempty"` // empty for a consumer
 	Answer     string    `json:"answer"`         // why it failed, as in last_error
-	DurationMS int64     `json:"duration_ms"`    // how long the sink took for the batch with the message, in milliseconds
+	DurationMS int64     `json:"duration_ms"`    // how long the sink took for the batch that contained the message, in milliseconds
 }
 
 // AttemptLog has a message's last failed attempts, the oldest first. A table stores it as text with the
@@ -49,7 +49,7 @@ func (l AttemptLog) With(more ...Attempt) AttemptLog {
 	for len(log) > 1 && len(log.Text()) > MostAttemptLog {
 		log = log[1:]
 	}
-	for len(log) == 1 && len(log.Text()) > MostAttemptLog { // its escaped texts may be six times as long
+	for len(log) == 1 && len(log.Text()) > MostAttemptLog { // texts may be six times as long once they are escaped
 		last := &log[0]
 		last.Relay, last.Sink, last.Answer = cut(last.Relay, brief), cut(last.Sink, brief), cut(last.Answer, len(last.Answer)/2)
 	}
@@ -74,7 +74,7 @@ func (l AttemptLog) Text() string {
 		return ""
 	}
 	text, err := json.Marshal(l)
-	if err != nil { // a time has a year that JSON doesn't allow
+	if err != nil { // a time has a year that can't be written as JSON
 		return ""
 	}
 	var ascii strings.Builder

@@ -48,7 +48,8 @@ var (
 	ErrTimeout = errors.New("a time limit of the database ended the call")
 )
 
-// ForeignTable is the error if a table or a view has the name of one of rowrelay's, but another program created it.
+// ForeignTable is the error for a table or a view that has the name of one of rowrelay's, but was created by
+// another program.
 type ForeignTable struct {
 	Table   string
 	Columns []string // in lower case
@@ -74,8 +75,8 @@ type Claim string
 
 // The claim modes.
 const (
-	ByLanes Claim = "lanes" // lease lanes; order per key
-	ByRows  Claim = "rows"  // claim batches of rows; no order
+	ByLanes Claim = "lanes" // relays lease lanes, and send the messages of each key in order
+	ByRows  Claim = "rows"  // relays claim batches of rows, and keep no order
 )
 
 // Identity describes a relay in the table of relays.
@@ -172,8 +173,8 @@ type Store interface {
 
 	// FenceRelay ends the leases of a relay that is known to be dead, or its claims if the mode is ByRows,
 	// as if they had expired. It also deletes the relay from the table of relays. If the relay is alive
-	// after all, it is fenced immediately: it can't renew its leases, not even of lanes that no other
-	// relay has leased yet.
+	// after all, it is fenced immediately: it can't renew its leases, not even those of lanes that no
+	// other relay has leased yet.
 	FenceRelay(ctx context.Context, name string, claim Claim) error
 
 	// Settle writes settlements to the table in one transaction. If the table is claimed by lanes, Settle
@@ -758,7 +759,7 @@ type Status struct {
 	Claim         Claim            `json:"claim"` // empty until a relay has started
 	Counts        map[State]int64  `json:"-"`     // all six states
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 if none exists
-	OldestRetry   time.Duration    `json:"-"`     // time since the oldest message that waits for another attempt was written; 0 if none exists
+	OldestRetry   time.Duration    `json:"-"`     // age of the oldest message that waits for another attempt; 0 if none exists
 	HeldKeys      int64            `json:"-"`     // number of parked rows that hold their keys; at most one for each key and sink, except after a failover
 	OldestHeld    time.Duration    `json:"-"`     // how long the first of these rows has held its key; 0 if none exists
 	Relays        []RelayInfo      `json:"relays"`
@@ -804,10 +805,10 @@ type Operator interface {
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
 	// Find returns the messages that List returns for a filter with IDs, and how far it searched.
-	// Message ids are not indexed, so Find searches for them in short steps. It searches for about the
-	// given time, or without a time limit if the time is 0. Each call finds a message or advances
-	// Found.Until. If the search did not finish, more messages may exist above Found.Until: call Find
-	// again with the same filter and Found.Until as its AfterID.
+	// Message ids are not indexed, so Find searches for them in short steps, until about the duration
+	// patience has passed; 0 means no time limit. Each call finds a message or advances Found.Until.
+	// If the search did not finish, more messages may exist above Found.Until: call Find again with
+	// the same filter and Found.Until as its AfterID.
 	//
 	// Most ids of messages begin with a time: a Writer makes UUIDs of version 7, and MySQL makes UUIDs
 	// of version 1. Find first examines the rows that were written at that time, then the later ones,
@@ -859,8 +860,8 @@ type Operator interface {
 	// millions.
 	//
 	// To fill in Overtaken, Parked reads the delivered messages whose ids exceed the lowest parked id by
-	// at most the argument within. It reads each of them once, so this argument limits the work. If the
-	// argument is 0, Parked reads no delivered messages.
+	// at most `within`. It reads each of them once, so `within` limits the work. If `within` is 0,
+	// Parked reads no delivered messages.
 	Parked(ctx context.Context, filter Filter, within int64, each func(Parked)) error
 
 	Replayer

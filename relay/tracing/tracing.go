@@ -153,7 +153,7 @@ func (t *Tracer) Send(ctx context.Context, sink string, to sinks.Sink, batch []s
 			switch {
 			case outcome.Result == sinks.Delivered:
 				delivered++
-			case failure.Result == sinks.Delivered || failure.Result == sinks.Unsent: // an unsent message only follows a failed one
+			case failure.Result == sinks.Delivered || failure.Result == sinks.Unsent: // prefer the failure of a message that was sent: the messages behind it are unsent because of it
 				failure = outcome
 			}
 			if spans[i] != nil {

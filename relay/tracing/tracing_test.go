@@ -33,8 +33,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
 
-// destination is where a sink sends a message. Its function receive returns the headers of the message that a
-// consumer receives.
+// destination is a place to which a sink sends a message. Its function receive consumes the message there, and returns
+// the message's headers.
 type destination struct {
 	sink    string        // its URL
 	address sinks.Address // what its spans show

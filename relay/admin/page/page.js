@@ -114,7 +114,7 @@ async function api(path, body, tries = 12) {
     await new Promise(resolve => setTimeout(resolve, again * 1000));
     return api(path, body, tries - 1);
   }
-  // The header has whole seconds, so a difference of less than two seconds isn't corrected.
+  // The header Date has whole seconds, so a difference of less than two seconds isn't corrected.
   const date = Date.parse(answer.headers.get('Date'));
   if (date) skew = Math.abs(date - Date.now()) > 2000 ? date - Date.now() : 0;
   const text = await answer.text();
@@ -313,7 +313,8 @@ function chart(node, what, series, label, from, to) {
   hover(node);
 }
 
-// What hover needs of each chart, and where the pointer is: the chart and its horizontal position in it.
+// hovers has what the function hover needs to know of each chart. pointed is the chart under the pointer, and the pointer's
+// horizontal position in it.
 const hovers = new Map();
 let pointed = {node: null, at: 0};
 
@@ -584,7 +585,8 @@ function messageParts(message, first) {
   ].filter(node => node !== '' && node !== null);
 }
 
-// timeline shows the history of a message from the table. Attempts that are not written yet are those of this process.
+// timeline shows the history of a message. If its row has no failed attempts yet, timeline shows those that this process
+// remembers.
 function timeline(message) {
   const line = (kind, time, text, detail) => el('li', {className: kind}, el('span', {}, text), el('small', {className: 'quiet'}, time ? exactly(time) : '', time && detail ? ' · ' : '', detail || ''));
   const lines = [line('', message.created_at, 'Written')];
