@@ -15,8 +15,8 @@ import (
 
 // These checks are about the logs of failed attempts.
 
-// hostile is an answer of a sink that some database could change or refuse. Databases with the
-// character set Latin-1 don't have all of its characters.
+// hostile is an answer of a sink that some database could change or refuse. Databases with the character set Latin-1 can't
+// store all of its characters.
 const hostile = `{"a": '1'} \ %_; -- </script> ü✓𝄞 ` + "\x01\t\n\x7f"
 
 // attempt returns a failed attempt. The numbers of a row's attempts must ascend.
@@ -52,8 +52,8 @@ func (w *worker) wantLog(what string, id int64, sinks string, want storage.Attem
 	}
 }
 
-// Each settlement of a failed message adds its attempts to the message's log. The log is kept through a
-// retry without attempts, the park and the requeue. The delivery deletes it.
+// Each settlement of a failed message adds its attempts to the message's log. The log stays unchanged when the message becomes
+// a retry without new attempts, and when it is requeued. The delivery deletes it.
 func attemptsAreKept(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, outbox.Message{Topic: "attempts", Key: "k"})[0]

@@ -71,7 +71,7 @@ func reclaimConcurrently(t testing.TB, table Table) {
 	rows := a.claim(storage.ClaimRequest{Token: "again", Limit: plenty})
 	crashed := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Crashes != 1 })
 	if total != count || len(rows) != count || crashed >= 0 {
-		t.Errorf("freed %d rows and claimed %d again, want %d; index of a row without exactly one crash: %d", total, len(rows), count, crashed)
+		t.Errorf("freed %d rows and claimed %d again, want %d; the first row that doesn't have exactly one crash has the index %d (-1: none)", total, len(rows), count, crashed)
 	}
 }
 
@@ -133,7 +133,7 @@ func reclaimMovesDueRowsBack(t testing.TB, table Table) {
 }
 
 // A row can be settled to each state, but only with the token of its claim. A repeated settlement
-// counts the row as missing.
+// changes nothing: the row counts as missing or, if it was settled as pending, as fenced.
 func settleByToken(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {

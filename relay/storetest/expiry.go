@@ -115,7 +115,7 @@ func requeuedNeverExpires(t testing.TB, table Table) {
 }
 
 // When claiming by rows, a requeued expired message never expires either, even after it was moved
-// back to the hot table.
+// back to the pending rows.
 func requeuedByRowsNeverExpires(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages, errors := expiring()

@@ -118,9 +118,9 @@ func batchWithCurrentAndLostLeases(t testing.TB, table Table) {
 	}
 }
 
-// A settlement begins before a takeover, and waits for a locked row during it. Then the takeover
-// waits for the settlement, or skips the lane, or the settlement is fenced. In no case does the old
-// holder change a row that the new holder has read.
+// A settlement begins before a takeover, and waits for a locked row during it. A store may then let
+// the takeover wait for the settlement, let it skip the lane, or fence the settlement. In no case
+// does the old holder change a row that the new holder has read.
 func settleDuringTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)

@@ -173,9 +173,9 @@ func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	return table.Begin(t), t2
 }
 
-// A transaction begins while a settlement waits for a lock. What the store learns from the
-// settlement about open transactions was true when the settlement began, so the safe id must stay
-// below the row of the new transaction.
+// A transaction begins while a settlement waits for a lock. A store may learn from its
+// settlements which transactions are open. This one shows only those that were open when it
+// began, so the safe id must stay below the row of the new transaction.
 func lateCommitDuringASlowSettle(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}

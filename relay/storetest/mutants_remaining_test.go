@@ -18,7 +18,7 @@ func (s onRemaining) Remaining(ctx context.Context, limit int, each func(*storag
 
 func remainingMutants() []mutant {
 	const due, unclaimed = "remaining returns the due rows", "remaining leaves out claimed rows"
-	// A mutant that the function "only" returns leaves out of Remaining the rows for which keep returns
+	// The function `only` returns a mutant whose Remaining leaves out the rows for which keep returns
 	// false.
 	only := func(mistake string, keep func(context.Context, Store, *storage.Row) bool, found ...string) mutant {
 		return mutant{mistake, found, func(s Store, _ *facts) Store {

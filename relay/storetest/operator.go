@@ -28,7 +28,7 @@ func (w *worker) oneOfEach(table Table) map[storage.State]int64 {
 }
 
 // Requeue makes parked rows due and resets their attempts. Requeued rows don't block their keys. Rows
-// of other states don't change.
+// in other states don't change.
 func requeueParked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table)
@@ -77,7 +77,7 @@ func discardParked(t testing.TB, table Table) {
 	}
 }
 
-// When claiming by rows, Reclaim moves a requeued row back to the hot table, where it can be claimed.
+// When claiming by rows, Reclaim moves a requeued row back to the pending rows, which can be claimed.
 func requeueByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	id := write(t, table, plain(1)...)[0]

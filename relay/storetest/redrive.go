@@ -157,9 +157,9 @@ func (w *worker) redirect(filter storage.Filter, sink string) (count int) {
 }
 
 // Redirect changes the rows that wait for a missing sink, whether pending, retry or scheduled, in
-// the order of ids, and keeps their times. It leaves out rows for other sinks, parked rows, and
-// messages that have another undelivered row. If a row was read before the redirect, a settlement
-// of it changes nothing.
+// the order of ids. Retries become due immediately, and scheduled rows keep their times. It
+// leaves out rows for other sinks, parked rows, and messages that have another undelivered row.
+// If a row was read before the redirect, a settlement of it changes nothing.
 func redirectOfWaitingRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row

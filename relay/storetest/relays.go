@@ -281,7 +281,7 @@ func claimModeChangeEndsClaims(t testing.TB, table Table) {
 }
 
 // If the claim mode is changed while a settlement by token runs, the settlement either completes before the change, or has no
-// effect on the rows whose tokens the change has removed. Only the token fences the settlement.
+// effect on the rows whose tokens the change has removed. The settlement has no fence; only its token protects it.
 func claimModeChangeDuringSettles(t testing.TB, table Table) {
 	const count = 20
 	a, b := byRows(t, table, "a"), hire(t, table, "b")

@@ -16,7 +16,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Harness defines how the suite opens its tables, and what their database can do.
+// Harness defines how the suite opens its tables, and what their database can't do.
 type Harness struct {
 	// Open creates an empty table with the schema. The table belongs to one check and is removed
 	// when the check's test ends. Open is required. Checks run in parallel.

@@ -16,7 +16,7 @@ const (
 	patience = 6 * time.Minute // the limit for waiting on asynchronous results
 	pause    = 3 * time.Millisecond
 
-	// slack is the time by which an event may be too early, because databases store times in
+	// slack is the time by which an event may seem to be too early, because databases store times in
 	// milliseconds, and some databases round them.
 	slack = 5 * time.Millisecond
 
