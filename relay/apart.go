@@ -8,8 +8,8 @@ import (
 )
 
 // Sinks that are set apart. A sink is behind while its cursor in some lane is below those of other sinks. Until it has caught
-// up, pages are read for it alone. Meanwhile the pages that all sinks share still return this sink's rows, which have no
-// effect; if the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude the topics that
+// up, pages are read for it alone. Meanwhile the pages that all sinks share still return this sink's rows, although they are
+// ignored; if the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude the topics that
 // only this sink takes, and don't move its cursors. In the same way, the pages that are read for one sink alone exclude the
 // topics that only other sinks take.
 //

@@ -85,8 +85,8 @@ const (
 	roundsWithAll = 3
 
 	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures. So the
-	// number of failing keys that opens the breaker grows with the usual number: by patiencePer × BreakerThreshold for each key
-	// that usually fails between two deliveries, up to mostUsual keys.
+	// number of failing keys that opens the breaker is higher if keys usually fail between two deliveries: for each such key,
+	// up to mostUsual, it grows by patiencePer × BreakerThreshold.
 	patiencePer = 4
 	mostUsual   = 10
 	usualOver   = 32 // the number of deliveries over which the mean is taken
@@ -404,9 +404,9 @@ func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool,
 	return verdict{action: retry, charged: 1, delay: max(b.options.Backoff.draw(attempts), outcome.RetryAfter)}
 }
 
-// charges reports whether the message counts as the cause of its failure, because the failure is repeated, or because the message
-// has failed alone for long enough. Otherwise it records the failure, and returns how long the message waits for its next attempt
-// if no other message is delivered.
+// charges reports whether the message counts as the cause of its failure: the failure is repeated, or the message has failed
+// alone for long enough. If neither is true, charges records the failure, and returns how long the message waits for its next
+// attempt if no other message is delivered.
 func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judged bool, wait time.Duration) {
 	s, d := it.suspension, b.destinations[outcome.Destination]
 	if s == nil {

@@ -157,8 +157,8 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 }
 
 // bury ends the leases or claims of members whose processes no longer exist, and removes these relays from members. Before
-// that it sends another heartbeat: a relay that deregistered and exited after the first heartbeat is not in the second one's
-// result, and has nothing left to end. Errors are logged, and the next renewal tries again.
+// that it sends another heartbeat: a relay that deregistered and exited after the first heartbeat has no leases or claims
+// left, and isn't among the second heartbeat's members. Errors are logged, and the next renewal tries again.
 func (p *participation) bury(ctx context.Context, members *storage.Members, beat func() (storage.Members, error)) {
 	var dead []string
 	for _, m := range members.Relays {

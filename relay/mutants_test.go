@@ -282,8 +282,8 @@ func (s *tellsLate) Read(ctx context.Context, request storage.ReadRequest) (stor
 	return page, err
 }
 
-// readsOn returns, in each lane, no row with an id at or below those that it has returned, like an engine that ignores the
-// rows that it reads again.
+// readsOn returns only rows that are above all rows that it has already returned for their lane. So its pages have no late
+// rows.
 type readsOn struct {
 	storage.Store
 	last map[int]int64

@@ -94,7 +94,7 @@ func TestCursorsOfEmptyLanesMove(t *testing.T) {
 	}
 }
 
-// Pages begin below the cursors by as many ids as most late rows need, but not so far that rows which were read already fill
+// Pages begin so far below the cursors that they return most late rows, but not so far that rows which were read before fill
 // the page.
 func TestSpanOfLateRows(t *testing.T) {
 	t.Parallel()

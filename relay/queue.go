@@ -24,9 +24,9 @@ type sinkQueue struct {
 	ordered  bool         // batches are sorted by id; true when claiming by lanes
 
 	// maxUnsettled limits the messages that were sent but are not settled yet, all of which would be sent again if the relay
-	// died. It makes these and the messages in flight together fill at most half of the buffer, or three batches for each worker
-	// if that is more. When claiming by rows, it is 0, which means no limit: the buffer is smaller then, and limits these
-	// messages enough.
+	// died. With this limit, these messages and the messages in flight together fill at most half of the buffer, or three
+	// batches for each worker if that is more. When claiming by rows, it is 0, which means no limit: the buffer is smaller then,
+	// and limits these messages enough.
 	maxUnsettled int
 
 	waiting  waitingLine

@@ -295,9 +295,9 @@ func (e *byLanes) merge(f *fetch) {
 var errOtherServer = errors.New("the page comes from another server than the leases")
 
 // checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the
-// table now, and ids at or below their cursors may be assigned again. If the server has lost commits, it has lost the marks of
-// that time, too, so the lanes' next holder can rely on the marks that it finds. The next holder may be this relay, which can
-// lease the lanes again immediately.
+// table now, and ids at or below their cursors may be assigned again. If the server has lost commits, it has also lost the
+// marks that were stored in them, so the lanes' next holder can rely on the marks that it finds. The next holder may be this
+// relay, which can lease the lanes again immediately.
 //
 // If this happens repeatedly, reads go to another server than writes, probably to a replica, whose pages must not be merged.
 func (e *byLanes) checkEpoch(f *fetch) error {
@@ -347,8 +347,8 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	e.engine.poll.count(!news && taken == 0)
 }
 
-// advance moves the readers for which a page was read to the page's end, and reports whether the page has a row above the head of
-// its lane.
+// advance moves to the page's end those readers for which the page was read. It reports whether the page has a row above the head
+// of its lane.
 func (e *byLanes) advance(f *fetch) (news bool) {
 	last := map[int]int64{} // the id of each lane's last row
 	for i := range f.page.Rows {

@@ -17,11 +17,16 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 // A blocked key has a position of its own, resumeFrom: its rows above that position were dropped, and are read when the key is
 // unblocked.
 //
-// What must hold for a pending row of a sink, at or below the sink's cursor: the row is in memory, or above resumeFrom of its
-// key, or above the gap and left out on purpose (it is paused, or its blocked key was forgotten), or it waits for a message with
-// the same id, or it has appeared late and isn't reported yet. So the mark is the lowest of the cursor, the gap, resumeFrom of
-// all keys, and the id before the lowest pending row in memory. It is never above the safe id. Deferred rows don't count: they
-// are found by their times.
+// What must hold for each pending row of a sink, at or below the sink's cursor, is one of the following:
+//
+//   - The row is in memory.
+//   - It is above resumeFrom of its key.
+//   - It is above the gap, and was left out on purpose: it is paused, or its blocked key was forgotten.
+//   - It waits for a message with the same id.
+//   - It has appeared late, and isn't reported yet.
+//
+// So the mark is the lowest of the cursor, the gap, resumeFrom of all keys, and the id before the lowest pending row in memory.
+// It is never above the safe id. Deferred rows don't count: they are found by their times.
 
 // reader is the part of a lane that belongs to one sink.
 type reader struct {

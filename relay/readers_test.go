@@ -43,7 +43,7 @@ func rowFor(id int64, topic, key string) storage.Row {
 	return storage.Row{ID: id, Lane: 3, Message: outbox.Message{ID: topic + key, Topic: topic, Key: key}}
 }
 
-// A page moves the cursors of those readers for which it was read to the page's end, and moves no other cursors.
+// A page moves to its end the cursors of the readers for which it was read, and moves no other cursors.
 func TestPageMovesItsReaders(t *testing.T) {
 	t.Parallel()
 	stretch := func(t *testing.T, e *byLanes, l *lane) *fetch {

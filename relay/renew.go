@@ -39,11 +39,12 @@ func (e *engine) startLease(now time.Time) {
 	e.leaser.jobs <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.leavesLanes(now, failing)}
 }
 
-// leavesLanes reports whether this relay should leave its lanes to other relays because its reads have been failing for longer
-// than a lease, although renewals succeed, for example because only the privilege to read was revoked. The parameter `since`
-// is the time when reads began to fail. While renewals fail, too, and for the duration of a lease afterwards, the relay keeps
-// its lanes: probably the whole database was unreachable, and the relay needs lanes to read and so find out that the table can
-// be read again. After standDownTime the relay takes lanes and tries to read again, for the duration of two leases.
+// leavesLanes reports whether this relay should leave its lanes to other relays. It should if its reads have been failing for
+// longer than a lease although renewals succeed, for example because only the privilege to read was revoked. The parameter
+// `since` is the time when reads began to fail. While renewals fail, too, and for the duration of a lease afterwards, the
+// relay keeps its lanes: the whole database was unreachable, and a relay without lanes doesn't read, so it can't find out that
+// the table can be read again. After standDownTime the relay takes lanes and tries to read again, for the duration of two
+// leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {

@@ -813,8 +813,8 @@ func (w *world) arrived(sink string, m sinks.Message) {
 	}
 }
 
-// checkLast checks that the last received message of each key is its newest: if messages are sent again after a crash, all up
-// to the key's newest are. So an application may keep only the last received message of a key.
+// checkLast checks that the last received message of each key is its newest: if a message is sent again after a crash, all
+// later messages of its key are sent again, too. So an application may keep only the last received message of a key.
 func (w *world) checkLast() {
 	if w.falls > 0 || w.highest > 0 {
 		return // the server may have lost the newest message, or the newest message may not have the highest id
