@@ -119,7 +119,7 @@ func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	}
 	q.add(it)
 	e.engine.poll.rowBytes += (it.bytes - e.engine.poll.rowBytes) / 16
-	if t := it.batchRef(); t != nil && t.status != nil { // its sink has the message from an earlier attempt
+	if t := it.batchRef(); t != nil && t.status != nil { // the sink has the message from an earlier attempt
 		e.engine.deliveredBefore(it, *t.status)
 	}
 	return true

@@ -427,7 +427,7 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 		if outcome.Result == sinks.Retry {
 			return true, 0
 		}
-		if s.rejected { // if the last failure was no rejection, this rejection repeats none
+		if s.rejected { // a rejection repeats only a rejection, not another failure
 			s.rounds--
 		}
 		if s.rounds <= 0 {

@@ -470,7 +470,7 @@ func TestRoutesToSeveralSinks(t *testing.T) {
 		"one sink as a list":           {routes: []relay.Route{{Topic: "t", Sinks: []string{"a"}}}, claim: storage.ByRows},
 		"both":                         {routes: []relay.Route{{Topic: "t", Sink: "a", Sinks: []string{"b"}}}, want: "not both"},
 		"unknown":                      {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "c"}}}, want: `there is no sink "c"`},
-		"expiry of also":               {routes: []relay.Route{{Topic: "t", Sink: "a", Also: true, ExpireAfter: time.Hour}}, want: "set expiry"},
+		"expiry of also":               {routes: []relay.Route{{Topic: "t", Sink: "a", Also: true, ExpireAfter: time.Hour}}, want: "set an expiry"},
 		"routes with different expiry": {routes: []relay.Route{{Topic: "t", Sink: "a", ExpireAfter: time.Hour}, {Topic: "t", Sink: "b"}}, want: "two routes with different expiry"},
 		"a comma":                      {routes: []relay.Route{{Topic: "t", Sinks: []string{"a", "with,comma"}}}, want: "must not contain commas"},
 		"a comma, alone":               {routes: []relay.Route{{Topic: "t", Sink: "with,comma"}}},

@@ -25,19 +25,19 @@ type lane struct {
 	floor   int64   // the lane's mark when it was leased: no row can appear at or below it
 	passed  *keySet // used while topics are paused: the keys of rows that were passed over; later rows of these keys are passed over, too. nil: no such keys
 
-	keysUnknown bool // not all of its blocked keys are in memory, so the database is asked about keys that aren't in memory
-	alarmed     bool // its rows without a route were reported
+	keysUnknown bool // not all blocked keys of the lane are in memory, so the database is asked about keys that aren't in memory
+	alarmed     bool // the lane's rows without a route were reported
 
-	unswept  bool  // it isn't read until a sweep has searched for missed rows below its mark
+	unswept  bool  // the lane isn't read until a sweep has searched for missed rows below its mark
 	placed   bool  // a page has confirmed that the lane's cursor isn't above the last id, or the lane is read from the beginning
 	void     bool  // the server that granted the lease was replaced or has lost commits, so the lane's state in memory may be wrong
-	draining bool  // it is being given up, because it is void or the relay has more lanes than its share
-	lost     bool  // another relay may hold it. Its outcomes are written with the old fence, so they are rejected if another relay holds it
+	draining bool  // the lane is being given up, because it is void or the relay has more lanes than its share
+	lost     bool  // another relay may hold the lane. Outcomes are still written with the old fence, so they are rejected if another relay holds it
 	seq      int64 // reads up to this number began before the lease, or before the id sequence was reset, and don't count
 
 	journaled journaled // the engine's copy of the lane's journal
-	crashes   int       // how many consecutive holders died while they held it
-	since     time.Time // when it was leased
+	crashes   int       // how many consecutive holders died while they held the lane
+	since     time.Time // when the lane was leased
 }
 
 // newLane returns a lane that is read from the marks that its last holder stored. The marks of individual sinks are valid only
@@ -147,7 +147,7 @@ type key struct {
 
 	blocked      bool  // no item except blockedBy may be sent
 	blockedBy    int64 // the id of the message that blocks the key, or that blocked it last
-	fromDatabase bool  // the database reported it as blocked. Other messages may block it, too, so the database is asked again before a message of the key is sent
+	fromDatabase bool  // the database reported the key as blocked. Several messages may block it, so the database is asked again before another message of the key is sent
 
 	dropped    bool  // rows of the key above resumeFrom were dropped and must be read again
 	resumeFrom int64 // the position from which to read these rows

@@ -104,5 +104,5 @@ func (b *base) traceSettled(began time.Time, items []*item, err error) {
 // work counts what a relay has done since its last summary in the log.
 type work struct {
 	started, began, housekept           time.Time // housekept: the time of the last housekeeping, which runs once a second
-	delivered, retried, parked, expired int       // since the time in `began`
+	delivered, retried, parked, expired int       // the numbers of messages since the time in `began`
 }

@@ -20,7 +20,7 @@ type sinkQueue struct {
 	options  SinkOptions
 	order    sinks.Order
 	tx       sinks.TxSink // set if the sink's handler runs in the transaction that settles the message
-	oneByOne bool         // its handler is called for each message, and the time-out applies to each message
+	oneByOne bool         // the sink's handler is called for each message, and the time-out applies to each message
 	ordered  bool         // batches are sorted by id; true when claiming by lanes
 
 	// maxUnsettled limits the messages that were sent but are not settled yet, all of which would be sent again if the relay

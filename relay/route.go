@@ -113,7 +113,7 @@ func newRouter(routes []Route, names []string) (*router, error) {
 		return cmp.Or(len(b.prefix)-len(a.prefix), cmp.Compare(a.prefix, b.prefix))
 	})
 	r.print = hex.EncodeToString(digest.Sum(nil)[:8])
-	if r.ownTopics = make([][]string, len(names)+1); len(r.exact) <= maxExcept && len(problems) == 0 { // otherwise ownTopics gets the first topics that are seen
+	if r.ownTopics = make([][]string, len(names)+1); len(r.exact) <= maxExcept && len(problems) == 0 { // with more topics, ownTopics gets the first ones that are seen
 		for topic := range r.exact {
 			r.route(topic)
 		}

@@ -127,7 +127,7 @@ func (s *settler) start(now time.Time, few int) {
 			waiting += len(q.unwritten)
 		}
 	}
-	worth := settleBatch / 2 // the length from which a list is settled concurrently with the other one
+	worth := settleBatch / 2 // a list of at least this length is settled concurrently with the other one
 	if s.base.options.Retention != KeepNothing {
 		worth /= 2 // keeping the rows of delivered messages is the slowest part of a relay's work
 	}
