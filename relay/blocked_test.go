@@ -124,7 +124,7 @@ func TestFailingKeysDoNotDelayOthers(t *testing.T) {
 				for j := range 9 {
 					key := fmt.Sprintf("good%d-%d", n, j)
 					if j == 0 {
-						key = fmt.Sprint("good", n%500) // repeatedly
+						key = fmt.Sprint("good", n%500) // one key for many messages
 					}
 					db.Write(outbox.Message{Topic: "t", Key: key})
 				}

@@ -138,7 +138,7 @@ func TestBreaker(t *testing.T) {
 		}},
 		"three failing keys open the breaker": {defaults, []breakerStep{
 			{batch: "a:422", want: "suspend", state: "suspect"},
-			{batch: "a:422", want: "suspend", state: "suspect"}, // the same key
+			{batch: "a:422", want: "suspend", state: "suspect"}, // each key counts once
 			{batch: "b:500 c:422", want: "suspend suspend", state: "open"},
 			{batch: "", state: "probing"},
 			{after: time.Hour, batch: "a:422", want: "suspend", state: "open"}, // other messages fail, too
@@ -164,7 +164,7 @@ func TestBreaker(t *testing.T) {
 			{batch: "", state: "probing"},
 			{batch: "a:down", want: "back", state: "open"},
 			{batch: "", state: "probing"},
-			{batch: "a:500", want: "suspend", state: "suspect"}, // the sink answers
+			{batch: "a:500", want: "suspend", state: "suspect"}, // the sink has answered, so it isn't unavailable
 			{batch: "b:down", want: "back", state: "open"},
 		}},
 		"a failure before the breaker opened isn't repeated after it": {defaults, []breakerStep{
@@ -188,7 +188,7 @@ func TestBreaker(t *testing.T) {
 		"behind another message of its key": {defaults, []breakerStep{
 			{batch: "a:500 a2:unsent a3:422", want: "suspend back back", state: "suspect"},
 			{batch: "a:ok", want: "all", state: "closed"},
-			{batch: "a3:422", want: "park", state: "closed"}, // a3 was recorded as failed
+			{batch: "a3:422", want: "park", state: "closed"}, // the earlier rejection of a3 counts
 		}},
 		"destinations have their own evidence": {defaults, []breakerStep{
 			{batch: "a:x/422 b:y/ok", want: "suspend done", state: "closed"},

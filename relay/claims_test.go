@@ -22,7 +22,7 @@ type slowClaims struct {
 	*memstore.Store
 	atOnce    int
 	now, peak atomic.Int64
-	most      atomic.Int64 // bytes of one claim
+	most      atomic.Int64 // the most payload bytes that one claim has returned
 }
 
 func (s *slowClaims) Parallelism() storage.Parallelism {

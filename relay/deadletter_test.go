@@ -68,8 +68,8 @@ type deadLettered struct {
 
 func (o deadLettered) DeadLettered(sink string) { o.sinks <- sink }
 
-// Each parked message is also sent as a dead letter, whatever it was parked for. The dead letter has the message's headers,
-// and headers that describe the failure. Delivered and discarded messages have no dead letter.
+// Each parked message is also sent as a dead letter, whatever the reason for parking it was. The dead letter has the message's
+// headers, and headers that describe the failure. Delivered and discarded messages have no dead letter.
 func TestDeadLetters(t *testing.T) {
 	bothClaims(t, func(t *testing.T, claim storage.Claim, db *memstore.DB) {
 		main, dead, seen := parking(), &recorder{}, deadLettered{sinks: make(chan string, 10)}

@@ -50,8 +50,8 @@ func retryNow(t *testing.T, store *memstore.Store) {
 	}
 }
 
-// A drain fails if it leaves a due message that no read finds. It fails even if the table also has more messages that don't
-// count than one page of the survey, or other messages of the same key.
+// A drain fails if it leaves a due message that no read finds. It fails even if the table also has other messages of the
+// same key, or more messages that don't count than fit into one page of the survey.
 func TestDrainFindsHiddenMessages(t *testing.T) {
 	t.Parallel()
 	wait := func(m sinks.Message) sinks.Outcome {

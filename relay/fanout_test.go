@@ -105,7 +105,7 @@ func TestOneOfSeveralSinksIsDown(t *testing.T) {
 				options := toAll(map[string]sinks.Sink{"up": up, "down": down})
 				_, stop := start(t, db.Store(), options)
 				for round := range 24 {
-					write(db, "t", fmt.Sprint("k", round%5), 10) // more than fit into its buffer
+					write(db, "t", fmt.Sprint("k", round%5), 10) // in all rounds together, more than fit into the buffer of the sink that is down
 					time.Sleep(time.Second)
 					if n := len(up.all()); n != 10*(round+1) {
 						t.Fatalf("round %d: the sink that is up has %d messages, want %d", round, n, 10*(round+1))
@@ -193,7 +193,7 @@ func TestSinksOfATopicChangeWhileMessagesWait(t *testing.T) {
 		a.broken.Store(true)
 		b.broken.Store(true)
 		_, stop := start(t, db.Store(), toAll(map[string]sinks.Sink{"a": a, "b": b}))
-		write(db, "t", "k", 1) // no sink receives it now
+		write(db, "t", "k", 1) // both sinks are down, so none receives it yet
 		time.Sleep(time.Minute)
 		b.broken.Store(false)
 		time.Sleep(time.Minute)

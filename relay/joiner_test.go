@@ -192,7 +192,7 @@ func TestJointOfARow(t *testing.T) {
 	message, other := outbox.Message{ID: "m"}, outbox.Message{ID: "other"}
 	waits, settled, another := &joint{left: []string{"b"}}, &joint{}, &joint{left: []string{"c"}}
 	for name, c := range map[string]struct {
-		known  []item // with the row's id
+		known  []item // the items in memory with the row's id
 		row    storage.Row
 		queues []int // the queues that needed it when it was read
 		want   []int
@@ -259,9 +259,9 @@ type joinerWorld struct {
 	keys     map[*item]keyRef
 	under    map[int64]*item     // by row: the item whose settlement is in progress
 	at       map[*item]time.Time // by item: when its outcome arrived
-	came     map[keyRef][]int64
-	followed map[keyRef][]int64 // the ids whose outcomes arrived, and those that were returned, in order
-	times    map[*item]int      // by item: how often its outcome was returned
+	came     map[keyRef][]int64  // the ids whose outcomes arrived, in order
+	followed map[keyRef][]int64  // the ids whose outcomes were returned, in order
+	times    map[*item]int       // by item: how often its outcome was returned
 	problems []string
 }
 

@@ -15,7 +15,7 @@ import (
 // mutant is a store, an option or an operator that is broken on purpose.
 type mutant struct {
 	wrap    func(storage.Store) storage.Store
-	change  func(*course) // the kind of the histories
+	change  func(*course) // sets the kind of the histories
 	spoil   func(*relay.SinkOptions)
 	operate func(*memstore.DB) storage.Operator
 	want    string // a problem that the mutant causes

@@ -18,7 +18,7 @@ import (
 type figures struct {
 	relay.NoObserver
 	mu                 sync.Mutex
-	inFlight, buffered int // the highest values
+	inFlight, buffered int // the highest values that were observed
 	now                [2]int
 	parked             map[sinks.Reason]int
 	calls              map[string]bool

@@ -68,7 +68,7 @@ func TestProbesTryOtherTopics(t *testing.T) {
 						t.Errorf("while everything is down: %v, and the sink was reported as down %d times; want 100 unchanged messages, and one report", counts, watch.n.Load())
 					}
 					test.then(db)
-					time.Sleep(2 * time.Minute) // at least eight probes
+					time.Sleep(2 * time.Minute) // long enough for at least eight probes
 					if n := len(sink.ids()); n != 10 {
 						t.Errorf("%d messages were delivered, want the 10 whose part of the destination is up", n)
 					}

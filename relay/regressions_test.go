@@ -229,7 +229,7 @@ func TestStopByRowsGivesBackAClaimInProgress(t *testing.T) {
 			return nil
 		}
 		_, stop := start(t, store, relay.Options{Claim: storage.ByRows, Sinks: to(sink)})
-		time.Sleep(time.Second) // polls at 0, 220, …
+		time.Sleep(time.Second) // the relay polls 0 ms, 220 ms, … after its start
 		for statusOf(t, db)[storage.StateClaimed] == 0 {
 			write(db, "orders", "", 50)
 			time.Sleep(time.Millisecond)

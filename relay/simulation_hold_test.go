@@ -27,7 +27,8 @@ func TestSimulationOfHeldKeys(t *testing.T) {
 
 func holds(c *course) { c.holds = true }
 
-// TestSimulationOfHeldKeysAndLostSeconds also makes the server lose its last second, including the operators' decisions in it.
+// TestSimulationOfHeldKeysAndLostSeconds is like TestSimulationOfHeldKeys, but the server also loses its last second from time
+// to time, with the operators' decisions in it.
 func TestSimulationOfHeldKeysAndLostSeconds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(max(1, *simulations/2)) {

@@ -28,7 +28,8 @@ func TestSimulationOfSeveralSinks(t *testing.T) {
 	}
 }
 
-// TestSimulationOfSeveralSinksAndLostSeconds also makes the server lose its last second.
+// TestSimulationOfSeveralSinksAndLostSeconds is like TestSimulationOfSeveralSinks, but the server also loses its last second
+// from time to time.
 func TestSimulationOfSeveralSinksAndLostSeconds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {
@@ -79,7 +80,7 @@ func TestSimulationFindsBrokenParts(t *testing.T) {
 	}
 }
 
-// orOf returns others if the text sinks isn't empty, and otherwise the empty text.
+// orOf returns `others` if `some` isn't empty, and otherwise the empty text.
 func orOf(some, others string) string {
 	if some == "" {
 		return ""

@@ -70,8 +70,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestSimulationOfOneKey has a single active key in each sink, so no delivery of another key shows the relay that an outage
-// has ended.
+// TestSimulationOfOneKey has a single active key in each sink. So the relay can't learn from a delivery of another key that an
+// outage has ended.
 func TestSimulationOfOneKey(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(*simulations) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A job that sends unresolved batches again has no items. The text about it, too, says that Send has not returned.
+// A job that sends unresolved batches again has no items. If it is stuck, the text says nevertheless that Send has not returned.
 func TestDescribeStuckCall(t *testing.T) {
 	t.Parallel()
 	q, now := &sinkQueue{name: "main"}, time.Now()

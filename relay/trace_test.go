@@ -58,7 +58,7 @@ type traceEvent struct {
 	Now    int64             `json:"now,omitempty"`
 	Grants []traceLease      `json:"grants,omitempty"` // for Acquire: the grants, with the stored marks; for Renew and Release: the renewals, with the new marks
 	Leases []storage.Lease   `json:"leases,omitempty"` // the leases that were granted or renewed in the table
-	Kept   []storage.Lease   `json:"kept,omitempty"`   // the leases that the relay was told are valid
+	Kept   []storage.Lease   `json:"kept,omitempty"`   // the leases that are valid according to the result that the relay received
 	Lanes  []int             `json:"lanes,omitempty"`
 	Limit  int               `json:"limit,omitempty"`
 	Asked  []storage.LaneKey `json:"asked,omitempty"`
