@@ -277,9 +277,9 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	return f
 }
 
-// mergeBlocked adds the blocked keys that a read has found to the lanes that it covered, which had keysUnknown set. If the
-// read reached its limit, or if keys were forgotten meanwhile, its result may be incomplete and is ignored. Keys and messages
-// in memory stay as they are, since their state is newer than the read's result.
+// mergeBlocked blocks the keys that a read of blocked keys has returned, and clears keysUnknown for the lanes of the read. If
+// the read reached its limit, or if keys were forgotten meanwhile, its result may be incomplete and is ignored. Keys and
+// messages in memory stay as they are, since their state is newer than the read's result.
 func (b *blockedKeys) mergeBlocked(f *fetch) {
 	if len(f.blocked) >= f.limit || b.forgotten != f.forgotten {
 		return

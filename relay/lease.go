@@ -184,8 +184,8 @@ func fairShare(relays []storage.Member, name string) int {
 	return share
 }
 
-// dropLane removes a lane and its waiting items. Items in flight still refer to the lane, which is marked as lost. Their outcomes
-// are written with its old fence.
+// dropLane removes a lane and its waiting items. Items in flight still refer to the lane, which is marked as lost. The outcomes
+// of these items are written with the lane's old fence.
 func (e *byLanes) dropLane(l *lane) {
 	for it := range l.items() {
 		if it.stage == inQueue {
@@ -223,8 +223,8 @@ func (e *byLanes) ownLanes() map[int]bool {
 	return own
 }
 
-// abandon drops the lanes of the messages that a hanging call sends. Their leases are not renewed, so other relays may acquire
-// the lanes when the leases expire.
+// abandon drops the lanes of the messages that a hanging call sends. The leases of these lanes are not renewed, so other relays
+// may acquire the lanes when the leases expire.
 func (e *byLanes) abandon(f *flight) {
 	for _, it := range f.items {
 		if l := it.lane; e.held.lanes[l.Lane] == l {

@@ -249,8 +249,8 @@ func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
 }
 
-// keep decides whether the scan returns a row. A long transaction may commit more rows than a scan may return. For the other
-// rows it records in s.skipped from where the queues that need them must read later.
+// keep decides whether the scan returns a row. A long transaction may commit more rows than a scan may return. For each row that
+// it leaves out for this reason, it records in s.skipped from which id the queues must read again.
 func (s *lateScan) keep(c storage.Candidate) bool {
 	wanted, full := s.unexpected(c), s.leftRows <= 0 || s.leftBytes <= 0
 	if len(wanted) == 0 {
