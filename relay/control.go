@@ -27,7 +27,7 @@ func (e *engine) obey(inForce []storage.Control) {
 		if !slices.ContainsFunc(e.control.inForce, func(old storage.Control) bool { return old.Kind == c.Kind && old.Name == c.Name && old.Rate == c.Rate }) {
 			e.options.Logger.Info("relay: an operator's control is in force", "relay", e.options.Name, "kind", string(c.Kind), "name", c.Name, "by", c.By)
 			if (c.Kind == storage.PauseSink || c.Kind == storage.LimitSink) && !slices.Contains(e.routes.names, c.Name) {
-				e.options.Logger.Warn("relay: this relay has no such sink", "relay", e.options.Name, "sink", c.Name, "sinks", e.routes.names)
+				e.options.Logger.Warn("relay: an operator's control names a sink that this relay does not have", "relay", e.options.Name, "sink", c.Name, "sinks", e.routes.names)
 			}
 		}
 	}

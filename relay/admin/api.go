@@ -255,7 +255,7 @@ func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// history returns the points of the charts, of the relay or of one of its sinks.
+// history returns the points of the charts for the relay, or for one of its sinks.
 func (a *api) history(w http.ResponseWriter, request *http.Request, of *table) {
 	points := []Point{}
 	switch sink := request.URL.Query().Get("sink"); {

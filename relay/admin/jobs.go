@@ -60,7 +60,7 @@ type planned struct {
 // messages. The messages to change are parked, or wait for their next attempt if the selection's state is retry.
 type jobRequest struct {
 	// Plan is the id of a preview, or of a job that did not finish. The new job changes exactly the messages that the other job
-	// found and has not changed. It takes the action, the selection, to and in_order from the other job.
+	// found and has not changed. It takes the values of action, select, to and in_order from the other job.
 	Plan string `json:"plan,omitempty"`
 
 	Action  string            `json:"action"`

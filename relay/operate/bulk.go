@@ -280,8 +280,8 @@ func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) e
 }
 
 // Run changes the plan's rows. It returns the number of changed rows, even if it fails or the context ends. It calls
-// the function progress after each step, unless it is nil. If Run is called again with the same plan, it continues
-// with the remaining rows.
+// the function progress after each step, unless progress is nil. If Run is called again with the same plan, it
+// continues with the remaining rows.
 func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, progress func(done int)) (done int, err error) {
 	size := step
 	if b.Rate > 0 {

@@ -185,12 +185,13 @@ type Store interface {
 	// Settle has returned.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
-	// Purge deletes at most limit done rows that finished longer ago than the retention, and at most
-	// limit of the ids that producers wrote to reject duplicates. An id is deleted if it was written
-	// longer ago than the retention and its message is gone or done. An id may stay longer while old
-	// rows are pending. Purge also deletes relays that have been dead for a long time. It returns the
-	// number of deleted rows or the number of deleted ids, whichever is higher. If another transaction,
-	// such as that of an abandoned purge, has locked rows, a later call deletes these rows.
+	// Purge deletes at most limit done rows that finished longer ago than the retention. It also
+	// deletes at most limit of the message ids that producers stored so that a duplicate is rejected.
+	// Such an id is deleted if it was stored longer ago than the retention and its message is gone or
+	// done. An id may stay longer while old rows are pending. Purge also deletes relays that have been
+	// dead for a long time. It returns the number of deleted rows or the number of deleted ids,
+	// whichever is higher. If another transaction, such as that of an abandoned purge, has locked rows,
+	// a later call deletes these rows.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
 	// Remaining calls its callback for every row that is due: pending rows that no relay has claimed, and
