@@ -48,8 +48,8 @@ func tokens(expression string) (list []token, err error) {
 	return list, balanced(expression, list)
 }
 
-// balanced returns an error if the parentheses of the expression don't match, because the text would end the statement's own
-// parentheses.
+// balanced returns an error if the parentheses of the expression don't match, because an unmatched one would close a parenthesis of
+// the statement.
 func balanced(expression string, list []token) error {
 	depth := 0
 	for _, t := range list {
@@ -165,8 +165,7 @@ func (a *Adoption) bareColumn(expression string) (Column, bool) {
 	return a.Table.column(name)
 }
 
-// NotForwarded returns the columns that are neither in the expressions of the message, nor in the condition, nor in the marks.
-// Their values are not forwarded.
+// NotForwarded returns the columns whose values are not forwarded, except those that the mapping uses in Waiting or Published.
 func (a *Adoption) NotForwarded() (left []string) {
 	m := a.Mapping
 	expressions := append([]string{m.Topic, m.Key, m.Payload, m.ID, m.Headers, m.Waiting}, m.Published...)

@@ -122,7 +122,7 @@ func (mysql) describeColumns(ctx context.Context, db *sql.DB, table *Table) erro
 	}, &c.Name, &c.Type, &c.Nullable, &c.Generated, &c.Default, &key)
 }
 
-// describeUse reads the table's triggers and the users that write to it, as far as this user may see them.
+// describeUse reads the table's triggers, its foreign keys, and the users that may write to it, as far as the current user may see them.
 func (m mysql) describeUse(ctx context.Context, db *sql.DB, d *described) error {
 	var schema, name string
 	t := &d.table

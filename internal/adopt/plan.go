@@ -24,11 +24,11 @@ type names struct {
 	Trigger     string // the name of the trigger that forwards rows
 	TriggerName string // its name as in the catalogue, not quoted
 	Marker      string // MySQL, MariaDB: the name of the trigger that marks rows
-	Flag        string // MySQL, MariaDB: the session variable that the marker sets for the other trigger: whether the row waited
+	Flag        string // MySQL, MariaDB: the session variable in which one trigger stores for the other whether the row waited
 	Function    string // PostgreSQL: the name of the trigger's function
 
 	View, ViewBare       string // the name of the view that takes the table's place, with and without the schema
-	Renamed, RenamedBare string // the name that the table then gets, with and without the schema
+	Renamed, RenamedBare string // the new name of the table that the view replaces, with and without the schema
 	Owner                string
 	Grants               []grant
 	Filled, Defaults     []field // columns with defaults: the function sets those of Filled, the view those of Defaults

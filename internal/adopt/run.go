@@ -91,8 +91,8 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 	return forwarded, nil
 }
 
-// hold locks the record, and looks for the trigger again: another run, or the server for a run that was killed, may have
-// created it since Open.
+// hold locks the record, and looks for the trigger again. Another run may have created the trigger since Open, or the server may have
+// completed the statement of a run that was killed.
 func (a *Adoption) hold(ctx context.Context, q queryer) (r record, err error) {
 	if r, _, err = a.readRecord(ctx, q, "hold"); err != nil {
 		return r, err

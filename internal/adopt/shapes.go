@@ -188,7 +188,7 @@ func (p proposal) order() string {
 
 // orderAfter returns an order by the column at, if it isn't empty, and by the primary key for equal times. If the key is random,
 // PostgreSQL's cmin and ctid are used instead: the number of the INSERT in its transaction, and the row's place in the table. They
-// are better than a random key because all rows of one transaction have the same now().
+// matter because all rows of one transaction have the same now().
 func (p proposal) orderAfter(at string) string {
 	columns := p.table.Key
 	if p.kind == "postgres" && slices.ContainsFunc(columns, func(name string) bool { return p.id(name) != "" }) {

@@ -373,7 +373,7 @@ func isRefused(o sinks.Outcome) bool {
 
 // toRepeat returns the positions of the messages to send again: the refused messages, and the messages that were not sent because
 // others were refused. A message is left out if an earlier message of its key failed for another reason. If the argument exact is
-// true, the sink is Deduplicating, and only a planned batch whose outcome is open may be sent again.
+// true, the sink is Deduplicating, and only messages whose outcome is unknown ([sinks.IsOpen]) may be sent again.
 func toRepeat(batch []sinks.Message, outcomes []sinks.Outcome, exact bool) (places []int) {
 	failed := map[string]bool{} // keys
 	for i, o := range outcomes {

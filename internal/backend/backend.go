@@ -119,8 +119,9 @@ type Backend interface {
 	// Extend extends the claims on those ids that are still claimed with the token, and returns these ids.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
-	// Reclaim frees at most limit rows whose claim has expired. It also moves due held rows, at most limit, to
-	// the hot table, except rows whose lane and id belong to another hot row now.
+	// Reclaim frees at most limit rows whose claim has expired. It also moves at most limit due held rows to the
+	// hot table, that is, the table of pending rows. It leaves out rows whose lane and id now belong to another
+	// row of the hot table.
 	Reclaim(ctx context.Context, limit int) (freed int, err error)
 
 	// Operations of operators.
@@ -163,7 +164,7 @@ const (
 	Redirect                              // requeues rows for the filter's To, if they don't hold their keys and their messages have no other row
 	RedirectRetry                         // gives retries that name at most one sink the filter's To as their sink
 	RedirectScheduled                     // does the same to scheduled rows, which keep their due time
-	RedirectPending                       // moves unclaimed hot rows to the held table, as scheduled rows for To; only rows that name at most one sink
+	RedirectPending                       // gives unclaimed pending rows that name at most one sink the filter's To, and moves them to the held table as scheduled rows
 )
 
 // State returns the state that a row must have for the change to apply to it.
@@ -275,8 +276,8 @@ type Explainer interface {
 	// longer for a larger table, or "" if the plan uses only indexes or the table is small.
 	Explain(ctx context.Context, query Query) (wrong string, err error)
 
-	// Sample returns rows as the statement might select them. It returns nil unless the method that runs the
-	// statement runs further statements for selected rows.
+	// Sample returns rows that the statement might select, if the method that runs the statement then runs
+	// further statements for these rows. Otherwise it returns nil.
 	Sample(query string) [][]driver.Value
 }
 
@@ -336,7 +337,7 @@ type Read struct {
 	// the payloads has a cost.
 	MaxBytes int
 
-	// Except lists topics whose rows may be left out, unless they name sinks. If it isn't empty, no position has a key.
+	// Except lists topics whose rows may be left out if the rows name no sinks. If it isn't empty, no position has a key.
 	Except []string
 
 	// Number requests a transaction that has a number.
@@ -357,7 +358,7 @@ type Filter struct {
 	ByID       bool // whether RowIDs and MessageIDs select the messages, even if both are empty
 	RowIDs     []int64
 	MessageIDs []string // in lower case
-	UntilID    int64    // the highest id to list, or 0; if it is set, RowIDs is empty, and there are few rows to examine
+	UntilID    int64    // the highest id to list, or 0 for no limit; if it is set, RowIDs is empty, and there are few rows to examine
 
 	DoneSince, DoneUntil time.Time // selects only done rows that finished at or after DoneSince and before DoneUntil
 

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// ownTable is a table or a view that rowrelay creates. Any version of it has the columns.
+// ownTable is a table or a view that rowrelay creates, with columns that it has in every version.
 type ownTable struct{ suffix, columns string }
 
 var (

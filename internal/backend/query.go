@@ -216,8 +216,8 @@ func Whole(positions []storage.Position) storage.Position {
 	return whole
 }
 
-// WithinWhole returns an SQL condition for a statement that reads the range of [Whole]: it is true for rows t at the
-// positions. It compares t.id + 0, so that the server doesn't use the comparison as another range of an index.
+// WithinWhole returns an SQL condition for a statement that reads the range of [Whole]. The condition is true for rows t
+// at the positions. It compares t.id + 0, so that the server doesn't use the comparison as another range of an index.
 func WithinWhole(positions []storage.Position) string {
 	whole := Whole(positions)
 	var lanes []int

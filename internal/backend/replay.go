@@ -59,8 +59,8 @@ func ReadPlaces(ctx context.Context, q Querier, query Query) (rows []storage.Row
 }
 
 // WriteReplay implements a backend's ChangeReplay. If the change has copies, WriteReplay calls the function write,
-// which writes the copies, and returns their lanes and ids and how many it has written. A function write that finds the
-// copies by their message ids may also return copies that another replay is writing concurrently. The arguments of the
+// which writes the copies, and returns their lanes and ids and how many it has written. If write finds the copies by
+// their message ids, its result may also contain copies that another replay is writing concurrently. The arguments of the
 // statement "begin replay" are the replay's name and text; the arguments of "change replay" are its new text, its name
 // and its stored text.
 func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) error) error, statements Statements, change ReplayChange,

@@ -497,8 +497,8 @@ func ReadAttemptLogs(ctx context.Context, q Querier, query Query) (logs map[LogO
 // ReadParked calls the function each for every parked row t that meets an SQL condition, in the order that the filter
 // requests. The parameters `where` and `args` contain the condition and its arguments; `shortError` is the SQL expression for a
 // row's error, and `headers` that for the text of a done row's headers. To find parked rows that were overtaken, ReadParked
-// reads done rows whose ids exceed the lowest parked id by at most `within`, except dead letters and copies by a replay, which
-// have these headers. If `within` is 0, it reads no done rows.
+// reads done rows whose ids exceed the lowest parked id by at most `within`. It leaves out dead letters and a replay's copies,
+// which it recognises by their headers. If `within` is 0, it reads no done rows.
 func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, headers, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
@@ -686,7 +686,7 @@ func Marks(ctx context.Context, q Querier, query Query) (map[int]storage.Marks, 
 }
 
 // stored decodes JSON from a table. A text that can't be decoded becomes the zero value, which does no harm: a lane
-// without marks is read from its start, and a relay without a configuration counts as one that describes nothing.
+// without marks is read from its start, and a relay may have stored no configuration.
 func stored[T any](written text) T {
 	var value, nothing T
 	if err := json.Unmarshal([]byte(written), &value); err != nil {

@@ -17,8 +17,8 @@ type Database struct {
 	kind string
 	url  string // for a database in a file: the file's path
 
-	from     origin // the file or command of the URL; zero if the URL is in the configuration
-	password origin // the file or command of the password; zero if the password is in the URL or the configuration
+	from     origin // the file or command from which the URL is read; zero if the URL is in the configuration
+	password origin // the file or command from which the password is read; zero if the password is in the URL or the configuration
 }
 
 // Current returns the database with the current login: the login in the URL that its file or command has now, and the current
@@ -28,7 +28,7 @@ type Database struct {
 func (d Database) Current(ctx context.Context) (Database, error) { return d.read(ctx, inTime) }
 
 // Refused is like Current, but runs the commands again, because the server has refused the login that Current returned.
-// It does nothing for a command that ran a few seconds ago.
+// It doesn't run a command that it ran less than five seconds ago.
 func (d Database) Refused(ctx context.Context) (Database, error) { return d.read(ctx, refused) }
 
 // Renewable reports whether the URL or the password comes from a file or a command.

@@ -16,7 +16,7 @@ type reader struct {
 	env         func(string) (string, bool)
 	kinds       *sinks.Registry
 	problems    Problems
-	secrets     []origin  // the files and commands of secrets
+	secrets     []origin  // the files and commands from which secrets are read
 	commands    *commands // nil: no command runs
 	sourcesOnly bool      // only the commands of sources run
 	password    string    // the value of the setting password of the current source

@@ -32,7 +32,7 @@ type Sink struct {
 	// set it. It may have secrets.
 	URL string
 
-	secrets []origin // the files and commands of secrets in Settings
+	secrets []origin // the files and commands from which secrets in Settings are read
 }
 
 // certificateFiles returns the names of the certificate files in the settings or the URL. A sink reads these files when

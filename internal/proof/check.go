@@ -19,8 +19,8 @@ type Verdict struct {
 	Duplicates  int            `json:"duplicates"`  // arrivals of messages that had arrived before
 	Windows     map[string]int `json:"windows"`     // duplicates by the window that explains them
 	Outside     int            `json:"outside"`     // duplicates outside all windows
-	Fenced      int            `json:"fenced"`      // messages that a relay marked while another relay had their lane
-	Owned       int            `json:"owned"`       // messages marked by the relay that, according to the history, had their lane
+	Fenced      int            `json:"fenced"`      // messages that a relay marked as done while another relay held their lane
+	Owned       int            `json:"owned"`       // messages marked as done by the relay that, according to the history, held their lane
 	Kept        int            `json:"kept"`        // messages that never arrived and are parked or scheduled for later
 	Undone      int            `json:"undone"`      // commits that the database lost
 }
@@ -216,7 +216,7 @@ func (c *checker) explain(m *message, again *Event) string {
 
 // explains reports whether the cause explains that the message arrived again. An earlier arrival
 // must be from a relay that the cause hit, and at most reach after the cause. Unless the cause is a
-// lost answer, it may have hit the relay of the later arrival instead, because a dead relay's
+// lost answer, the cause may have hit the relay of the later arrival instead, because a dead relay's
 // request may arrive after its successor's. If a relay was killed, the two arrivals must be from
 // different relays, because a killed relay sends nothing again.
 func (c *cause) explains(m *message, again *Event) bool {
@@ -252,8 +252,8 @@ func (c *checker) checkMessages() {
 	}
 }
 
-// checkFences looks for messages that were marked between two views of one lease on their lane.
-// Only the relay of that lease could mark them then.
+// checkFences looks for done messages that were marked between two consecutive Lane events of their lane.
+// If both events show the same lease, only the relay that held this lease may have marked the message.
 func (c *checker) checkFences() {
 	views := map[int][]*Event{}
 	for i := range c.Events {
