@@ -29,11 +29,11 @@ takes a column or an expression in the database's SQL, such as
 --topic "concat('orders.', kind)". On PostgreSQL, write the schema before a function of
 your own.
 
-The waiting rows are forwarded first, in batches, while programs continue to write. The last
-of them are forwarded, and the trigger is created, under a lock for which the command waits
-at most half a second at a time (one second on MySQL and MariaDB), because programs wait
-behind it. So each row is forwarded once, and in the order of its key. If the command is
-interrupted, run it again.
+The waiting rows are forwarded first, in batches, while programs continue to write. Then the
+command locks the table, forwards the last waiting rows, and creates the trigger. So each row
+is forwarded once, and in the order of its key. While the command waits for the lock, programs
+can't write. So each try to get the lock ends after half a second (one second on MySQL and
+MariaDB). If the command is interrupted, run it again.
 
 A row that the outbox would refuse, for example because its key has more than 255 bytes,
 is forwarded as a parked message with the reason, so the program's INSERT doesn't fail.
@@ -77,7 +77,7 @@ func (p program) adoptCommand() *cobra.Command {
 	flags.BoolVar(&a.plan, "plan", false, "show what would be done, and change nothing")
 	flags.BoolVar(&a.print, "print", false, "print only the SQL, and change nothing; with --undo, the SQL that --undo runs")
 	flags.BoolVar(&a.status, "status", false, "show what is left in the table")
-	flags.BoolVar(&a.undo, "undo", false, "remove the trigger, or give the table its place back")
+	flags.BoolVar(&a.undo, "undo", false, "remove the trigger, or remove the view and give the table its name back")
 	flags.BoolVar(&a.yes, "yes", false, "don't ask")
 	flags.BoolVar(&a.view, "view", false, "PostgreSQL: put a view in the table's place, instead of a trigger")
 	flags.BoolVar(&a.mapping.Refuse, "refuse", false, "let a program's INSERT fail if the outbox refuses the message")
@@ -218,7 +218,7 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 	return a.program.print(fmt.Sprintf("%d waiting rows were forwarded, and new rows of %s are forwarded by a %s.\n", forwarded, a.from, opened.Way))
 }
 
-// ask asks the user to confirm. Without a terminal it returns an error that names --yes.
+// ask asks the user to confirm. If there is no terminal, its error says that --yes confirms, too.
 func (a *adoption) ask(ctx context.Context, question string) error {
 	err := a.confirm(ctx, question)
 	if err == errKept && columns(a.stdin) == 0 {
@@ -251,7 +251,7 @@ func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
 	if err := opened.Undo(ctx, a.showProgress); err != nil {
 		return err
 	}
-	return a.program.print(fmt.Sprintf("New rows of %s are no longer forwarded. Messages in the outbox are still delivered; start the old loop again when rowrelay status shows none.\n", a.from))
+	return a.program.print(fmt.Sprintf("New rows of %s are no longer forwarded. The messages that are in the outbox are delivered. Start the old loop again when rowrelay status shows that none is left.\n", a.from))
 }
 
 func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) error {
@@ -326,7 +326,7 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	facts := opened.Facts()
 	section("MISSING RIGHTS", survey.Missing)
 	section("COSTS", facts.Costs)
-	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. Programs wait about as long once, while the last of these rows are forwarded.", survey.Took.Round(time.Millisecond))))
+	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. The command locks the table once for about this time, to forward the last of these rows, and programs wait.", survey.Took.Round(time.Millisecond))))
 	section("RIGHTS", append(facts.Rights, survey.Warnings...))
 	section("LIMITS", facts.Limits)
 	if err := opened.Check(); err != nil {

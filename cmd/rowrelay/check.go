@@ -30,7 +30,7 @@ prints one line. A failed check also prints the command or change that fixes it:
   - the schema, its columns, and the rights of the database's user
   - the database's clock, and transactions that have been open for a long time
   - the plan of each statement of a relay and of an operator
-  - pending messages behind the point that relays have read up to
+  - pending messages that relays have missed, because their ids are below those being read
   - topics of pending messages without a route
   - whether a relay of this configuration would wait, because live relays have other
     sinks or routes (see rowrelay run --join)
@@ -144,8 +144,8 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 		return
 	}
 	for _, found := range sqlstore.Check(ctx, db, d, forRelay, claim) {
-		// The connection and the schema were checked above, where the hint has the whole
-		// command. The claim is checked below, because only a live relay can contradict it.
+		// The connection and the schema were checked above, with a hint that contains the complete
+		// command. The claim mode is checked below, because only a live relay can prevent a change of it.
 		if !slices.Contains([]string{"connection", "schema", "claim"}, found.Name) {
 			found.Name = name + found.Name
 			c.add(found)

@@ -40,7 +40,7 @@ func (p program) completeValues(command *cobra.Command) {
 		},
 		"log-level": func(*cobra.Command) []string { return []string{"debug", "info", "warn", "error"} },
 	} {
-		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" || command.Name() == "adopt" && flag == "topic" { // a URL; an expression
+		if command.Flags().Lookup(flag) == nil || command.Name() == "run" && flag == "sink" || command.Name() == "adopt" && flag == "topic" { // run --sink takes a URL, and adopt --topic an SQL expression
 			continue
 		}
 		_ = command.RegisterFlagCompletionFunc(flag, func(command *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

@@ -17,7 +17,9 @@ func explain(source config.Source, err error) error {
 		return err
 	}
 	var missing, denied bool
-	var where, all string // the flags that select the table, and those for check, without the password; empty if the error is about several tables
+	// The flags with which the commands in a hint select the table (where) and with which rowrelay check selects the whole
+	// configuration (all). They contain no password, and are empty if the error is about several tables.
+	var where, all string
 	if d, unknown := dialect.ByName(source.Database.Kind()); unknown == nil {
 		missing, denied = d.Missing(err), d.Denied(err)
 		where = " --database " + shellQuote(source.Database.String())

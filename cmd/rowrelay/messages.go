@@ -31,10 +31,10 @@ most 20). ID is the id of its row in the table, or the id of the message.
 A row's id is found immediately. A message's id can have several rows: one for each of
 its sinks, and the copies that replays wrote. Most message ids begin with the time when
 they were made (UUIDs of version 7 or 1). The rows of that time are found immediately in
-a table of any size. Rows that were written later, such as copies, are searched for half
-a second. For an id without a time, the whole table is searched for half a second. If
-half a second was not enough, a line on stderr reports it: continue with --after, or
-search everything with --all, however long it takes.`
+a table of any size. For half a second the command also searches the rows that were
+written later, which may be copies. If the id has no time, it searches the whole table for
+half a second. If half a second was not enough, a line on stderr reports it: continue with
+--after, or search everything with --all, however long it takes.`
 
 const skipHelp = `Unblock the keys that parked messages hold (on_park: hold), so that the later messages
 of these keys are sent. The messages stay parked, and can still be requeued or discarded.
@@ -42,24 +42,24 @@ Select them by ids, by filters (which must all match), or with --all; without id
 command asks for confirmation, unless --yes is given. Messages that hold no key are not
 changed.
 
-The relay carries a skip out within about two seconds, while its sinks have room. Until
-then the messages are shown in the state retry.
+The relay carries out a skip within about two seconds, or later if a sink's buffer is full.
+Until then the messages are shown in the state retry.
 
 With --state retry, the command parks messages that wait for their next attempt, and
 unblocks their keys.`
 
 const retryHelp = `Try messages that wait for their next attempt (state retry) now. Select them by ids, by
 filters (which must all match), or with --all. Their attempts stay charged. The relay tries
-them within about two seconds, while their sinks have room. Messages that are due already
-are not changed, because a relay may be sending them.`
+them within about two seconds, or later if a sink's buffer is full. Messages that are due
+already are not changed, because a relay may be sending them.`
 
 const discardHelp = `Delete parked messages (state error) for good. Select them by ids, by filters (which must
 all match), or with --all; without ids the command asks for confirmation, unless --yes is
 given. Messages in other states are not changed.
 
-A message that holds its key (on_park: hold) is deleted by the relay, within about two
-seconds while its sinks have room, and then its key is unblocked. Until then the message
-is shown in the state retry.
+A message that holds its key (on_park: hold) is deleted by the relay, which then unblocks
+the key, within about two seconds, or later if a sink's buffer is full. Until then the
+message is shown in the state retry.
 
 With --state retry, the command deletes messages that wait for their next attempt.`
 

@@ -159,8 +159,8 @@ const migrateDownHelp = `Revert the last migration. Reverting the first one drop
 messages that are still kept. The command fails while a relay is alive or a table is
 adopted (rowrelay adopt). It also fails if messages are undelivered, unless
 --discard-messages is given, and if pauses, limits or entries in the log of actions exist,
-unless --discard-controls is given. With --inbox the command checks none of this; a
-consumer without its table doesn't recognise duplicates.`
+unless --discard-controls is given. With --inbox the command checks none of these. A
+consumer without its inbox table doesn't recognise duplicates.`
 
 func (p program) migrateDownCommand() *cobra.Command {
 	m := &migrate{program: p}
@@ -341,8 +341,9 @@ For golang-migrate, flyway and prisma the down migration is a second file; witho
 --dir, --down prints it. For the other tools one file has both up and down.
 
 A release that changes the tables adds a migration. --after 1 prints the migrations
-after version 1, to update tables that have version 1; it prints nothing if none
-exists. With --after, the indexes of --claim rows are printed only if --claim is given.`
+after version 1, to update tables that have version 1. It prints nothing if this release
+has no later version. With --after, the indexes for claiming by rows are printed only if
+--claim rows is given.`
 
 // printFlags are the flags of migrate print.
 type printFlags struct {

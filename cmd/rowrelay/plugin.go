@@ -29,7 +29,7 @@ type pluginFlags struct {
 	config string
 	json   bool
 
-	byDefault func() []string // the plug-ins if the command names none; nil if it must name some
+	byDefault func() []string // returns the plug-ins to use if the command line names none; nil if it must name at least one
 }
 
 // namedPlugin is a plug-in with its name: the name of its sink in the configuration, or the path of its program.

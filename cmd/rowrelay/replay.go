@@ -25,15 +25,15 @@ with the replay's name, so consumers that deduplicate by message id skip it. It 
 when its original does; if that time has passed, the copy doesn't expire.
 
 A replay has a name: one that you give, of at most 23 lower-case letters, digits, dots,
-hyphens and underscores, or else the time of its start. Its progress is stored in the
-transactions that write copies. If it is interrupted or killed, run the command with
-only its name: it continues without omitting a message or writing one twice. --stop
+hyphens and underscores, or else the time of its start. Each transaction that writes copies
+also stores the replay's progress. If a replay is interrupted or killed, run the command with
+only its name: it continues without omitting a message or copying one twice. --stop
 stops a replay that runs elsewhere, until it is continued by name. rowrelay messages
 replays lists all replays.
 
 A replay hardly delays other messages: it writes --rate copies per second, and pauses while
 too many of its copies are not delivered yet, so that at most two seconds' worth of copies
-wait. It costs as much as other messages at that rate, plus one scan of all delivered
+wait. It costs as much as new messages at the same rate, plus one scan of all delivered
 messages.
 The database's user needs the right to INSERT into the table and to change its settings.`
 

@@ -26,19 +26,19 @@ prints its progress on stderr. It can be interrupted and run again for the rest.
 all parked messages once, without payloads, which takes about 100 MB of memory for a
 million.
 
-Unless keys are held, later messages of a key may already have been delivered (on_park:
-continue). The command prints how many of the requeued messages were overtaken in this
-way. To count them, it reads at most 1,000,000 delivered messages, beginning with the
-first that was written after the first requeued one. With --in-order it reads all of
-them, leaves overtaken messages parked and lists them. It doesn't know about messages
-that the retention has deleted or that are being sent at this moment.
+With on_park: continue, later messages of a key may already have been delivered. The command
+prints how many of the requeued messages were overtaken in this way. To count them, it reads
+at most 1,000,000 delivered messages, beginning with the first that was written after the
+first requeued one. With --in-order it reads all of these delivered messages, leaves the
+overtaken messages parked and lists them. It doesn't know about messages that the retention
+has deleted or that are being sent at this moment.
 
---to sends the messages to another sink. It must exist in the configuration of --config,
-or without --config in a live relay. Two kinds of messages aren't changed: those that hold
-their keys (skip them first), and those with rows for other sinks that are parked or
-waiting. If neither a live relay nor the configuration has the sink of --sink, because it
-was renamed or misspelt, --to also moves messages in other states that wait for that sink
-alone. Scheduled messages keep their time; the others are due immediately.`
+--to sends the messages to another sink. This sink must exist in the configuration of
+--config, or without --config in a live relay. Two kinds of messages aren't changed: those
+that hold their keys (skip them first), and those that other sinks have also parked or still
+have to send. If neither a live relay nor the configuration has the sink that --sink names,
+because it was renamed or misspelt, --to also moves messages in other states that wait for
+only that sink. Of these, scheduled messages keep their time; the others are due immediately.`
 
 // requeue holds the flags of the command, which requeues parked messages in steps.
 type requeue struct {

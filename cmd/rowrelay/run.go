@@ -90,7 +90,7 @@ func (p program) runCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&r.sink, "sink", "", "send the messages to this `URL` (see above)")
 	flags.BoolVar(&r.drain, "drain", false, "exit when no message is due any more")
-	flags.DurationVar(&r.limit, "drain-limit", 0, "with --drain: fail if it takes longer than this `duration`, for example because a sink is down (default no limit)")
+	flags.DurationVar(&r.limit, "drain-limit", 0, "with --drain: fail if the drain takes longer than this `duration`, for example because a sink is down (default no limit)")
 	flags.BoolVar(&r.join, "join", false, "share the messages with live relays that have other sinks or routes, instead of waiting until these have stopped")
 	for _, s := range append(sourceSettings, sinkSettings...) {
 		flags.String(s.flag, "", s.help)

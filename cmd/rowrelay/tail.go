@@ -20,7 +20,7 @@ topic's sinks), and the message's id.
 
 The command queries the table once a second for the messages that were delivered last.
 The query uses an index and reads at most --limit rows, so its cost doesn't depend on the
-size of the table. If more messages were delivered, a line reports that some are missing.
+size of the table. If more were delivered since the last query, a line reports the gap.
 The command prints only messages that the relay keeps: with a retention of 0, it prints
 nothing.`
 
@@ -114,7 +114,7 @@ func (f *following) show(found []storage.Info, first bool) error {
 	}
 	oldest := found[len(found)-1]
 	if _, shown := f.seen[seenRow{oldest.ID, oldest.Sinks}]; len(found) == f.filter.Limit && !shown && !first {
-		_, _ = fmt.Fprintln(f.stderr, "… some messages are missing here: more were delivered than --limit")
+		_, _ = fmt.Fprintln(f.stderr, "… some messages are missing here: more than --limit were delivered since the last query")
 	}
 	for i := len(found) - 1; i >= 0; i-- {
 		info := found[i]

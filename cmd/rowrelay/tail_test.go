@@ -86,7 +86,7 @@ func TestTailPrintsEachDeliveryOnce(t *testing.T) {
 		if ids != "1 2 3 4 5 6 7 8 9 " {
 			t.Errorf("shown are %s", ids)
 		}
-		if want := "the server is away; continuing once the database answers\n" + strings.Repeat("… some messages are missing here: more were delivered than --limit\n", 2); said.String() != want {
+		if want := "the server is away; continuing once the database answers\n" + strings.Repeat("… some messages are missing here: more than --limit were delivered since the last query\n", 2); said.String() != want {
 			t.Errorf("stderr is %q, want %q", &said, want)
 		}
 		if last := table.since[len(table.since)-1]; !last.Equal(begin.Add(18*time.Second)) || len(f.seen) != 6 {
