@@ -1,7 +1,7 @@
 BEGIN;
 
--- Wait at most half a second for the lock, because all programs that write to the table wait behind this statement. If it
--- fails, run the script again.
+-- Wait at most half a second for the lock, because meanwhile all programs that write to the table wait. If the script fails, run
+-- it again.
 SET LOCAL lock_timeout = '500ms';
 SET LOCAL search_path = pg_catalog, pg_temp;
 LOCK TABLE public.events IN EXCLUSIVE MODE;
@@ -31,7 +31,8 @@ WITH waiting AS MATERIALIZED (
 SELECT count(*) FROM checked;
 
 -- Inserts a message for the row that a program has inserted, in the program's transaction. It runs with the rights of its
--- owner, so programs need no rights on public.outbox. It finds no functions in schemas where others may create some.
+-- owner, so programs need no rights on public.outbox. Its search_path has no schema in which
+-- other users may create functions.
 CREATE OR REPLACE FUNCTION public.rowrelay_forward_events() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $rowrelay$
 DECLARE

@@ -39,7 +39,7 @@ BEGIN
 {{- end}}
     IF {{if and .Marks (not .Delete)}}{{.Flag}} IS TRUE AND ({{.New.Waiting}}) IS NOT TRUE{{else}}({{.New.Waiting}}) IS TRUE{{end}} THEN
 {{- if and .Marks (not .Delete)}}
-        SET {{.Flag}} = NULL; -- the other trigger sets it, and marks the row: without it, no row is forwarded
+        SET {{.Flag}} = NULL; -- the other trigger sets the variable and marks the row; if the variable isn't set, no row is forwarded
 {{- end}}
 {{- if .Refuse}}
         INSERT INTO {{.Outbox.Pending}} ({{.Columns}})
@@ -98,7 +98,7 @@ WHERE event_object_schema = {{.Literal .Table.Schema}} AND event_object_table = 
 {{define "prepare"}}{{if not .OnlyNew}}CREATE TEMPORARY TABLE rowrelay_batch (place int AUTO_INCREMENT PRIMARY KEY) AS SELECT {{.KeyNamed}} FROM {{.From}} AS r WHERE false;
 {{end}}{{end}}
 
-{{/* At READ COMMITTED the first SELECT takes no locks, and so doesn't wait for rows that aren't committed. */}}
+{{/* With READ COMMITTED the first SELECT takes no locks, so it doesn't wait for rows that aren't committed. */}}
 {{define "batch"}}DELETE FROM rowrelay_batch;
 
 INSERT INTO rowrelay_batch ({{range $i, $k := .Keys}}{{if $i}}, {{end}}{{$k.Short}}{{end}})
@@ -120,9 +120,10 @@ DELETE FROM {{.Outbox.Pending}} WHERE id >= last_insert_id() AND last_error LIKE
 {{else if .Marks}}UPDATE rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}} SET {{.Row.Assignments "r."}};
 {{end}}{{end}}
 
-{{/* The server locks the tables to which foreign keys refer in any case. Those that the statement names are locked together with the
-adopted table. The server would lock others afterwards, and start from the beginning whenever that is a deadlock with a program: if
-several sessions do so at the same time, none ever ends, and the server's memory grows by 100 MB per second (seen with MySQL 9.7). */}}
+{{/* The server always locks the tables to which foreign keys refer. If the statement names them, they are locked together with the
+adopted table. Otherwise the server locks them afterwards, and starts from the beginning whenever this causes a deadlock with a
+program. If several sessions do this at the same time, none of them ever ends, and the server's memory grows by 100 MB per second
+(seen with MySQL 9.7). */}}
 {{define "parents"}}{{range .Table.Parents}}, {{.}} READ{{end}}{{end}}
 
 {{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE{{template "parents" .}};
@@ -130,8 +131,8 @@ several sessions do so at the same time, none ever ends, and the server's memory
 
 {{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{template "parents" .}}{{end}}
 
-{{define "script"}}-- Wait at most a second for the locks, because all programs that write to the tables wait behind LOCK TABLES. If it fails, run
--- the script again.
+{{define "script"}}-- Wait at most a second for the locks, because meanwhile all programs that write to the tables wait. If LOCK TABLES fails, run the
+-- script again.
 SET SESSION lock_wait_timeout = 1, SESSION autocommit = 0;
 
 {{template "isolate"}}

@@ -15,7 +15,8 @@
             {{.Message "m."}}{{if not (.Sets "message_id")}}, gen_random_uuid(){{end}}{{end}}
 
 {{define "function"}}-- Inserts a message for the row that a program has inserted, in the program's transaction. It runs with the rights of its
--- owner, so programs need no rights on {{.Outbox.Pending}}. It finds no functions in schemas where others may create some.
+-- owner, so programs need no rights on {{.Outbox.Pending}}. Its search_path has no schema in which
+-- other users may create functions.
 CREATE OR REPLACE FUNCTION {{.Function}}() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $rowrelay$
 {{- if not .Refuse}}
@@ -79,7 +80,7 @@ END $rowrelay$;
 REVOKE EXECUTE ON FUNCTION {{.Function}}() FROM PUBLIC;
 {{end}}
 
-{{define "keep"}}{{if .View}}-- The row is not to be sent, so it belongs into the table.
+{{define "keep"}}{{if .View}}-- The row doesn't wait to be sent, so it is stored in the table.
         INSERT INTO {{.Renamed}} ({{.Stored ""}}) OVERRIDING SYSTEM VALUE VALUES ({{.Stored "NEW."}});
         RETURN NEW;{{else}}RETURN NULL;{{end}}{{end}}
 
@@ -135,7 +136,7 @@ ALTER TABLE {{.Renamed}} RENAME TO {{.ViewBare}};
 )
 SELECT count(*) FROM checked{{end}}
 
-{{/* The expressions of the mapping find functions in no schema where others may create some. */}}
+{{/* So that the mapping's expressions call no function that another user has created. */}}
 {{define "path"}}SET LOCAL search_path = pg_catalog, pg_temp{{end}}
 
 {{define "placed"}}SELECT CASE c.relkind WHEN 'v' THEN 'view' ELSE 'trigger' END
@@ -146,8 +147,8 @@ WHERE t.tgname = {{.Literal .TriggerName}} AND NOT t.tgisinternal AND c.oid = {{
 
 {{define "script"}}BEGIN;
 
--- Wait at most half a second for the lock, because all programs that write to the table wait behind this statement. If it
--- fails, run the script again.
+-- Wait at most half a second for the lock, because meanwhile all programs that write to the table wait. If the script fails, run
+-- it again.
 SET LOCAL lock_timeout = '500ms';
 {{template "path" .}};
 {{template "lock" .}};
