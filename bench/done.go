@@ -16,13 +16,13 @@ import (
 
 const (
 	// The delivered rows of a day at 1,000 messages a second take 40 GB. A tenth of the rows shows
-	// the same effects. With -long the table has a whole day's rows, whose small payloads halve the size.
+	// the same effects. With -long the table has all rows of a day, with payloads of only 64 bytes, and takes 22 GB.
 	doneDay    = 86_400_000
 	doneScaled = doneDay / 10
 	doneSmall  = 64
 
 	// doneHours is the number of hours over which the rows finished. With a retention of a day, the
-	// first rows may be purged.
+	// rows of the first two hours may be purged.
 	doneHours = 26
 )
 

@@ -53,7 +53,7 @@ func latencyCases(s settings) (cases []latencyCase) {
 	return cases
 }
 
-// wakening is a relay or loop, and what makes it look for new messages.
+// wakening is a relay or a loop, together with the way in which it learns of new messages.
 type wakening struct {
 	name    string
 	options outbox.Options

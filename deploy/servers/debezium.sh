@@ -6,7 +6,7 @@ variable=ROWRELAY_BENCH_DEBEZIUM
 by_name=only
 debezium=3.6.3.Final
 jars=$(cache)/debezium-$debezium-$kafka
-sha256=1d53e320687cce57272db70b23be9fc3c7117c82ef778233e091274835f9bc48 # of the list of the jars' checksums
+sha256=1d53e320687cce57272db70b23be9fc3c7117c82ef778233e091274835f9bc48 # the checksum of a list that has the checksums of all jars
 
 kafka_pom() {
 	cat <<-POM

@@ -6,7 +6,7 @@ source "$here/lib/java.sh"
 variable=ROWRELAY_TEST_ELASTICMQ
 elasticmq=1.6.14
 jars=$(cache)/elasticmq-$elasticmq
-sha256=39fa99649647e2cff21f5aedc79477df53398ec21df663e610495b4bf102ae74 # of the list of the jars' checksums
+sha256=39fa99649647e2cff21f5aedc79477df53398ec21df663e610495b4bf102ae74 # the checksum of a list that has the checksums of all jars
 stop_signal=TERM
 
 kafka_pom() {

@@ -8,7 +8,7 @@ by_name=only
 druid=1.2.28
 oceanbase=1.4.0
 jars=$(cache)/oracleparsers-$druid-$oceanbase
-sha256=1ba48a74c098035e959158927d14fbbe5af8f37604090ae03dc4b7a21f19f05f # of the list of the jars' checksums
+sha256=1ba48a74c098035e959158927d14fbbe5af8f37604090ae03dc4b7a21f19f05f # the checksum of a list that has the checksums of all jars
 
 program() { echo "$jars"; }
 
@@ -34,7 +34,7 @@ kafka_pom() {
 	POM
 }
 
-# alone is dependency without the artifact's own dependencies.
+# alone is like the function dependency, but excludes the artifact's own dependencies.
 alone() {
 	dependency "$@" | sed 's|</dependency>|<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>&|'
 }

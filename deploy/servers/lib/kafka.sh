@@ -4,7 +4,7 @@
 log4j=2.25.3
 stop_signal=KILL # immediately, because the data are deleted
 
-# use VERSION SHA256 chooses Kafka's version. The checksum is that of the list of the jars' checksums.
+# use VERSION SHA256 chooses Kafka's version. SHA256 is the checksum of a list that has the checksums of all jars.
 use() { kafka=$1 sha256=$2 jars=$(cache)/kafka-$1; }
 
 use 4.2.0 314e8ec264ceb9fc935c6286037b781c616591ac3fe933a37414e2678e0efb04

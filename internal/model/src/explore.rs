@@ -12,11 +12,11 @@ pub struct Faults {
     pub suspensions: u8,
     pub expiries: u8,
     pub releases: u8,
-    pub leaves: u8, // lanes that are given up, and whose release may fail
+    pub leaves: u8, // how often a lane is given up; its release may fail
     pub lost_answers: u8,
-    pub lost_results: u8, // of settlements
-    pub failures: u8,     // of a sink that is up
-    pub retries: u8,      // without a charge, because memory has no room for the message
+    pub lost_results: u8, // settlements whose result is lost
+    pub failures: u8,     // failures of a sink that is up
+    pub retries: u8,      // retries without a charge, because memory has no room for the message
     pub outages: u8,
     pub decisions: u8,
 }
@@ -188,7 +188,7 @@ impl Scene {
             Action::Suspend { .. } => &mut left.suspensions,
             Action::Expire { .. } => &mut left.expiries,
             Action::Leave { .. } => &mut left.leaves,
-            Action::Release { relay, .. } if s.state.relays[*relay as usize].views.iter().any(|v| v.leaving) => return true, // it was counted
+            Action::Release { relay, .. } if s.state.relays[*relay as usize].views.iter().any(|v| v.leaving) => return true, // it was counted when the relay began to give the lane up
             Action::Release { .. } => &mut left.releases,
             Action::Arrive { answer: Answer::Lost, .. } => &mut left.lost_answers,
             Action::Arrive { answer: Answer::Failed { reject: false, outage: 0 }, .. } => &mut left.failures,
@@ -266,8 +266,8 @@ impl stateright::Model for Scene {
     }
 }
 
-/// Replaces the numbers of sends by their ranks, and sorts the relays, which have no names that matter. So states that differ in
-/// nothing else are found to be equal, and a relay may have another number after each action of a path.
+/// Replaces the numbers of sends by their ranks, and sorts the relays, whose names don't matter. So states that differ only in these
+/// numbers or in the order of relays are equal. A relay may have another number after each action of a path.
 fn normalize(s: &mut State) {
     for r in &mut s.relays {
         let mut used: Vec<u32> = r.failures.values().map(|f| f.turn).collect();

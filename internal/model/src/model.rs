@@ -34,8 +34,8 @@ pub struct Row {
     pub state: RowState,
     pub attempts: u32,
     pub wants: Option<Decision>, // an operator's decision that a relay must carry out
-    pub changes: u16,             // how often it was settled or changed by an operator, as its time shows
-    pub loose: bool,             // a requeued or scheduled row has lost its place in the order
+    pub changes: u16,             // how often the row was settled or changed by an operator; in the table, its time shows this
+    pub loose: bool,             // the row was requeued or scheduled, so it has lost its place in the order
     pub copies: u8,              // ghost: how often the sink has accepted the message
     pub excuses: u8,             // ghost: how many further copies the named windows explain
 }
@@ -100,9 +100,9 @@ pub struct View {
     pub leaving: bool, // the relay gives the lane up: it sends nothing of it, and doesn't renew the lease
     pub dead: bool, // the relay was killed; what it has sent may still arrive, at the sink and at the table
     pub cursor: Id,
-    pub safe: Id, // of the last merged page
+    pub safe: Id, // the safe id of the last merged page
     pub keys_known: bool,
-    pub asked: Vec<Key>, // keys about which the database was asked while not all are known
+    pub asked: Vec<Key>, // while not all blocked keys are known: the keys about which the relay has asked the database
     pub items: Vec<Item>,
     pub blocked: Vec<Blocked>,
     pub dropped: Vec<(Key, Id)>, // from where the dropped rows of keys are read again (resumeFrom)
@@ -116,7 +116,7 @@ pub struct Item {
     pub sink: u8,
     pub deferred: bool,
     pub loose: bool,
-    pub changes: u16, // of the row when it was read
+    pub changes: u16, // the row's changes when it was read
     pub attempts: u32,
     pub stage: Stage,
 }
@@ -133,19 +133,19 @@ pub enum Stage {
 /// What the breaker finds about a failure when its answer arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Judged {
-    pub repeated: bool, // after another delivery
-    pub twice: bool,    // a rejection after a rejection
-    pub outage: bool,   // ghost: an outage alone has caused it
-    pub hasty: bool,    // ghost: the answer is a first rejection, and an outage's
+    pub repeated: bool, // the message failed before, and another message was delivered in between
+    pub twice: bool,    // this failure and the previous one are rejections
+    pub outage: bool,   // ghost: only an outage has caused the failure
+    pub hasty: bool,    // ghost: the answer is the message's first rejection, and an outage has caused it
 }
 
 /// A sink's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
     Delivered,
-    Lost,                                  // accepted, but the answer was lost
-    Failed { reject: bool, outage: u8 },   // the outage is a ghost; 0: the sink was up
-    Unsent,                                // also postponed, or cancelled
+    Lost,                                  // the sink has accepted the message, but its answer was lost
+    Failed { reject: bool, outage: u8 },   // outage is a ghost; 0: the sink was up
+    Unsent,                                // the message wasn't sent, or was postponed or cancelled
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,7 +153,7 @@ pub struct Failure {
     pub sink: u8,
     pub turn: u32, // the number of the last send that had begun
     pub rejected: bool,
-    pub proven: bool, // another message was delivered since
+    pub proven: bool, // another message was delivered after this failure
     pub outage: u8,   // ghost
 }
 
@@ -169,7 +169,7 @@ pub struct Blocked {
 pub struct Page {
     pub lane: u8,
     pub fence: u64,
-    pub key: Key, // of the dropped rows that were read; NO_KEY: the page has new rows of all keys
+    pub key: Key, // the key of the dropped rows that were read; NO_KEY: the page has new rows of all keys
     pub after: Id,
     pub through: Id, // every row up to this id was read
     pub rows: Vec<Id>,

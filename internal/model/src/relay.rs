@@ -213,7 +213,7 @@ impl Model {
         let Stage::InFlight { turn, repeats, .. } = it.stage else { unreachable!() };
         it.stage = Stage::InFlight { turn, repeats, answer: Some(answer) };
         for view in r.views.iter_mut().filter(|v| v.dead) {
-            view.items.retain(|it| it.id != id || !matches!(it.stage, Stage::InFlight { answer: Some(_), .. })); // nobody receives the answer
+            view.items.retain(|it| it.id != id || !matches!(it.stage, Stage::InFlight { answer: Some(_), .. })); // no relay receives the answer
         }
         r.views.retain(|v| !v.lost || !v.items.is_empty());
         if answer == Answer::Unsent {

@@ -134,7 +134,7 @@ struct About {
     topic: String,
     due: i64,
     expires: i64,
-    by: i64, // when it expires for its route
+    by: i64, // when the message expires according to its route
 }
 
 struct Replay {
@@ -146,10 +146,10 @@ struct Replay {
     about: HashMap<Id, About>,
     read: HashSet<(u64, Id)>,    // rows that were read, by fence
     appeared: Option<Id>,        // the lowest id that has appeared, minus 1
-    until: Vec<i64>,             // when each lane's lease ends
-    beat: Vec<i64>,              // when each relay's last heartbeat began
-    stopped: Vec<Option<i64>>,   // when each relay was stopped
-    safe_until: Vec<i64>,        // until when each relay may send
+    until: Vec<i64>,             // the time when each lane's lease ends
+    beat: Vec<i64>,              // the time when each relay's last heartbeat began
+    stopped: Vec<Option<i64>>,   // the time when each relay was stopped
+    safe_until: Vec<i64>,        // the time until which each relay may send
     pages: Vec<[HashSet<Id>; 2]>, // the rows of the last two pages that each relay has received
     dues: Vec<Vec<(Id, u16)>>,   // the deferred rows that each relay has received last, with their changes
     calls: HashMap<u32, Event>,  // calls that took effect, and whose results are on their way
@@ -157,8 +157,8 @@ struct Replay {
 
 const LANES: usize = 64;
 
-/// How long a message that has expired may still be sent or settled otherwise, in microseconds: as long as the relay's estimate of
-/// the database's clock may be wrong.
+/// The time in microseconds by which the relay's estimate of the database's clock may be wrong. For this time a message that has
+/// expired may still be sent, or settled as if it had not expired.
 const CLOCK: i64 = 1_000;
 
 fn check(condition: bool, why: impl FnOnce() -> String) -> Result<(), Rejection> {
@@ -200,8 +200,8 @@ struct Results {
     counts: Vec<Counts>,
 }
 
-/// Replays the traces in a folder, which must be accepted, and those of its folder of mutants, of which each must be rejected here
-/// or by the simulation. It reports whether that failed.
+/// Replays the traces in a folder, which must be accepted, and the traces in its folder of mutants, each of which the replay or the
+/// simulation must reject. It reports whether one of these checks failed.
 pub fn replay_all(folder: &Path) -> bool {
     let results = replay_folder(folder);
     let mut failed = results.accepted == 0 || !results.rejected.is_empty();
@@ -452,8 +452,8 @@ impl Replay {
         }
     }
 
-    /// The fence under which a message was answered: with a delivery, or otherwise, so that the relay may have decided to send it
-    /// again.
+    /// The fence under which a message was answered. If delivered is true, the answer is a delivery; otherwise it is another answer, after
+    /// which the relay may have decided to send the message again.
     fn answered(&self, relay: u16, id: Id, delivered: bool) -> Option<u64> {
         let views = self.s.relays[relay as usize].views.iter().filter(|v| delivered || !v.lost);
         let wanted = |it: &Item| it.id == id && matches!(it.stage, Stage::Answered { answer, .. } if delivered == (answer == Answer::Delivered));
@@ -554,7 +554,7 @@ impl Replay {
         }
     }
 
-    /// What has failed and waits is dropped when its lane is released.
+    /// When a lane is released, its failed messages that wait in memory are dropped.
     fn forget_failures(&mut self, relay: u16, lane: u8, fence: u64) -> Result<(), Rejection> {
         let views = &self.s.relays[relay as usize].views;
         let items = views.iter().filter(|v| v.lane == lane && v.fence == fence).flat_map(|v| &v.items);
@@ -693,7 +693,7 @@ impl Replay {
             return;
         }
         let at = views.iter().position(|v| v.lane == o.lane && v.fence == o.fence).unwrap_or_else(|| {
-            let term = 0; // of a lease that is over
+            let term = 0; // the term of a lease that has ended
             views.push(View { lane: o.lane, fence: o.fence, lost: true, term, ..View::default() });
             views.len() - 1
         });
