@@ -84,7 +84,7 @@ func TestCheckReportsAllConfigurationProblems(t *testing.T) {
 	}
 }
 
-// checked runs check, which must find no problem. What other tests on the server do leads to notes at most.
+// checked runs check, which must find no problem. It may print notes, which other tests on the same server can cause.
 func checked(t *testing.T, args ...string) result {
 	t.Helper()
 	got := call(t.Context(), "", append([]string{"check"}, args...)...)

@@ -57,7 +57,7 @@ func TestChartIsValid(t *testing.T) {
 	for name, test := range map[string]struct {
 		release, values string
 		kinds           []string
-		in              []string // in the text of all manifests
+		in              []string // texts that the manifests contain
 	}{
 		"a database's address": {"shop", oneSink + "secrets: {database: 'postgres://shop@db/shop'}",
 			[]string{"ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Secret"},

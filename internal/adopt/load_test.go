@@ -67,7 +67,7 @@ func writersContinue(t *testing.T, db testdb.Database, way adopt.Way) {
 	check(t, open(t, db, "events").Undo(t.Context(), nil))
 }
 
-// If rows aren't marked, the whole backlog is forwarded with the creation of the trigger, and only once.
+// If rows aren't marked, the whole backlog is forwarded under the lock under which the trigger is created, and only once.
 func TestRowsThatAreNotMarked(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

@@ -10,8 +10,8 @@ import (
 
 var everyPostgres = []string{"postgres15/pgx", "postgres18/pq"}
 
-// A view in the table's place forwards what a program inserts with its own rights, with defaults and RETURNING, and --undo puts
-// the table back.
+// A program needs no further rights to insert into a view in the table's place, and can use defaults and RETURNING. --undo puts the
+// table back.
 func TestView(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

@@ -41,7 +41,7 @@ var places = map[string]struct{ target, variable string }{
 // suite is a part of the tests.
 type suite struct {
 	name      string
-	arguments []string // of go test
+	arguments []string // the arguments of go test
 }
 
 var all = []suite{
@@ -165,7 +165,7 @@ func server(t *testing.T, name string) testdb.Run {
 type count struct {
 	passed, skipped int
 	failed          []string
-	output          string // of failed tests
+	output          string // the output of failed tests
 }
 
 // run runs a suite on the server that the variable names, and on no other server.

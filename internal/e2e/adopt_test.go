@@ -503,8 +503,8 @@ func (p *pairOfRelays) killOne() {
 	p.startOne(i)
 }
 
-// phases has the orders that were committed before the steps of a scene. Those of adopted and undone may have been committed: an
-// order that is committed when the step ends may be counted later.
+// phases has the orders that were committed before each step of a scene. The sets adopted and undone also have the orders of a COMMIT
+// that was not answered yet, because such an order may count as committed later.
 type phases struct{ sent, adopted, undoing, undone map[order]bool }
 
 func setOf(messages []message) map[order]bool {

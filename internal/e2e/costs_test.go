@@ -17,7 +17,7 @@ func TestCostsOfAdoptedTables(t *testing.T) {
 	if !*long {
 		t.Skip("it measures: give -long")
 	}
-	const transactions = 2000 // of each of the four writers
+	const transactions = 2000 // the number of transactions of each of the four writers
 	server := newOwn(t, "postgres15", testdb.Postgres, "-c", "fsync=on", "-c", "autovacuum=off", "-c", "max_wal_size=4GB", "-c", "checkpoint_timeout=1h")
 	server.start()
 	for _, cost := range []struct{ name, way, retention string }{

@@ -91,7 +91,7 @@ type scene struct {
 	processes []*process    // all processes that the scene has started
 	topology  string        // how the servers are arranged, for the scene's results
 	broker    string        // the broker's product and version, for the scene's results
-	embeds    storage.Claim // of the relay in the test's process, if there is one
+	embeds    storage.Claim // the claim mode of the relay in the test's process, if there is one
 	written   written
 
 	clockJumps bool   // the times of marks are not usable, because the scene changes the database's clock

@@ -79,7 +79,7 @@ func shareTable(s *scene, claim string) {
 	eventually(t, "the new relay asks for the upgrade", func() bool { return strings.Contains(early.log.String(), "rowrelay migrate up") })
 	early.kill()
 
-	// The three phases of the upgrade: relays are started as previous ones, as either, and as previous ones again.
+	// In the phases before and after the upgrade, only relays of the previous release are started, and during it relays of either.
 	const before, during, after = 0, 1, 2
 	var phase atomic.Int32
 	var started [2]atomic.Int32 // how many relays of each release were started

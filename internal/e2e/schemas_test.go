@@ -22,12 +22,12 @@ import (
 // to it. Its SQL is in internal/adopt/testdata/schemas, with the sources.
 type schema struct {
 	name  string
-	table string            // as adopt gets it on PostgreSQL
+	table string            // the table's name on PostgreSQL, as it is given to adopt
 	other map[string]string // its name on other databases, if it differs
 
-	rights   string   // of the writers on the table
-	also     []string // further tables on which they have these rights
-	sequence string   // that the writers use
+	rights   string   // the writers' rights on the table
+	also     []string // further tables on which the writers have these rights
+	sequence string   // a sequence that the writers use
 
 	// write inserts a row for each order, with the statements and values of the system's library, and
 	// returns the messages that the rows become.
@@ -140,7 +140,7 @@ type writing struct {
 
 // application is one writer process.
 type application struct {
-	kind  string // of the database
+	kind  string // the kind of the database
 	clock time.Time
 	count int64
 	last  map[int]int // the numbers of the last committed orders, by customer

@@ -75,7 +75,7 @@ func TestSoak(t *testing.T) {
 type soakPart struct {
 	snapshot    bool // a snapshot was held open
 	memory      int  // MiB of the steady relay
-	connections int  // of all relays and writers
+	connections int  // the number of connections of all relays and writers
 	pending     int
 	hot         int // KiB of all tables and indexes of the outbox except outbox_done
 	lanes       int // KiB of outbox_lanes

@@ -330,7 +330,7 @@ func TestBothJudgesFindChangesInAPublishedHistory(t *testing.T) {
 					h.Events[i].Relay = "another"
 				}
 			}
-		}, Verdict{}}, // see below
+		}, Verdict{}}, // the code below sets this Verdict
 	}
 	folder, changed, before := t.TempDir(), []string{}, Verdict{}
 	for i, c := range changes {

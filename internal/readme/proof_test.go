@@ -18,13 +18,13 @@ import (
 
 // proofLine is a line of a table in docs/proof.md: the sum of several results.
 type proofLine struct {
-	last    proof.Result    // the latest of them
-	first   time.Time       // when the earliest of them began
-	ordered bool            // an order was promised in some of them
+	last    proof.Result    // the latest result
+	first   time.Time       // the time when the earliest run began
+	ordered bool            // in at least one of the runs, an order was promised
 	runs    map[string]bool // the runs; a run has a result for each destination
 	commits map[string]bool
 	servers map[string]bool
-	options map[string]bool // the options of their commands
+	options map[string]bool // the options of the runs' commands
 	faults  map[string]int
 	proof.Verdict
 }

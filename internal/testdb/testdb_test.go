@@ -171,8 +171,8 @@ func TestSQLiteSettingsAreInForce(t *testing.T) {
 	})
 }
 
-// Transactions exclude other writers from their beginning. A deferred transaction that reads
-// and then writes would fail if another transaction wrote in between.
+// A transaction keeps others from writing as soon as it has begun. A deferred transaction that
+// reads and then writes would fail if another transaction wrote in between.
 func TestSQLiteTransactionsAreImmediate(t *testing.T) {
 	each(t, files, func(t *testing.T, target testdb.Target) {
 		db := target.Open(t)
