@@ -262,7 +262,7 @@ func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) erro
 	rows := [][]string{
 		{"table", opened.Table.String()},
 		{"forwarded by", cmp.Or(string(survey.Adopted), "nothing: it is not adopted")},
-		{"rows that wait in it", count(opened, survey.Waiting)},
+		{"waiting rows in the table", count(opened, survey.Waiting)},
 		{"waiting rows forwarded by adopt", fmt.Sprint(survey.Forwarded) + map[bool]string{false: "", true: " (complete)"}[survey.Complete]},
 		{"parked because the outbox refuses them", fmt.Sprint(survey.Parked)},
 	}

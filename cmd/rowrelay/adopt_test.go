@@ -54,7 +54,7 @@ func TestAdopt(t *testing.T) {
 
 		wants(adopt("y\n", "--header", "kind=kind"), exitDone, "2 waiting rows were forwarded")
 		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('third', 'a', '{}')")
-		wants(adopt("", "--status"), exitDone, "trigger", "rows that wait in it                    0", "2 (complete)")
+		wants(adopt("", "--status"), exitDone, "trigger", "waiting rows in the table               0", "2 (complete)")
 		wants(adopt("", "--plan"), exitDone, "kind=kind", "the mapping is from the last run")
 		relayed := mustRun(t, "run", "--database", db.URL, "--sink", "stdout:", "--drain").stdout
 		var topics []string
@@ -69,7 +69,7 @@ func TestAdopt(t *testing.T) {
 		wants(call(t.Context(), "", "migrate", "down", "--database", db.URL), exitFailed, "events --undo first")
 		wants(adopt("", "--undo", "--yes"), exitDone, "no longer forwarded")
 		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('fourth', 'a', '{}')")
-		wants(adopt("", "--status"), exitDone, "rows that wait in it                    1")
+		wants(adopt("", "--status"), exitDone, "waiting rows in the table               1")
 
 		for _, wrong := range []struct {
 			flags []string

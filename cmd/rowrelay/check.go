@@ -193,7 +193,7 @@ func (c *checkReport) checkOthers(name string, configured config.Config, source 
 	c.add(found)
 }
 
-// checkTopics checks whether the first 1,000 pending messages have topics without a route, so that they wait for ever.
+// checkTopics checks whether some of the first 1,000 pending messages wait for ever, because their topics have no route.
 func (c *checkReport) checkTopics(ctx context.Context, name string, configured config.Config, source config.Source, store *sqlstore.Store) {
 	status, err := store.Status(ctx)
 	if err != nil || !status.Has(storage.GaugeTopics) {
@@ -265,7 +265,7 @@ func (c *checkReport) checkSink(ctx context.Context, source config.Source, to co
 type checkReport struct {
 	program
 	json     bool
-	strict   bool // a note is a failure
+	strict   bool // notes count as failures
 	findings []checkFinding
 }
 

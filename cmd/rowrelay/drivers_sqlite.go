@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// sqliteAnswers has the values that SQLite reports for those pragmas that it reports in another form than the one they are set in.
+// sqliteAnswers has the values that SQLite reports for those pragmas whose reported value differs from the value that was set.
 var sqliteAnswers = map[string]string{"journal_mode": "wal", "synchronous": "2"}
 
 // fileURL returns the URL of an SQLite file.

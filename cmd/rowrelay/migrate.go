@@ -70,7 +70,7 @@ func (m *migrate) sources(command *cobra.Command) ([]config.Source, error) {
 	if m.inbox { // a consumer's table, which isn't in a relay's configuration
 		if m.target.config != "" || m.claim != "" || m.notify != "" {
 			return nil, usagef("--inbox can't be given with --config, --claim or --notify: name the consumer's database with --database;" +
-				" migrate print --for has --with-inbox, for an outbox and an inbox in one database")
+				" for an outbox and an inbox in one database, use migrate print with --for and --with-inbox")
 		}
 		if !command.Flags().Changed("table") {
 			m.target.table = "inbox"
