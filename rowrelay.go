@@ -104,9 +104,10 @@ type Options struct {
 	// Handle, for all topics together. The functions given to HandleTx have a separate
 	// limit of the same size; each call of these uses a connection of the database.
 	// Messages with the same key are always handled one at a time, in order, whatever
-	// their topics are. With 1, handlers of the same kind need no locks, but a slow one
-	// delays all others. Defaults to 10 for Handle; for HandleTx to 4, and on SQLite,
-	// which has one writer at a time, to 1.
+	// their topics are. If Concurrency is 1, two functions given to Handle never run at the
+	// same time, nor do two given to HandleTx, so they need no locks among each other. But a
+	// slow one then delays all others. Defaults to 10 for Handle; for HandleTx to 4, and on
+	// SQLite, which has one writer at a time, to 1.
 	Concurrency int
 
 	// Middleware wraps each handler given to Handle or HandleTx, for example to log
@@ -157,8 +158,8 @@ type App struct {
 // writer's options are invalid, or if Options.Relay.Listener has a method Table() string
 // that returns another table's name. Run checks the relay's other options.
 //
-// A relay uses up to eight connections concurrently, and one more for each running call of
-// HandleTx. By default database/sql keeps only two idle connections open, so call
+// A relay uses up to eight connections concurrently, and one more for each running function
+// given to HandleTx. By default database/sql keeps only two idle connections open, so call
 // db.SetMaxIdleConns(8). For SQLite, open the file with the data source name that
 // [SQLiteFile] returns.
 func New(db *sql.DB, kind Database, options Options) (*App, error) {

@@ -17,7 +17,7 @@ const (
 	statementEnd   = "-- +goose StatementEnd"
 )
 
-// repeated returns the steps for a database that commits each DDL statement. Our own parser splits
+// repeated returns the steps for a database that commits each DDL statement. The function statements splits
 // them, because goose's parser leaves the semicolon at a statement's end, which Oracle doesn't accept.
 // A step ignores errors about objects that exist already or are gone already, because it may be run again.
 func (m *Migrations) repeated(done dialect.Repeating) []*goose.Migration {
