@@ -86,8 +86,8 @@ type Mapping struct {
 	Headers string // a JSON object; empty: none
 	Header  []Header
 
-	// Waiting is the condition that a row has not been sent yet. It selects the rows of the backlog, and which of the rows that
-	// writers insert are forwarded. With the condition "false" the backlog is empty, and all new rows are forwarded. An empty
+	// Waiting is the condition that a row has not been sent yet. It selects the rows of the backlog and, among the rows that
+	// writers insert, those that are forwarded. With the condition "false" the backlog is empty, and all new rows are forwarded. An empty
 	// condition means that it is not known which rows wait; Run then refuses to start.
 	Waiting string
 
@@ -150,7 +150,8 @@ type database interface {
 	text(expression string, column Column) string
 	uuid(expression string, column Column) string
 
-	// headers returns a JSON object that has the members of the object whole, if it isn't empty, and the given ones.
+	// headers returns an SQL expression for a JSON object. The object has the given members and those of the object whole, an
+	// expression that may be empty.
 	headers(whole string, members []Header) string
 
 	// failed returns the value that a trigger inserts into a column of the outbox if the mapping fails for the trigger's row.

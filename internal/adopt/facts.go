@@ -9,7 +9,7 @@ import (
 // Facts are sentences about a plan, for the person who decides whether to run it.
 type Facts struct{ Costs, Locks, Rights, Limits []string }
 
-// Facts returns what is known about the table and the way without reading its rows.
+// Facts returns what is known, without reading the table's rows, about adopting the table in the way a.Way.
 func (a *Adoption) Facts() (f Facts) {
 	a.base.facts(a, &f)
 	if len(a.Table.Writers) > 0 {

@@ -262,7 +262,7 @@ func (a *Adoption) names(limit int) (n names, err error) {
 	for i, name := range a.Table.Key {
 		n.Keys = append(n.Keys, key{a.base.quote(name), fmt.Sprintf("key%d", i+1)})
 	}
-	return n, cmp.Or(err1, err2, err3) // all three have the same cause
+	return n, cmp.Or(err1, err2, err3) // if the mapping is malformed, all three calls fail for the same reason
 }
 
 func (a *Adoption) inSchema(name string) string {

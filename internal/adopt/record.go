@@ -34,7 +34,7 @@ func (a *Adoption) recordName() string {
 	return fmt.Sprintf("adopt.%08x", hash(name))
 }
 
-// readRecord reads the record, and reports whether there is one. The template is "read" or "hold", which locks the record.
+// readRecord reads the record, and reports whether there is one. The argument template is "read" or, to lock the record, "hold".
 func (a *Adoption) readRecord(ctx context.Context, q queryer, template string) (r record, found bool, err error) {
 	var value string
 	statement, err := a.render(template, 0)

@@ -36,7 +36,7 @@ type Progress func(forwarded int64, try int)
 // call continues after them. Run returns the number of rows of the backlog that this call has forwarded.
 //
 // While writers have transactions open, Run waits for the lock at most half a second at a time (on MySQL and MariaDB, one
-// second), because other writers wait behind it. It tries again for ten minutes.
+// second), because other writers wait meanwhile. It tries again for ten minutes.
 func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64, err error) {
 	if err := a.Check(); err != nil {
 		return 0, err

@@ -20,7 +20,7 @@ type proposal struct {
 	table Table
 }
 
-// shapes are the known kinds. The first one that fits is taken.
+// shapes are the known kinds. If several kinds fit a table, the first one is used.
 var shapes = []shape{
 	{"MassTransit's OutboxMessage", []string{"SequenceNumber", "MessageId", "DestinationAddress", "Body", "InboxMessageId"}, func(p proposal) Mapping {
 		return Mapping{
@@ -82,7 +82,7 @@ var shapes = []shape{
 			Header: p.headers("id", "id", "eventType", "type"),
 		}
 		if m.Waiting, m.Published = p.mark(); m.Waiting == "" {
-			m.Waiting = "false" // the connector reads all rows, and they are deleted or never marked
+			m.Waiting = "false" // the connector reads all rows; they are then deleted, or stay without a mark
 		}
 		m.Order = p.order()
 		return m

@@ -12,7 +12,7 @@ import (
 // Survey is what a plan and a status show about the table's rows.
 type Survey struct {
 	Waiting int64         // rows that wait in the table; -1 if that is unknown
-	Took    time.Duration // how long counting them took. At the end of Run, writers wait about as long.
+	Took    time.Duration // how long counting them took. Writers wait about as long while Run forwards the last of them.
 
 	Adopted   Way   // the way in which the table is adopted; empty: it isn't
 	Forwarded int64 // rows of the backlog that were forwarded

@@ -110,7 +110,7 @@ type App struct {
 	ended      context.Context // cancelled when every relay has ended, or one has failed
 	end        func()
 	handedOver bool         // another daemon owns the field state, so Stop doesn't close it
-	back       chan *source // receives a source when its table can be opened after it couldn't be opened at the start
+	back       chan *source // receives each source whose table couldn't be opened at the start, once it can be opened
 }
 
 // source is a table with its relay.
@@ -124,7 +124,7 @@ type source struct {
 	down     error        // why the table couldn't be opened at the start
 	err      error        // the error of the relay's Run; read it after the relay has ended
 
-	// The fields metrics and watch feed the admin server; both are nil without one. The watch passes the relay's events to
+	// The fields metrics and watch feed the admin server; both are nil if the daemon has none. The watch passes the relay's events to
 	// the metrics.
 	metrics *metrics.Source
 	watch   *admin.Watch
@@ -314,7 +314,7 @@ func (a *App) open(ctx context.Context, s *source) (err error) {
 	s.page = PageTable{Operator: s.table.Store, Reads: s.table.Store}
 	if s.inherits != nil {
 		s.page = *s.inherits
-		s.page.Close = nil // the previous daemon owns it until handOver passes it on
+		s.page.Close = nil // the previous daemon closes the page's table, unless handOver gives it to this daemon
 	} else if a.config.Admin.Listen != "" && a.options.OpenPage != nil {
 		if s.page, err = a.options.OpenPage(ctx, s.config); err != nil {
 			return err
@@ -393,8 +393,8 @@ func (a *App) runRelays(ctx context.Context) {
 	a.running.Go(func() { relays.Wait(); a.end() })
 }
 
-// Stop stops the relays. Each relay finishes the messages that it is sending, for at most its drain timeout and until the
-// context ends. Then Stop closes everything, in reverse order of opening. It returns all errors since the start.
+// Stop stops the relays. Each relay first finishes the messages that it is sending, for which it has its drain timeout, but
+// no longer than until the context ends. Then Stop closes everything, in reverse order of opening. It returns all errors since the start.
 func (a *App) Stop(ctx context.Context) error {
 	var problems []error
 	if a.cancel != nil {

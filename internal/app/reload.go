@@ -21,7 +21,7 @@ func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
-	var look <-chan time.Time // ticks when the databases' URLs in files or from commands must be read; nil if there are none
+	var look <-chan time.Time // ticks when the daemon must read the database URLs that come from files or commands; nil if no URL does
 	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.Renewable() }) {
 		ticker := time.NewTicker(movedEvery)
 		defer ticker.Stop()
@@ -110,7 +110,7 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 }
 
 // handOver gives the page's state to the next daemon, together with the page's connections, because the page's jobs use them. It
-// stops the jobs of each source that the next daemon doesn't have, or has with another table.
+// stops the jobs of each source that the next daemon doesn't have, or for which the next daemon has another table.
 func (a *App) handOver(next *App) {
 	a.handedOver = true
 	for _, s := range a.sources {

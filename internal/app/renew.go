@@ -24,12 +24,12 @@ type secrets struct {
 	mu     sync.Mutex
 	read   time.Time
 	config config.Config
-	states map[string]string   // each sink's state, by the sink's name
+	states map[string]string   // the result of [config.Sink.State] for each sink, by the sink's name
 	failed string              // the error of the last read, which has been logged; empty: no error
 	stale  map[string]struct{} // the errors of commands that have been logged
 }
 
-// renewEvery is the minimum time between two reads of the files that a send or the check of a token causes.
+// renewEvery is the minimum time between two reads of the files, if a send or the check of a token causes the second read.
 const renewEvery = time.Second
 
 func newSecrets(c config.Config, logger *slog.Logger) *secrets {
@@ -346,8 +346,9 @@ func (r *renewing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 // hasRenewed reports whether the sink's secrets now differ from those that the refused messages were sent with. If a login was
 // refused, it runs the commands again.
 func (r *renewing) hasRenewed(ctx context.Context, used string, outcomes []sinks.Outcome) bool {
+	// A refusal by one of a sink's many destinations is no reason to run the commands, because that destination may refuse every login.
 	why := onOpen
-	if slices.ContainsFunc(outcomes, func(o sinks.Outcome) bool { return o.Reason == sinks.ReasonAuth && o.Destination == "" }) { // one of a sink's many destinations may refuse every login, which is no reason to run the commands again
+	if slices.ContainsFunc(outcomes, func(o sinks.Outcome) bool { return o.Reason == sinks.ReasonAuth && o.Destination == "" }) {
 		why = onRefusal
 	}
 	changed := r.changed(ctx, why)

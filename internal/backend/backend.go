@@ -76,12 +76,12 @@ type Backend interface {
 	// [ScanRows]. The query may stop after the row that brings the payloads to maxBytes or more.
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
-	// BlockedKeys returns the query for the keys that are blocked by a retry or by a row with holds >
-	// 0, in no particular order; see [ReadBlockedKeys].
+	// BlockedKeys returns the query for the keys that are blocked by a retry, or by a row whose column holds
+	// is above 0, in no particular order; see [ReadBlockedKeys].
 	BlockedKeys(lanes []int, limit int) Query
 
-	// BlockedAmong returns the query for the blocked keys among the given ones. For each topic and each
-	// value of sinks of such a key, the query selects the lowest id. It finds each key by an index.
+	// BlockedAmong returns the query for the blocked keys among the given ones. For each combination of topic
+	// and sinks that the rows of such a key have, the query selects the lowest id. It finds each key by an index.
 	BlockedAmong(keys []storage.LaneKey) Query
 
 	// Remaining returns the query for the pending and held rows that are due and not claimed, at most
@@ -102,11 +102,11 @@ type Backend interface {
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes at most limit done rows that finished longer ago than the retention. It skips rows that
-	// finished before the time since. It also deletes at most limit message ids that were written longer ago
+	// finished before since, the time that the previous Purge returned. It also deletes at most limit message ids that were written longer ago
 	// than [IDsKept] returns, and more than ten minutes before the lowest pending row was created, except ids of
 	// held rows. A message's id is written before its row, and the ten minutes allow for long transactions and
 	// differing clocks. Purge returns the number of deleted rows or of deleted ids, whichever is higher. It also
-	// returns the time to pass as since to the next purge, or zero if no such time would save work.
+	// returns the time for the next purge's since, or zero if no such time would save work.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
 	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode
@@ -162,9 +162,9 @@ const (
 	AskDiscardRetry                       // asks a relay to discard retries that are not due yet
 	DiscardRetry                          // deletes retries that are not due yet; used when claiming by rows, since no relay claims such rows
 	Redirect                              // requeues rows for the filter's To, if they don't hold their keys and their messages have no other row
-	RedirectRetry                         // gives retries that name at most one sink the filter's To as their sink
+	RedirectRetry                         // sets the sink of retries that name at most one sink to the filter's To
 	RedirectScheduled                     // does the same to scheduled rows, which keep their due time
-	RedirectPending                       // gives unclaimed pending rows that name at most one sink the filter's To, and moves them to the held table as scheduled rows
+	RedirectPending                       // sets the sink of unclaimed pending rows that name at most one sink to the filter's To, and moves the rows to the held table as scheduled rows
 )
 
 // State returns the state that a row must have for the change to apply to it.
@@ -184,7 +184,7 @@ func (c ParkedChange) State() storage.State {
 // Deletes reports whether the change deletes the rows immediately.
 func (c ParkedChange) Deletes() bool { return c == DiscardAtOnce || c == DiscardRetry }
 
-// Redirects reports whether the change gives the rows the filter's To as their sink.
+// Redirects reports whether the change sets the rows' sink to the filter's To.
 func (c ParkedChange) Redirects() bool { return c >= Redirect }
 
 // Condition returns the SQL conditions, in addition to the state, that a row t must meet to be changed. For
@@ -302,8 +302,8 @@ type LeaseChange struct {
 	Epoch string        // the server's epoch when the marks were computed; empty: the marks are always stored
 	TTL   time.Duration // how long a renewal extends the leases
 
-	// Keeps has all leases that the relay renews, including those that other calls renew. Any other lease
-	// under the relay's name must not be extended.
+	// Keeps has all leases that the relay renews, including those that other calls renew. No other lease
+	// of the relay may be extended.
 	Keeps []storage.Lease
 }
 

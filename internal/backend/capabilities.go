@@ -116,8 +116,8 @@ type OpenList struct {
 	// is 0, the list is unusable, and the store makes another one later.
 	Number uint64
 
-	// Open has the numbers of the open transactions: either all numbers that are at most Number, or only
-	// the lowest one (or a still lower number). It may also contain numbers above Number. A transaction that
+	// Open has the numbers of the open transactions: either all numbers that are at most Number, or one
+	// number, which is the lowest of them or still lower. It may also contain numbers above Number. A transaction that
 	// has written nothing and executes no statement may be missing, because it takes its ids later.
 	Open []uint64
 

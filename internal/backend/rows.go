@@ -62,7 +62,7 @@ func Of(name, columns string) string {
 
 // A statement that reads rows selects these columns, in this order: id, lane, message_id, topic, message_key,
 // sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
-// NULL may stand for an empty key, no sinks, no headers or the number 0. In the flags it stands for
+// NULL may stand for an empty key, no sinks, no headers or the number 0. As the flags, NULL stands for
 // HasPayload, because most rows have only this flag. The flags are the sum of the values below. Some
 // statements add the payload's size, multiplied by [SizeOne].
 const (
@@ -71,7 +71,7 @@ const (
 	IsRetry    = 4 // the row is a held row that waits for its next attempt
 	IsUTF16    = 8 // the payload is text in UTF-16, little-endian, which Row converts to UTF-8
 
-	HoldsOne = 16 // is multiplied by the column holds, which is at most 3
+	HoldsOne = 16 // added once for each unit of the column holds, which is at most 3
 )
 
 // Undecided is the SQL condition under which a settlement g may park the held row t: either no operator wants the row
@@ -315,8 +315,8 @@ type Reader interface {
 // returns. The caller reuses the struct of the columns, but not the memory that its fields refer to.
 type TakeLine func(text []byte, row *Columns) (more bool, err error)
 
-// ReadPage reads the first line and the rows of a page. Each line of the query's result has a text and a row. Either all
-// lines have the text, or the first one has the text and a row with the id 0, and the others have no text. ReadPage uses
+// ReadPage reads the first line and the rows of a page. Each line of the query's result has a column for a text, and the
+// columns of a row. Either all lines have the text, or only the first line has it, and the id of that line's row is 0. ReadPage uses
 // the reader unless it is nil or doesn't support the connections; the result known reports whether the reader was used.
 func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(storage.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
 	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
@@ -686,7 +686,7 @@ func Marks(ctx context.Context, q Querier, query Query) (map[int]storage.Marks, 
 }
 
 // stored decodes JSON from a table. A text that can't be decoded becomes the zero value, which does no harm: a lane
-// without marks is read from its start, and a relay may have stored no configuration.
+// without marks is read from its start, and the zero [storage.Config] describes nothing.
 func stored[T any](written text) T {
 	var value, nothing T
 	if err := json.Unmarshal([]byte(written), &value); err != nil {

@@ -21,7 +21,7 @@ type Schema struct {
 	Versions func(dialect.Table) Versions
 
 	// Begin is the statement that begins a transaction. It is printed before each step that runs in a transaction. It is
-	// empty if no step does.
+	// empty if no step runs in a transaction.
 	Begin string
 
 	// MakeSchema returns the statement that creates the schema of a table that names one, unless the schema exists. Printed
