@@ -21,8 +21,8 @@ const tick = 10 * time.Millisecond
 // Meter measures the CPU of this process, and of other processes with their children.
 type Meter struct{ others []int }
 
-// Of returns a meter of this process, the database's server (if it has one), and the processes in
-// the argument more.
+// Of returns a meter of this process, the database's server (if it has one), and the processes with
+// the given ids.
 func Of(ctx context.Context, d *table.Database, more ...int) (Meter, error) {
 	if d.Dialect.Name() == "sqlite" {
 		return Meter{more}, nil

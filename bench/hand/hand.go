@@ -88,8 +88,8 @@ func (l loop) work(ctx context.Context, worker int) (rows int, err error) {
 	return rows, nil
 }
 
-// toTheEnd reads rows in the order of ids with the statement in the argument text, and settles
-// them, until no rows are left.
+// toTheEnd reads rows in the order of ids with the given statement, and settles them, until no
+// rows are left.
 func (l loop) toTheEnd(ctx context.Context, conn *sql.Conn, where, text string, args ...any) (rows int, err error) {
 	for after := int64(0); ; {
 		ids, err := l.read(ctx, conn, text, append(args[:len(args):len(args)], after, l.Batch)...)

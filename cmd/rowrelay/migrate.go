@@ -474,7 +474,7 @@ type migrationJSON struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// report prints the migrations. The argument otherwise is the text that it prints for an empty list.
+// report prints the migrations. If the list is empty, it prints its last argument.
 func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
 	if m.json {
 		shown := []migrationJSON{}

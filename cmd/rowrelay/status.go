@@ -75,8 +75,8 @@ func (p program) statusCommand() *cobra.Command {
 	return command
 }
 
-// showStatus prints the status once if the argument every is 0. Otherwise this argument is an
-// interval, and showStatus prints the status again after each interval.
+// showStatus prints the status once or, if its argument every isn't 0, repeatedly at this
+// interval.
 func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, every time.Duration, asJSON bool) error {
 	var last *statusBefore
 	show := func(p program) error {
@@ -124,8 +124,8 @@ func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	return fmt.Sprintf("%+.1f/s", float64(more)/max(time.Since(b.at).Seconds(), 0.001))
 }
 
-// printStatus prints a status. If the argument before isn't nil, it adds the rates of change
-// since that status.
+// printStatus prints a status. If an earlier status is given, it adds the rates of change since
+// that status.
 func (p program) printStatus(status storage.Status, before *statusBefore) error {
 	known := func(gauge storage.Gauge, text string) string {
 		if !status.Has(gauge) {

@@ -188,7 +188,7 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// Open reads the description of a table and proposes a mapping. The argument from is the table's name, or schema.name, as in the
+// Open reads the description of a table and proposes a mapping. The last argument is the table's name, or schema.name, as in the
 // catalogue. If the last Run forwarded rows or created a trigger, Open proposes the mapping of that Run. Otherwise it derives a
 // mapping from the columns. The outbox must exist in the same database. Open changes nothing.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from string) (*Adoption, error) {

@@ -110,7 +110,7 @@ func (n names) Message(prefix string) string {
 	return join(n.Row.Fields, ", ", func(f field) string { return prefix + f.Column })
 }
 
-// KeyIs returns the condition that two rows have the same primary key. The arguments one and other are the rows' prefixes. If
+// KeyIs returns the condition that two rows have the same primary key. The first two arguments are the rows' prefixes. If
 // short is true, the columns of the second row have their short names.
 func (n names) KeyIs(one, other string, short bool) string {
 	return join(n.Keys, " AND ", func(k key) string {
@@ -145,7 +145,7 @@ func join[T any](list []T, separator string, text func(T) string) string {
 	return strings.Join(parts, separator)
 }
 
-// fields returns the columns of the outbox that the mapping sets. The argument of is the prefix of the table's columns in the
+// fields returns the columns of the outbox that the mapping sets. The argument is the prefix of the table's columns in the
 // expressions.
 func (a *Adoption) fields(of string) (list []field, err error) {
 	m, b := a.Mapping, a.base
@@ -186,7 +186,7 @@ func (a *Adoption) fields(of string) (list []field, err error) {
 	return append(list, field{"headers", b.headers(whole, members), b.failed("headers", a.Table)}), err
 }
 
-// row returns the mapping as SQL. The argument of is the prefix of the table's columns in it.
+// row returns the mapping as SQL. The argument is the prefix of the table's columns in it.
 func (a *Adoption) row(of string) (r row, err error) {
 	r.Fields, err = a.fields(of)
 	for _, assignment := range a.Mapping.Published {

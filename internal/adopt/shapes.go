@@ -149,7 +149,7 @@ func (p proposal) list(names ...string) string {
 	return strings.Join(found, ", ")
 }
 
-// headers returns the headers whose columns exist. The arguments are the name of a header and its column in turn.
+// headers returns the headers whose columns exist. The arguments are pairs: the name of a header, and its column.
 func (p proposal) headers(pairs ...string) (list []Header) {
 	for i := 0; i < len(pairs); i += 2 {
 		if column := p.col(pairs[i+1]); column != "" {

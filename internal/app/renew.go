@@ -56,7 +56,7 @@ func (s *secrets) note() {
 	}
 }
 
-// refresh reads the files if the argument now is true or the last read is older than renewEvery. If a file has
+// refresh reads the files if its argument is true, or if the last read is older than renewEvery. If a file has
 // an error, the previous content stays in use, because the file may be only partly written.
 func (s *secrets) refresh(now bool) {
 	if !now && time.Since(s.read) < renewEvery {

@@ -33,9 +33,8 @@ func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[
 	}}
 }
 
-// set parses a scalar and stores the result in the variable that the argument place points
-// to. If parse fails, set reports a problem that begins with the argument shown: the
-// scalar's text, or other words if the text is secret.
+// set parses a scalar and stores the result in *place. If parse fails, set reports a problem
+// that begins with the text shown, which is the scalar's text or, if that is secret, other words.
 func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) {
 	text, ok := r.scalar(n)
 	if !ok {

@@ -129,7 +129,7 @@ func (r *reader) unknown(n *node, e entry, known []string) {
 }
 
 // suggest returns text to append to an error about an unknown name. The text suggests a similar known name. If no known name is
-// similar, the text consists of the argument words and all known names.
+// similar, the text consists of the second argument and all known names.
 func suggest(name, words string, known []string) string {
 	if near := nearest(name, known); near != "" {
 		return ": did you mean " + near + "?"

@@ -185,9 +185,8 @@ func (db *DB) relaysChange(r *record) bool {
 	return r.holds()
 }
 
-// changeParked applies the function change to the selected rows for which the argument which
-// returns true. These are parked rows or, if the filter's state is retry, also retries that are
-// not due yet.
+// changeParked calls change(r) for each selected row r for which which(r) is true. These are parked
+// rows or, if the filter's state is retry, also retries that are not due yet.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {
