@@ -129,9 +129,9 @@ func (r *Registry) FromURL(rawURL string) (Sink, error) {
 	return r.Make(kind.Name, settings)
 }
 
-// unknownScheme returns the error for a URL whose scheme is unknown. The error names the schemes of a kind if the user probably
-// meant this kind: the scheme is the kind's name, such as rabbitmq, or has an addition, as in kafka+ssl, or its colon is
-// missing.
+// unknownScheme returns the error for a URL whose scheme is unknown. If the user probably meant a certain kind, the error names
+// the schemes of that kind. Such a URL has the kind's name as its scheme (rabbitmq), a scheme with an addition (kafka+ssl), or
+// no colon.
 func (r *Registry) unknownScheme(given, scheme string) error {
 	hint := ""
 	name, _, _ := strings.Cut(given, "+")

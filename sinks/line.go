@@ -33,7 +33,7 @@ type line struct {
 // binaryLine is a line whose payload isn't text.
 type binaryLine struct {
 	line
-	Payload *string `json:"payload,omitempty"` // always nil; hides line.Payload, whose null in the JSON would mean a NULL payload
+	Payload *string `json:"payload,omitempty"` // always nil; hides line.Payload, which would be written as null and so mean a NULL payload
 }
 
 // WriteLine appends a message to the buffer as one line of JSON, with a newline. The

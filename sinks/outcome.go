@@ -26,9 +26,9 @@ type Outcome struct {
 
 	// Destination identifies one of several destinations behind the sink, for example
 	// the host if messages choose the host. If one destination refuses everything, only
-	// its messages wait. If an Unavailable outcome has a Destination, the sink has
-	// delivered nothing to other destinations since this destination's previous failure.
-	// So the sink doesn't know whether only this destination is unavailable, or all of
+	// its messages wait. An Unavailable outcome with a Destination means that the sink
+	// has delivered nothing to other destinations since this destination's previous
+	// failure, so it can't tell whether only this destination is unavailable, or all of
 	// them. Destination is empty for a sink with a single destination. It is not stored.
 	Destination string
 

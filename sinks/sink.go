@@ -194,11 +194,11 @@ type Deduplicating interface {
 	// the reference's name and identifiers again.
 	Plan(ctx context.Context, batch []Message) ([]BatchRef, []Outcome)
 
-	// Send receives messages with references. If it has all messages of a planned
-	// batch, it sends the batch, for the first time or again. If it has only a part
-	// of a planned batch, it finds out whether the destination has the batch. If it
-	// can't find out within one Send, the outcome is open, its detail reports the
-	// progress, and the next Send continues.
+	// Send receives messages with references. If they are all messages of a planned
+	// batch, Send sends that batch, for the first time or again. If they are only a
+	// part of a planned batch, Send finds out whether the destination has the planned
+	// batch. If it can't find out within one call, the outcomes are open (see
+	// [IsOpen]), their details report the progress, and the next call continues.
 	//
 	// [Delivered] means that the destination has the message, from this Send or an
 	// earlier one. An outcome for which [IsOpen] returns true leaves this unknown:
@@ -217,9 +217,10 @@ type BatchRef struct {
 	Place int    // position of the message in the batch, from 0
 }
 
-// IsOpen reports whether an outcome of a deduplicating sink leaves it unknown whether
-// the destination has the message: the sink was unavailable or panicked, the answer was
-// lost, or the context ended before this Send sent the message, which an earlier Send may have sent.
+// IsOpen reports whether an outcome of a deduplicating sink is open, which means that
+// the destination may or may not have the message. An outcome is open if the sink was
+// unavailable or panicked, if the answer was lost, or if the context ended before this
+// Send sent the message, because an earlier Send may have sent it.
 func IsOpen(o Outcome) bool {
 	switch o.Result {
 	case Unavailable:

@@ -83,7 +83,7 @@ func (s *Sink) repair(ctx context.Context) error {
 		_, err = s.file.Write([]byte("\n"))
 	}
 	if err != nil {
-		err = fmt.Errorf("end a torn last line: %w", err)
+		err = fmt.Errorf("add a newline to an incomplete last line: %w", err)
 	}
 	return errors.Join(err, s.file.Unlock())
 }

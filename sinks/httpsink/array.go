@@ -192,7 +192,7 @@ type element struct {
 // piece is a message prepared for an array.
 type piece struct {
 	call        // the URL and the message's own header; the body is the element of the array
-	with string // pieces with equal values can share an array
+	with string // two pieces can share an array if this value is the same in both
 }
 
 // pieceOf prepares a message. A message that was tried before gets its own array,

@@ -225,7 +225,7 @@ func (s *Sink) answered(response *http.Response, body string, again bool) sinks.
 		return waiting(sinks.Retry, sinks.ReasonConnection, detail, wait)
 	case status == http.StatusMisdirectedRequest:
 		return waiting(sinks.Retry, sinks.ReasonRefused, detail, wait)
-	case status >= 500, status < 200: // below 200 only 101 arrives here, although no protocol switch was requested
+	case status >= 500, status < 200: // of the statuses below 200, only 101 arrives here (from a server that switches protocols unasked)
 		return waiting(sinks.Retry, sinks.ReasonServerError, detail, wait)
 	case status == http.StatusRequestEntityTooLarge:
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)

@@ -15,8 +15,9 @@ import (
 
 // endpoints is the set of endpoints (scheme, host and port) that messages have chosen. Each endpoint has its own limit of
 // concurrent requests, its own rate and its own circuit breaker. Each request waits for a turn at its endpoint (see enter and
-// try). The outcome of the request may then open or close the endpoint (see leave and learn). A message that can't be sent
-// soon is postponed, so that the messages of other endpoints continue. The methods may be called concurrently.
+// try). After failures the endpoint is closed: it gets no requests until a pause has passed. A success opens it again (see
+// leave and learn). A message that can't be sent soon is postponed, so that the messages of other endpoints continue. The
+// methods may be called concurrently.
 type endpoints struct {
 	share   int           // maximum number of concurrent requests to one endpoint
 	apart   time.Duration // minimum time between the starts of two requests to one endpoint; 0: no limit
@@ -63,9 +64,8 @@ const (
 	// patience is the answer time above which an endpoint counts as slow, and the longest single wait of a message for a turn.
 	patience = time.Second
 
-	// slowFor is how long an endpoint counts as slow after its last request. If ten times the duration of that request is
-	// more than slowFor, the endpoint counts as slow for ten times that duration. So a hanging endpoint delays Sends for
-	// at most a tenth of the time.
+	// slowFor is how long an endpoint counts as slow after its last request, or ten times the duration of that request if
+	// this is longer. So a hanging endpoint delays Sends for at most a tenth of the time.
 	slowFor = time.Minute
 
 	// mostFailures is the number of consecutive failures after which an endpoint is closed.

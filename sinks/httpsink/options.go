@@ -193,7 +193,7 @@ func secretsOf(u *url.URL) []settings.Secret {
 	return secrets
 }
 
-// worthHiding returns a text as a secret, or "" if the text is so short that it would match everywhere.
+// worthHiding returns a text as a secret, or "" if the text is so short that hiding it would also hide unrelated text.
 func worthHiding(text string) settings.Secret {
 	if len(text) < 6 {
 		return ""
@@ -211,7 +211,7 @@ func Kind() sinks.Kind {
 		FromURL: fromURL,
 		New:     fromSettings,
 		Fields: slices.Concat([]settings.Field{
-			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "The URL that requests go to. Errors hide its path and query. A template, with {topic}, {key}, {id} and {header:NAME}."},
+			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "The URL that requests go to. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills. Errors hide its path and query."},
 			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
 			{Name: "headers", Type: settings.TypeSecretMap, Check: settings.Check(checkHeaders[settings.Secret]), Help: "Headers added to each request. A message can overwrite only Content-Type and User-Agent."},
 			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers whose values are templates, like url."},

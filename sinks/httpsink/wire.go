@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// countingConn counts the bytes written to a connection. Go's client reports a request as written when the
-// request is only in the client's buffer.
+// countingConn counts the bytes written to a connection. Go's client can't be used for this, because it
+// reports a request as written even if the request is still in the client's buffer.
 type countingConn struct {
 	net.Conn
 	written atomic.Int64

@@ -58,7 +58,7 @@ func checkExtensions(extensions map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(extensions)) {
 		switch {
 		case !extensionName.MatchString(name) || name == "auth":
-			return fmt.Errorf("has the extension %q: a name has only letters, and isn't auth", name)
+			return fmt.Errorf("has the extension %q: its name must have only letters and must not be auth", name)
 		case !extensionValue.MatchString(extensions[name]):
 			return fmt.Errorf("has the extension %q, whose value must have only printable ASCII characters", name)
 		}

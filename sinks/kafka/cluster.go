@@ -27,7 +27,7 @@ const metadataAge = time.Minute
 type cluster struct {
 	client *kafkago.Client
 	seeds  []string
-	turn   chan struct{} // semaphore: one fetch at a time; callers that waited use its result
+	turn   chan struct{} // semaphore: one fetch at a time; callers that waited for a fetch use its result
 
 	mu      sync.Mutex
 	topics  map[string]*topic

@@ -144,7 +144,7 @@ type troubled struct {
 }
 
 const (
-	whole    = iota // the sink failed
+	whole    = iota // the whole sink failed, or nothing failed
 	notTaken        // only the partition failed, and it certainly does not have the batch
 	unsure          // only the partition failed, and it may have the batch
 )

@@ -23,7 +23,7 @@ type login struct {
 	sasl.Mechanism
 	hides   settings.Redactor // removes the login's secret from errors
 	expires time.Time         // when the broker ends the session at the latest; zero: unknown
-	refused func()            // called if the broker refuses the login and another one may be accepted; may be nil
+	refused func()            // called if the broker refuses this login but may accept another login; may be nil
 }
 
 // loginsOf returns a function that returns the current login, or nil if the sink doesn't log in. The source of OAuth 2.0

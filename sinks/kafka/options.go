@@ -208,7 +208,7 @@ func Kind() sinks.Kind {
 
 var fields = []settings.Field{
 	{Name: "brokers", Type: settings.TypeList, Required: true, Check: settings.Check(checkList), Help: "The bootstrap brokers, as host:port. The port is 9092 by default."},
-	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. A template, with {topic}, {key}, {id} and {header:NAME}."},
+	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 	{Name: "partition_header", Type: settings.TypeString, Help: "The message header that holds the number of the partition to write to. It is not sent as a record header."},
 	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The timestamp of records: when they were sent, or when the message was created. With created, Kafka soon deletes the record of a message that is older than the topic's retention."},
 	{Name: "compression", Type: settings.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "The compression of record batches."},

@@ -59,7 +59,7 @@ type lookup struct {
 	schema
 	why   *schemaError // why there is no schema; nil if it was found
 	until time.Time    // when to ask again
-	tries int          // consecutive requests without a schema
+	tries int          // consecutive requests that returned no schema
 }
 
 // schemaError is the error of a schema that can't be looked up. The message is not the cause.
@@ -87,8 +87,8 @@ func newRegistry(o Options) *registry {
 	}
 }
 
-// renew takes over the login and certificates of another registry, and ends the pauses that follow requests without a
-// schema.
+// renew takes over the login and certificates of another registry, and ends the pauses that follow requests that returned
+// no schema.
 func (r *registry) renew(with *registry) {
 	login := with.current()
 	r.mu.Lock()
@@ -103,7 +103,7 @@ func (r *registry) current() registryLogin {
 	return r.login
 }
 
-// retry ends the pauses that follow requests without a schema.
+// retry ends the pauses that follow requests that returned no schema.
 func (r *registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

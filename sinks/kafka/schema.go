@@ -17,9 +17,9 @@ import (
 )
 
 // SchemaOptions configure the frame that Confluent's deserializers expect before a record's value: a zero byte, the id
-// of the value's schema, and for Protobuf the position of the message in its .proto file. Either ID or Registry is set;
-// the zero value writes values without a frame. The sink encodes nothing: the payload must already be JSON, Avro or
-// Protobuf. A NULL payload gets no frame.
+// of the value's schema, and for Protobuf the position of the message in its .proto file. Set either ID or Registry. With
+// the zero value, the sink writes values without a frame. The sink encodes nothing: the payload must already be JSON, Avro
+// or Protobuf. A NULL payload gets no frame.
 type SchemaOptions struct {
 	// ID is the id of the schema. It is a template, like Options.Topic: for example 42, or {header:schema-id}.
 	ID string

@@ -277,7 +277,7 @@ func newConn(raw, link net.Conn, clientID string) *conn {
 func (c *conn) agree() error {
 	answer, err := c.protocol.RoundTrip(new(apiversions.Request))
 	if err != nil {
-		return fmt.Errorf("ask for the broker's API versions (does the broker expect TLS, or none?): %w", err)
+		return fmt.Errorf("ask for the broker's API versions (does the broker expect TLS, or no TLS?): %w", err)
 	}
 	known := answer.(*apiversions.Response)
 	if known.ErrorCode != 0 {

@@ -60,7 +60,7 @@ func Fields() []settings.Field {
 		{Name: "oauth2_token_url", Type: settings.TypeString, Help: "The URL that issues bearer tokens for OAuth 2.0 client credentials."},
 		{Name: "oauth2_client_id", Type: settings.TypeString, Help: "The OAuth 2.0 client id."},
 		{Name: "oauth2_client_secret", Type: settings.TypeSecret, Help: "The OAuth 2.0 client secret."},
-		{Name: "oauth2_client_auth", Type: settings.TypeString, Default: "header", Choices: []string{"header", "body"}, Help: "Where the request for a token has the client id and the client secret."},
+		{Name: "oauth2_client_auth", Type: settings.TypeString, Default: "header", Choices: []string{"header", "body"}, Help: "Whether a request for a token has the client id and secret in its header or in its body."},
 		{Name: "oauth2_scopes", Type: settings.TypeList, Help: "The OAuth 2.0 scopes to request."},
 		{Name: "oauth2_audience", Type: settings.TypeString, Help: "The audience to request, for servers that require one."},
 	}
@@ -84,7 +84,7 @@ type Token struct {
 type Source struct {
 	options Options
 	client  *http.Transport
-	turn    chan struct{} // a mutex, so that a context can end the wait; holds one value while unlocked
+	turn    chan struct{} // used as a mutex whose wait a context can end; has one element while unlocked
 	token   Token
 	renewAt time.Time
 }
@@ -99,8 +99,8 @@ const (
 
 	longestLifetime = 24 * time.Hour
 
-	// While the current token is valid, a request for another one may take at most renewTimeout. If it fails, the next one
-	// is made after renewPause.
+	// While the current token is valid, a request for another token may take at most renewTimeout. If the request fails,
+	// the next request is made after renewPause.
 	renewTimeout = 3 * time.Second
 	renewPause   = 5 * time.Second
 )

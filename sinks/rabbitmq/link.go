@@ -65,8 +65,8 @@ func (l *connection) connect(ctx context.Context) (*session, error) {
 	return n, err
 }
 
-// checked checks the current session, or a new one, and returns it. If a session with the current secrets can't be made, it
-// returns one with the previous ones.
+// checked checks the current session, or a new one, and returns it. If a session with the current secrets can't be made,
+// checked keeps the session with the previous secrets.
 func (l *connection) checked(ctx context.Context) (n *session, err error) {
 	n = l.current.Load()
 	if n != nil && n.dead() {

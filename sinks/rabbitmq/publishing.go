@@ -29,8 +29,9 @@ type publishing struct {
 }
 
 // prepare converts a message to a publishing. It returns an error for headers that would
-// make the broker close the channel, and for every problem that the client library would
-// detect only while writing: then the connection would have to be closed.
+// make the broker close the channel. It also returns an error for every problem that the
+// client library would detect only while writing, because the connection would then have
+// to be closed.
 func (s *Sink) prepare(m sinks.Message) (publishing, error) {
 	event, err := s.events.Message(m)
 	if err != nil {
@@ -133,7 +134,7 @@ func checkHeader(name string) error {
 	case sinks.ReservedHeader(name):
 		return errors.New("belongs to the sink and can't be set")
 	case slices.Contains(lists, name):
-		return errors.New("is a list of routing keys in RabbitMQ, and a message's header is a text")
+		return errors.New("must be a list of routing keys in RabbitMQ, but a message's headers are texts: use another name")
 	case len(name) > mostShort:
 		return fmt.Errorf("has a name of %d bytes, and AMQP carries at most %d", len(name), mostShort)
 	}

@@ -34,8 +34,8 @@ func (w *wire) hold() {
 	w.holders++
 }
 
-// release writes the buffer, unless another part still holds it. A failed write
-// closes the connection, so that goroutines that wait for an answer return.
+// release writes the buffer, unless another call of hold has not been released yet. A
+// failed write closes the connection, so that goroutines that wait for an answer return.
 func (w *wire) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Harness is a sink and a destination that the suite can inspect. Every check gets a new one. Several goroutines may call
+// Harness is a sink and a destination that the suite can inspect. Every check gets a new Harness. Several goroutines may call
 // its functions concurrently.
 type Harness struct {
 	// Sink is the sink to test, not yet opened. Required.
