@@ -29,7 +29,7 @@ func TestURLs(t *testing.T) {
 	for text, want := range map[string]string{
 		"plugin:./a%20b?arg=-x&arg=y&config.url=nats%3A%2F%2Fh%3A1&secrets.token=t0p&env.A=b": "",
 		"plugin:///abs/path?tls=false&start_timeout=2s":                                       "",
-		"plugin:sink?sha256=12":                "sha256sum prints it",
+		"plugin:sink?sha256=12":                "as sha256sum prints it",
 		"plugin:":                              "setting path: must not be empty",
 		"plugin://host/path":                   "write plugin:path",
 		"plugin:./sink?tls=true&tls=false":     "the setting tls is given twice",

@@ -128,7 +128,7 @@ func checkEnv(env map[string]settings.Secret) error {
 
 func checkSHA256(text string) error {
 	if sum, err := hex.DecodeString(text); text != "" && (err != nil || len(sum) != 32) {
-		return errors.New("a SHA-256 checksum has 64 hexadecimal digits: sha256sum prints it")
+		return errors.New("a SHA-256 checksum must have 64 hexadecimal digits, as sha256sum prints it")
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func Kind(logger *slog.Logger) sinks.Kind {
 			{Name: "sha256", Type: settings.TypeString, Check: settings.Check(checkSHA256), Help: "The SHA-256 checksum that the program must have, in hexadecimal digits."},
 			{Name: "memory", Type: settings.TypeSize, Min: "0", Help: "The maximum memory in use by all processes of the plug-in. A plug-in that exceeds it is killed. 0 is no limit. Linux only."},
 			{Name: "tls", Type: settings.TypeBool, Default: "true", Help: "Whether relay and plug-in authenticate each other and encrypt the connection, with certificates made for one run (AutoMTLS)."},
-			{Name: "directory", Type: settings.TypeString, Help: "Where the relay makes a private directory for the socket and for the copy of a checked program. By default the system's temporary directory. Programs must be allowed to run there."},
+			{Name: "directory", Type: settings.TypeString, Help: "Where the relay makes a private directory for the socket and, with `sha256`, for the copy of the program. By default the system's temporary directory. Programs must be allowed to run there."},
 			{Name: "start_timeout", Type: settings.TypeDuration, Default: DefaultStartTimeout.String(), Min: "100ms", Max: "10m", Help: "The time limit from starting the plug-in to its first answer."},
 			{Name: "health_interval", Type: settings.TypeDuration, Default: DefaultHealthInterval.String(), Min: "100ms", Max: "10m", Help: "The time between health checks."},
 			{Name: "health_timeout", Type: settings.TypeDuration, Default: DefaultHealthTimeout.String(), Min: "100ms", Max: "10m", Help: "The time after which a plug-in that doesn't answer a health check is killed and restarted."},

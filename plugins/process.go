@@ -128,8 +128,8 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 
 // complete sets the program and its environment, which has go-plugin's variables and
 // the variables of the options. The socket is placed directly in the process's [home].
-// By default, go-plugin makes a folder there for the socket. Then the socket's path would
-// be 21 bytes longer, too long with the temporary directories of many systems.
+// By default, go-plugin makes a folder there for the socket. That would make the socket's
+// path 21 bytes longer, which is too long in the temporary directories of many systems.
 func (p *process) complete(command *exec.Cmd, program string, self *identity) {
 	command.Path, command.Args = program, append([]string{p.options.Path}, p.options.Args...)
 	command.Env = slices.DeleteFunc(command.Env, func(variable string) bool {
@@ -355,7 +355,7 @@ func (p *process) misgreeting() error {
 	case !p.options.NoTLS && (len(parts) < 6 || len(parts[5]) < 50):
 		return config("it offers no certificate: set tls: false if it doesn't support TLS; its socket is in a private directory in any case")
 	case p.options.NoTLS && len(parts) > 5 && len(parts[5]) > 50:
-		return config("it offers a certificate although tls is false: remove tls: false, or change the plug-in, so that it offers one only in answer to " + certificateVariable)
+		return config("it offers a certificate although tls is false: remove tls: false, or change the plug-in so that it offers one only if this environment variable is set: " + certificateVariable)
 	}
 	return nil
 }

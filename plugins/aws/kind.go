@@ -18,9 +18,9 @@ func kind() sinks.Kind {
 		Name:    "aws",
 		Summary: "Sends each message to a queue of Amazon SQS or to a topic of Amazon SNS.",
 		Fields: []settings.Field{
-			{Name: "queue", Type: settings.TypeString, Check: settings.Check(checkQueue), Help: "The URL of the SQS queue. A template after the host, with {topic}, {key}, {id} and {header:NAME}. Either `queue` or `topic` is required."},
-			{Name: "topic", Type: settings.TypeString, Check: settings.Check(checkTopic), Help: "The ARN of the SNS topic. A template after the account."},
-			{Name: "region", Type: settings.TypeString, Help: "The region. By default that of the queue's URL or the topic's ARN, then AWS_REGION or the profile's region."},
+			{Name: "queue", Type: settings.TypeString, Check: settings.Check(checkQueue), Help: "The URL of the SQS queue. After the host, it may contain {topic}, {key}, {id} and {header:NAME}, which each message fills. Either `queue` or `topic` is required."},
+			{Name: "topic", Type: settings.TypeString, Check: settings.Check(checkTopic), Help: "The ARN of the SNS topic. After the account, it may contain the same placeholders as `queue`."},
+			{Name: "region", Type: settings.TypeString, Help: "The region. By default the region in the queue's URL or the topic's ARN, otherwise AWS_REGION or the profile's region."},
 			{Name: "endpoint", Type: settings.TypeString, Check: settings.Check(checkURL), Help: "The URL of the service, for example of a VPC endpoint or an emulator. By default the host of the queue's URL, or the region's public endpoint of SNS."},
 			{Name: "concurrency", Type: settings.TypeInt, Default: "8", Min: "1", Max: "100", Help: "The maximum number of concurrent requests. A request has up to 10 messages, at most one of each key."},
 		},

@@ -140,12 +140,12 @@ func failed(ctx context.Context, err error) (meaning, string) {
 	return meaning{result: sinks.Retry, reason: sinks.ReasonUnknown}, text
 }
 
-// present makes a text of the service or the SDK fit for an operator. Neither contains secrets: requests carry a
-// signature, not the key that made it.
+// present makes a text of the service or the SDK fit for an operator. Such a text contains no secret, because requests
+// carry a signature and not the secret key.
 func present(text string) string { return settings.Redactor{}.Present(text, 500) }
 
-// outcome returns the outcome of a message. If messages choose the queue or topic, and only this one is affected, the
-// message is postponed.
+// outcome returns the outcome of a message. If messages choose the queue or topic, and only this message's queue or topic
+// is affected, the message is postponed.
 func (s *sink) outcome(m *sinks.Message, what meaning, detail string) sinks.Outcome {
 	if what.local && s.to.Places() > 0 {
 		reason := what.reason

@@ -38,9 +38,9 @@ type service interface {
 
 // answer is the service's answer to one entry.
 type answer struct {
-	receipt    string // if it was stored
-	code, text string // if it was not
-	byClient   bool   // the entry is the cause
+	receipt    string // set if the entry was stored
+	code, text string // the error, if the entry was not stored
+	byClient   bool   // the entry is the cause of the error
 }
 
 // connect returns the service with the credentials of the SDK's chain. The SDK caches credentials, and replaces them

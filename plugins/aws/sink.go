@@ -92,14 +92,14 @@ type run struct {
 	entries  []*entry // by message
 	to       []string // by message: the queue or topic
 	alone    []bool   // by message: the message needs its own request
-	ready    []int    // messages whose previous message of the key was delivered
+	ready    []int    // messages that may be sent now: the previous message of their key, if any, was delivered
 	flying   int      // requests in flight
 	answers  chan answered
-	failures map[string]failure // by queue or topic; "" is the whole sink
+	failures map[string]failure // by queue or topic; "" stands for the whole sink
 	slowest  time.Duration
 }
 
-// failure is why no more messages are sent.
+// failure is the reason why no more messages are sent to a queue or topic.
 type failure struct {
 	what   meaning
 	detail string
@@ -113,7 +113,7 @@ type answered struct {
 	took     time.Duration
 }
 
-// prepare links the messages of each key, and makes the first ones ready.
+// prepare links the messages of each key, and makes the first message of each key ready.
 func (r *run) prepare() {
 	last := make(map[string]int, len(r.batch))
 	var first []int
@@ -149,7 +149,7 @@ func (r *run) makeReady(i int) {
 	}
 }
 
-// settle records an outcome. Without a delivery, the later messages of the key are not sent.
+// settle records an outcome. If the message was not delivered, the later messages of its key are not sent.
 func (r *run) settle(i int, o sinks.Outcome) {
 	r.outcomes[i], r.entries[i] = o, nil
 	if o.Result != sinks.Delivered {
@@ -208,7 +208,7 @@ func (r *run) enter(ctx context.Context) bool {
 	}
 }
 
-// drop settles those ready messages for which the function has an outcome. It reports whether there were any.
+// drop settles those ready messages for which the function has an outcome. It reports whether it has settled any.
 func (r *run) drop(of func(i int) (sinks.Outcome, bool)) bool {
 	ready := r.ready
 	r.ready = nil
@@ -233,7 +233,7 @@ func (r *run) failed(i int) (sinks.Outcome, bool) {
 	return r.sink.outcome(&r.batch[i], f.what, f.detail), down
 }
 
-// request removes the messages of one request from the ready ones.
+// request removes the messages of one request from the ready messages.
 func (r *run) request() (messages []int) {
 	to, room, left := r.to[r.ready[0]], r.sink.service.bytes(), []int(nil)
 	for _, i := range r.ready {

@@ -80,7 +80,7 @@ func (l *link) close() {
 }
 
 // publish sends a message and returns the sequence under which the stream has stored it. If the stream already has a
-// message with this id within its duplicate window, this is that message's sequence.
+// message with this id within its duplicate window, publish returns that message's sequence.
 func (l *link) publish(ctx context.Context, message *nats.Msg) (sequence uint64, err error) {
 	err = l.await(ctx, message.Subject, func(ctx context.Context) error {
 		stored, err := l.js.PublishMsg(ctx, message, jetstream.WithRetryAttempts(0))
@@ -92,7 +92,7 @@ func (l *link) publish(ctx context.Context, message *nats.Msg) (sequence uint64,
 	return sequence, err
 }
 
-// lastOn returns the last message of a subject. Its sequence is 0 if the stream has none.
+// lastOn returns the last message of a subject. Its sequence is 0 if the subject has no message.
 func (l *link) lastOn(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 	return l.read(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return l.stream.GetLastMsgForSubject(ctx, subject)

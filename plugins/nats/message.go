@@ -72,7 +72,7 @@ func (s subject) of(m outbox.Message) (string, error) {
 		return "", fmt.Errorf("the topic %q makes the NATS subject invalid", topic)
 	}
 	if strings.HasPrefix(text, "$") && !strings.HasPrefix(s.template.Texts()[0], "$") {
-		return "", fmt.Errorf("the topic %q makes the subject one of the server's own", topic) // such as $JS.API.STREAM.DELETE
+		return "", fmt.Errorf("the topic %q makes the subject begin with $, which is reserved for the server's own subjects", topic) // such as $JS.API.STREAM.DELETE
 	}
 	return text, nil
 }
@@ -115,7 +115,7 @@ func messageID(m *sinks.Message) string {
 	return id
 }
 
-// checkHeader refuses a header that would arrive changed, and one that only the sink may set.
+// checkHeader refuses a header that would arrive changed, and a header that only the sink may set.
 func checkHeader(name, value string) error {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r == ':' || r > '~' }) {
 		return errors.New("a header has a name that NATS can't carry")

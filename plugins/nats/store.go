@@ -16,10 +16,10 @@ import (
 
 // If all messages of a subject have the same key (or the same id), a message is stored only once, even after the stream
 // has forgotten its id. Each request names the expected sequence of the subject's last message, and the stream refuses
-// the message if that is wrong. So the plug-in notices when another relay has stored a message of the key. The stored
-// messages of a subject are a list: each has the sequence of the previous one in its header, and its position in the
-// outbox table. A message that an earlier relay stored without recording the delivery is at the end of the list,
-// because later messages of the key wait for it.
+// the message if its last message has another sequence. So the plug-in notices when another relay has stored a message of
+// the key. The stored messages of a subject are a list: the header of each message has the sequence of the previous
+// message, and its own position in the outbox table. A message that an earlier relay stored without recording the delivery
+// is at the end of the list, because later messages of the key wait for it.
 
 // known is what the sink knows about the end of a subject's list.
 type known struct {

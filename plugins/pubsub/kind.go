@@ -17,9 +17,9 @@ func kind() sinks.Kind {
 		Summary: "Publishes each message to a topic of Google Cloud Pub/Sub.",
 		Fields: []settings.Field{
 			{Name: "project", Type: settings.TypeString, Required: true, Check: settings.Check(checkProject), Help: "The project that has the topics."},
-			{Name: "topic", Type: settings.TypeString, Default: "{topic}", Check: settings.Parses(parseTopic), Help: "The id of the topic. A template, with {topic}, {key}, {id} and {header:NAME}."},
+			{Name: "topic", Type: settings.TypeString, Default: "{topic}", Check: settings.Parses(parseTopic), Help: "The id of the topic. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "ordering", Type: settings.TypeBool, Default: "true", Help: "Publish the message's key as the ordering key. With false, subscriptions keep no order, and requests hold messages of many keys."},
-			{Name: "endpoint", Type: settings.TypeString, Check: settings.Check(checkEndpoint), Help: "The endpoint, such as europe-west1-pubsub.googleapis.com:443. By default the global one."},
+			{Name: "endpoint", Type: settings.TypeString, Check: settings.Check(checkEndpoint), Help: "The endpoint, such as europe-west1-pubsub.googleapis.com:443. By default the global endpoint."},
 			{Name: "concurrency", Type: settings.TypeInt, Default: "64", Min: "1", Max: "1000", Help: "The maximum number of concurrent requests."},
 		},
 		New: newSink,

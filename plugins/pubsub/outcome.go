@@ -33,7 +33,7 @@ var meanings = map[codes.Code]meaning{
 	codes.Unknown:            {result: sinks.Retry, reason: sinks.ReasonUnknown},
 }
 
-// meant returns the meaning of an error. Any other code is a failure of the service.
+// meant returns the meaning of an error. A code that is not in meanings is a failure of the service.
 func meant(ctx context.Context, err error) meaning {
 	if ctx.Err() != nil {
 		return meanings[codes.DeadlineExceeded]
@@ -44,8 +44,8 @@ func meant(ctx context.Context, err error) meaning {
 	return meaning{result: sinks.Retry, reason: sinks.ReasonServerError}
 }
 
-// outcome returns the outcome of a message. If messages choose the topic, and only this one is affected, the message is
-// postponed.
+// outcome returns the outcome of a message. If messages choose the topic, and only this message's topic is affected, the
+// message is postponed.
 func (s *sink) outcome(m *sinks.Message, what meaning, detail string) sinks.Outcome {
 	if what.local && s.topic.Places() > 0 {
 		reason := what.reason
@@ -57,6 +57,6 @@ func (s *sink) outcome(m *sinks.Message, what meaning, detail string) sinks.Outc
 	return sinks.Fail(what.result, what.reason, detail)
 }
 
-// present makes a text of the service or the client fit for an operator. Neither contains a secret: tokens are in the
-// metadata of requests only.
+// present makes a text of the service or the client fit for an operator. Such a text contains no secret, because tokens
+// are only in the metadata of requests.
 func present(text string) string { return settings.Redactor{}.Present(text, 500) }

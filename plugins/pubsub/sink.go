@@ -47,7 +47,7 @@ func (s *sink) Open(ctx context.Context) error {
 	if err == nil {
 		_, err = s.client.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
 	}
-	if err == nil || status.Code(err) == codes.PermissionDenied { // the right to publish doesn't need the right to look
+	if err == nil || status.Code(err) == codes.PermissionDenied { // publishing doesn't need the right to look for the topic
 		return nil
 	}
 	reason := sinks.ReasonConnection
@@ -127,7 +127,7 @@ type run struct {
 	down     bool            // Pub/Sub is unavailable
 }
 
-// request is a Publish request. The i-th of its messages is the messages[i]-th of the batch.
+// request is a Publish request. Its message number i is the batch's message number messages[i].
 type request struct {
 	*pubsubpb.PublishRequest
 	messages []int

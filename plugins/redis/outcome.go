@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// word returns the first word of a server's error, such as OOM. It is empty for any other error.
+// word returns the first word of a server's error, such as OOM. It returns "" if err is not a server's error.
 func word(err error) string {
 	var answered redis.Error
 	if !errors.As(err, &answered) || errors.Is(err, redis.Nil) {

@@ -214,7 +214,7 @@ func Kind() sinks.Kind {
 			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "The URL that requests go to. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills. Errors hide its path and query."},
 			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
 			{Name: "headers", Type: settings.TypeSecretMap, Check: settings.Check(checkHeaders[settings.Secret]), Help: "Headers added to each request. A message can overwrite only Content-Type and User-Agent."},
-			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers whose values are templates, like url."},
+			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers whose values may contain the same placeholders as url."},
 			{Name: "content_type", Type: settings.TypeString, Check: checkText, Help: "The Content-Type of messages that have no such header. By default application/json for a JSON object or array, otherwise application/octet-stream."},
 			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A bearer token to authenticate with."},
 			{Name: "username", Type: settings.TypeString, Help: "The user name for HTTP basic authentication."},
