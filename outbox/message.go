@@ -43,8 +43,8 @@ type Message struct {
 	ExpiresAt time.Time
 
 	// Priority orders messages if the relay claims by rows and is configured to
-	// pick the highest priority first. The RabbitMQ sink, the lines sink and plug-ins
-	// pass it on to the consumer. Default 0.
+	// pick the highest priority first. The RabbitMQ sink (with its option Priority),
+	// the file and stdout sinks, and plug-ins pass it on to the consumer. Default 0.
 	Priority int16
 
 	unwritable error // why Topic.Message could not encode its body

@@ -26,8 +26,8 @@ type Execer interface {
 }
 
 // WithoutTransaction lets [Writer.Write] use a *sql.DB, a *sql.Conn, or the result of [Pgx]
-// for a pool, for messages that belong to no change. Each statement is then its own
-// transaction. A Write normally runs a single statement.
+// for a pool, for messages that don't announce a change in the database. Each statement
+// is then its own transaction. A Write normally runs a single statement.
 func WithoutTransaction(db Execer) Execer {
 	if handle.IsNil(db) {
 		return nil
@@ -157,7 +157,7 @@ func (w *Writer) checkHandle(tx Execer, cancels bool) error {
 		return fmt.Errorf("a %s is not a transaction, and Cancel and Duplicates need one: pass the *sql.Tx", nameOf(tx))
 	case pool && !told:
 		return fmt.Errorf("a %s is not a transaction, and its messages would be delivered even if the change is rolled back: "+
-			"pass the transaction that makes the change, or use outbox.WithoutTransaction for messages that belong to no change", nameOf(tx))
+			"pass the transaction that makes the change, or use outbox.WithoutTransaction for messages that don't announce a change in the database", nameOf(tx))
 	case later && asks:
 		return errors.New("a *pgx.Batch returns no results before it is sent, and Cancel and Duplicates need them: pass outbox.Pgx(tx) with the pgx.Tx")
 	}

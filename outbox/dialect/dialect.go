@@ -420,7 +420,7 @@ var reserved = strings.Fields(`
 type WrongKind struct {
 	Server string // the kind of the database, such as "SQL Server"
 	Given  string // the Name of the dialect that was passed
-	Right  string // the dialect to pass, such as "SQLServer", the name of its function in this package and of its constant in package rowrelay
+	Right  string // the dialect to pass, such as "SQLServer": its function in this package and its constant in package rowrelay have this name
 	Err    error  // the database's error, if there is one
 }
 

@@ -212,11 +212,12 @@ func (mysql) RowIndexes(table Table) Query {
 }
 
 // Busy recognises a deadlock, a lock wait timeout, a record that has changed since the last
-// read (MariaDB), a table that was altered meanwhile, and an index that another process
-// created or dropped. Error 3101 rolls back a transaction that conflicts with a transaction on
-// another server of a replication group. It also recognises error 3854 of MySQL 9: the server can't show the
-// list of transactions while one of them runs a statement with an emoji or invalid text. After
-// a lock wait timeout, which undoes only the statement, the caller has to roll back.
+// read (MariaDB), a table that was altered meanwhile, an index that another process created or
+// dropped, and a transaction that was rolled back because it conflicts with a transaction on
+// another server of a replication group (3101). It also recognises error 3854 of MySQL 9: the
+// server can't show the list of transactions while one of them runs a statement with an emoji
+// or invalid text. After a lock wait timeout, which undoes only the statement, the caller has
+// to roll back.
 func (mysql) Busy(err error) bool {
 	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "3101", "3854")
 }

@@ -12,7 +12,8 @@ type sqlite struct{}
 // SQLite returns the dialect of SQLite 3.35 and later. Open databases in WAL mode with
 // a busy_timeout, and use BEGIN IMMEDIATE for transactions that write
 // (_txlock=immediate in the DSN of both common drivers). Without IMMEDIATE a transaction
-// that reads before it writes fails without waiting if another one has written meanwhile.
+// that reads before it writes fails without waiting if another transaction has written
+// meanwhile.
 func SQLite() Dialect { return sqlite{} }
 
 // Name returns "sqlite".

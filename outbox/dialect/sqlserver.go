@@ -239,8 +239,8 @@ func (sqlserver) Busy(err error) bool {
 // Missing recognises an invalid object name and a schema that doesn't exist.
 func (sqlserver) Missing(err error) bool { return hasNumber(err, 208, 2760) }
 
-// Denied recognises a missing privilege on an object or a column, or one to create, alter or
-// drop an object or to perform an action.
+// Denied recognises a missing privilege on an object or a column, and a missing privilege to
+// create, alter or drop an object or to perform an action.
 func (sqlserver) Denied(err error) bool {
 	return hasNumber(err, 229, 230, 262, 297, 300, 1088, 3701, 15247)
 }
