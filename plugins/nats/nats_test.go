@@ -59,7 +59,7 @@ func newServer(t testing.TB) *server {
 
 func (s *server) start() {
 	s.t.Helper()
-	options := s.options // the server changes its options
+	options := s.options // a copy, because the server changes its options
 	running, err := natsserver.NewServer(&options)
 	check(s.t, err)
 	running.Start()

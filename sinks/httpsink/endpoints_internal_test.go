@@ -184,7 +184,7 @@ func TestRetryAfterSetsThePause(t *testing.T) {
 	})
 }
 
-// An endpoint never has more concurrent requests than the limit. All requests of a burst are made while it answers.
+// An endpoint never has more concurrent requests than the limit. While the endpoint answers, all requests of a burst are made.
 func TestEndpointConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

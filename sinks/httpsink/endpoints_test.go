@@ -83,7 +83,7 @@ func TestEndpointsAreIsolated(t *testing.T) {
 	good, down := newTenant(t, http.StatusOK, func() {}), newTenant(t, http.StatusOK, func() {})
 	failing := newTenant(t, http.StatusInternalServerError, func() {})
 	slowly, release := make(chan struct{}), make(chan struct{})
-	slow := newTenant(t, http.StatusOK, func() { // short at first, so that the endpoint is known to be slow; later until the others have finished
+	slow := newTenant(t, http.StatusOK, func() { // waits briefly at first, so that the endpoint is known to be slow; later until the other messages were delivered
 		select {
 		case <-slowly:
 			<-release

@@ -135,7 +135,7 @@ func TestConformance(t *testing.T) {
 
 var errBoom = errors.New("boom")
 
-// outcomes that a handler's error leads to.
+// Each error of a handler leads to an outcome.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

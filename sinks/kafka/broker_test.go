@@ -80,7 +80,7 @@ func client(t testing.TB, addresses []string, options ...kgo.Opt) *kgo.Client {
 const patience = 5 * time.Minute
 
 // enough is a time-out within which a broker answers on any machine. It is short because some tests
-// wait for all of it.
+// wait until it ends.
 const enough = 5 * time.Second
 
 var topics atomic.Int64
@@ -130,8 +130,8 @@ func deleteTopic(t testing.TB, addresses []string, name string) {
 	}
 }
 
-// isThere reports whether the leaders of all partitions answer. Metadata has a new
-// topic before its leaders are ready.
+// isThere reports whether the leaders of all partitions answer. A new topic appears in
+// the metadata before its leaders are ready.
 func isThere(t testing.TB, c *kgo.Client, name string, partitions int32) bool {
 	t.Helper()
 	request, topic := kmsg.NewPtrListOffsetsRequest(), kmsg.NewListOffsetsRequestTopic()

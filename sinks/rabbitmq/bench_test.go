@@ -60,7 +60,7 @@ func compare(b *testing.B, kind string, connections int) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// side has the figures of one of the two, by round: messages per second, and CPU
+// side has the figures of the sink or of the bare publisher, by round: messages per second, and CPU
 // microseconds of this process per message.
 type side struct{ rates, cpu []float64 }
 
