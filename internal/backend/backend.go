@@ -121,7 +121,7 @@ type Backend interface {
 
 	// Reclaim frees at most limit rows whose claim has expired. It also moves at most limit due held rows to the
 	// hot table, that is, the table of pending rows. It leaves out rows whose lane and id now belong to another
-	// row of the hot table.
+	// row there.
 	Reclaim(ctx context.Context, limit int) (freed int, err error)
 
 	// Operations of operators.
@@ -188,7 +188,7 @@ func (c ParkedChange) Deletes() bool { return c == DiscardAtOnce || c == Discard
 func (c ParkedChange) Redirects() bool { return c >= Redirect }
 
 // Condition returns the SQL conditions, in addition to the state, that a row t must meet to be changed. For
-// RedirectPending, t is a row of the hot table; for all other changes, of the held table. RetryNow and the changes
+// RedirectPending, t is a pending row; for all other changes, a row of the held table. RetryNow and the changes
 // that skip or discard retries apply only to retries that are not due yet, because a relay may be sending a retry
 // that is due. RedirectRetry also changes retries that are due; its caller makes sure that no relay has their sink.
 func (c ParkedChange) Condition(hot, held, now string) string {
@@ -247,7 +247,7 @@ type Queries struct {
 	LastID      Query         // the highest id that was issued; 0 if no id was issued
 	Status      StatusQueries // the statements that read a status
 
-	// WrittenFrom returns the first hot or done row whose id is at least the argument, and the time when the row
+	// WrittenFrom returns the first pending or done row whose id is at least the argument, and the time when the row
 	// was written, in milliseconds since 1970. If the statement has several arguments, they are all the same id.
 	// WrittenFrom is empty if the database searches all rows for a message.
 	WrittenFrom Query

@@ -30,7 +30,7 @@ type Capabilities struct {
 	// the statement until they have a row to send.
 	WithTimeLimit func(statement string, limit time.Duration) string
 
-	// Pending is the hot table, as statements name it.
+	// Pending is the table of pending rows (outbox), as statements name it.
 	Pending string
 
 	// Statements has the statements of the database's .sql file. Each file has the following statements,

@@ -366,7 +366,7 @@ func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
 // row still names the sinks that it had when it was read.
 func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }
 
-// NamesSinks reports whether a settlement moves a hot row that names sinks, in a table that is claimed by lanes. In one
+// NamesSinks reports whether a settlement moves a pending row that names sinks, in a table that is claimed by lanes. In one
 // call of Settle, either no settlement does this, or all do and name the same sinks. Settle then changes a row only if
 // the row still names these sinks, because a server may have lost an earlier change of the row's sinks although
 // the lease is valid.
@@ -406,14 +406,14 @@ func GroupsOf(settlements []storage.Settlement) (groups Groups) {
 }
 
 // Parts has settlements for some of their rows' sinks. All the rows are in one table: in the held table if Deferred is
-// set, otherwise in the hot table. For each settlement in All, SettleParts changes the sinks of the row. It adds a row to
+// set, otherwise in the table of pending rows. For each settlement in All, SettleParts changes the sinks of the row. It adds a row to
 // the done table for each settlement in Done, and a row to the held table for each settlement in Held.
 type Parts struct {
 	Deferred        bool
 	All, Done, Held []storage.Settlement
 }
 
-// PartsOf returns the Parts of the hot table and of the held table, and omits empty ones. If keep is false, Done is empty.
+// PartsOf returns the Parts of the table of pending rows and of the held table, and omits empty ones. If keep is false, Done is empty.
 func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	tables := []Parts{{}, {Deferred: true}}
 	for _, s := range settlements {
@@ -438,7 +438,7 @@ func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 // AttemptLog returns the value that a settlement writes to the column attempt_log. If it is empty, the row keeps its log.
 func AttemptLog(s *storage.Settlement) string { return storage.AttemptLog(s.Failed).Text() }
 
-// DeadLettersOf returns the settlements that write a dead letter, in two lists: one for rows of the hot table, and
+// DeadLettersOf returns the settlements that write a dead letter, in two lists: one for pending rows, and
 // one for rows of the held table.
 func DeadLettersOf(settlements []storage.Settlement) (hot, held []storage.Settlement) {
 	for i := range settlements {

@@ -88,7 +88,7 @@ func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) e
 	return copies, err
 }
 
-// PendingAmong returns a query that counts how many of the rows exist in the hot table.
+// PendingAmong returns a query that counts how many of the rows are pending.
 func PendingAmong(hot string, rows []storage.RowID) Query {
 	byLane := map[int][]int64{}
 	for _, row := range rows {

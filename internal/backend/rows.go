@@ -33,7 +33,7 @@ const (
 )
 
 // A copy is a new message that is written from a row: see [storage.Copy]. Each database writes copies with
-// an INSERT INTO the hot table … SELECT from t and g. The rows t are copied. The list g has, for each copy,
+// an INSERT INTO outbox … SELECT from t and g. The rows t are copied. The list g has, for each copy,
 // the lane, id and message_id of its row t, and the values copy_id, copy_topic, copy_headers and copy_sinks.
 // In Go, a copy is the DeadLetter of a settlement that names the row.
 const (

@@ -136,7 +136,7 @@ func readCounts(ctx context.Context, q Querier, ask StatusQueries, status *stora
 	}
 	if counted["hot"] >= Counted || counted["done"] >= Counted {
 		err := All(ctx, q, ask.Estimates, func() {
-			state := storage.StatePending // most hot rows that weren't counted are pending
+			state := storage.StatePending // most of the rows that weren't counted are pending
 			if place == "done" {
 				state = storage.StateDone
 			}

@@ -67,7 +67,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 			return fmt.Errorf("settle row %d: For is %q and Left is %q: set both or neither, and Left must differ from the row's sinks %q", settlement.ID, settlement.For, settlement.Left, settlement.Sinks)
 		}
 		if settlement.Left != "" && settlement.Token != "" {
-			return fmt.Errorf("settle row %d for %s: by rows, a message has one sink", settlement.ID, settlement.For)
+			return fmt.Errorf("settle row %d for %s: a message that is claimed by rows has only one sink", settlement.ID, settlement.For)
 		}
 		of := row{identity{settlement.Lane, settlement.ID, settlement.MessageID, ""}, settlement.Deferred, settlement.Fence}
 		if settlement.Deferred {
