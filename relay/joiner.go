@@ -66,7 +66,7 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	return f, queues
 }
 
-// isOther reports whether the given row is not the joint's row, although both have the same id and message. It is then a
+// isOther reports whether the given row is not the joint's row, although both have the same id and message. Such a row is a
 // retry that was split off from a scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at
 // all.
 func (f *joint) isOther(row *storage.Row) bool {

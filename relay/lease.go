@@ -12,7 +12,7 @@ import (
 // were kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. If a stop takes longer
 // than DrainTimeout, a lane is also released with unsettled messages, which its next holder sends again.
 
-// calmAfter is how long after a takeover from a dead relay the lane's new holder journals each batch before it sends the batch.
+// calmAfter is for how long a relay that has taken over a dead relay's lane journals each batch before it sends the batch.
 const calmAfter = time.Minute
 
 // laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.

@@ -27,10 +27,10 @@ const KeepNothing time.Duration = -1
 type Options struct {
 	// Name identifies this relay among the relays of its table. A relay that starts with another relay's name takes over that
 	// relay's lanes immediately, without waiting until their leases expire. So set a name if a killed relay may restart on
-	// another host under the same name, as in a Kubernetes StatefulSet. If the other relay is still alive, its writes are
-	// rejected, and it stands by until this one has stopped. Defaults to the host name, the identity of the process, and a few
-	// random characters. With this default, other relays on the same Linux host notice when the process has ended, and take
-	// over its lanes before its leases expire.
+	// another host, as in a Kubernetes StatefulSet. If the other relay is still alive, its writes are rejected, and it stands
+	// by until this one has stopped. Defaults to the host name, the identity of the process, and a few random characters. With
+	// this default, other relays on the same Linux host notice when the process has ended, and take over its lanes before its
+	// leases expire.
 	Name string
 
 	// Version is a text for operators, which rowrelay status shows. Defaults to "".

@@ -57,7 +57,7 @@ func (b *batch) done(e *engine, f *flight) {
 	e.resume(f.items)
 }
 
-// attempt returns the record of the failed attempt of a message of the flight that had the given outcome.
+// attempt returns the record of a failed attempt of this flight, for a message with the given outcome.
 func (f *flight) attempt(e *engine, outcome *sinks.Outcome) storage.Attempt {
 	return storage.Attempt{
 		At: e.clock.now().Add(-time.Since(f.began)), Relay: e.options.Name, Sink: f.queue.name, Answer: describe(*outcome), DurationMS: f.took.Milliseconds(),

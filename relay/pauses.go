@@ -46,9 +46,10 @@ func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 }
 
 // keySet is the set of a lane's keys with rows that were passed over. It is a list of Bloom filters, each twice as large as the
-// one before it; a million keys take about 4 MiB. For fewer than one in a hundred keys that were not added, has returns true
-// nevertheless (false positives); their rows wait until the pause ends, too. Beyond 2 million keys in a lane no filter is added
-// (mostKeyBits), so false positives become more frequent. The loop and the reader's scans may use a keySet concurrently.
+// one before it; a million keys take about 4 MiB. For fewer than one in a hundred keys that were not added, the method `has`
+// returns true nevertheless (false positives); their rows wait until the pause ends, too. Beyond 2 million keys in a lane no
+// filter is added (mostKeyBits), so false positives become more frequent. The loop and the reader's scans may use a keySet
+// concurrently.
 type keySet struct {
 	seed    maphash.Seed
 	mu      sync.Mutex

@@ -150,7 +150,7 @@ func (e *engine) loop(ctx context.Context) error {
 		e.health.looped.Store(e.health.now())
 		e.startLease(now)
 		e.startSettlements(now)
-		over, err := e.over() // before startRead: a drain or stop continues only while no read is in progress, and on a slow database startRead always starts the next read
+		over, err := e.over() // before startRead: a drain or stop continues only while no read is in progress; on a slow database, startRead would always start the next read first
 		if now.Sub(e.work.housekept) >= time.Second || over && now.Sub(e.work.started) >= time.Minute {
 			e.work.housekept = now
 			e.findStuck(now)

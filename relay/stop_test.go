@@ -73,7 +73,7 @@ func TestDrainDoesNotWaitForAPoll(t *testing.T) {
 
 // Before a drain ends, its lanes must have been swept. The sweep of each lane when it was leased suffices, unless it began
 // more than half a minute ago, or the drain's survey has found a message that no read found. Then the drain makes another
-// sweep, delivers the rows that this finds, and ends.
+// sweep, delivers the rows that this sweep finds, and ends.
 func TestDrainEndsSoonAfterASweep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
