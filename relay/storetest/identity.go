@@ -32,7 +32,7 @@ func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	}
 }
 
-// only picks the message's row from these rows.
+// The function `only` returns the message's row among these rows.
 func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row {
 	t.Helper()
 	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Message.ID == message.ID })

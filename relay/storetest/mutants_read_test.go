@@ -49,8 +49,8 @@ func eachPosition(s Store, change func(*storage.Position)) Store {
 	})
 }
 
-// first stores the rows of a mutant's first read, and adds them to later reads whose positions
-// include them.
+// A value of the type `first` keeps the rows of a mutant's first read, and adds them to later
+// reads whose positions include them.
 type first struct {
 	mu   sync.Mutex
 	rows []storage.Row

@@ -67,7 +67,7 @@ func membersAreAlive(t testing.TB, table Table) {
 	tellSetups(t, a, b)
 }
 
-// A heartbeat returns the last configurations of all relays.
+// A heartbeat returns the latest configuration of each relay.
 func tellSetups(t testing.TB, a, b *worker) {
 	t.Helper()
 	told := func(members storage.Members, of string) string {

@@ -201,7 +201,7 @@ func partsAreSettledSeparately(t testing.TB, table Table) {
 	}
 }
 
-// A batch may settle some rows for some of their sinks and other rows as a whole. It may not settle
+// A batch may settle some rows for some of their sinks and other rows as a whole. It must not settle
 // a row twice if one of the settlements is for some of its sinks.
 func settlePartsAndWholeRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")

@@ -76,7 +76,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// as returns the settlement that gives the row a new state and changes nothing else.
+// The method `as` returns the settlement that gives the row a new state and changes nothing else.
 func (w *worker) as(state storage.State, row storage.Row) storage.Settlement {
 	return storage.Settlement{
 		ID: row.ID, Lane: row.Lane, MessageID: row.Message.ID, Fence: w.fences[row.Lane], Deferred: row.Deferred, Sinks: row.Sinks,
