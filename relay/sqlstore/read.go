@@ -50,16 +50,16 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 		dialect.Redial(ctx, s.db)
 	}
 	s.readFrom = page.Epoch
-	if closed := s.db.Stats().MaxIdleClosed - s.pool.before; page.Warning == "" && !s.pool.told && closed >= wasteful {
+	if pool := s.db.Stats(); page.Warning == "" && !s.pool.told && pool.Idle > 0 && pool.MaxIdleClosed-s.pool.before >= wasteful {
 		s.pool.told = true
-		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and reopens them; keep them with db.SetMaxIdleConns(%d), unless the pool is from stdlib.OpenDBFromPool, whose pgxpool keeps them", closed, idleConnections)
+		page.Warning = fmt.Sprintf("the pool has closed %d connections because they were idle, and reopens them; keep them with db.SetMaxIdleConns(%d)", pool.MaxIdleClosed-s.pool.before, idleConnections)
 	}
 	return page, nil
 }
 
 // poolWatch warns once if the pool keeps closing connections that are soon needed again. By default database/sql keeps only two idle
 // connections, so it closes and reopens a relay's other connections all the time. Connecting is the most expensive operation of a
-// relay.
+// relay. A pool without a single idle connection is probably from pgx's stdlib.OpenDBFromPool, whose pgxpool keeps them.
 type poolWatch struct {
 	before int64 // the number of idle connections that the pool had closed before the store was opened
 	told   bool  // whether the warning was given
