@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// had is the rates that other handwritten loops had, as ranges, in thousands of messages per second.
-// Those loops were optimised for speed alone. These loops ran on another machine with two cores, with
+// had lists the rates that other handwritten loops reached, as ranges, in thousands of messages per
+// second. Those loops were optimised for speed alone. They ran on another machine with two cores, with
 // payloads of 256 B and batches of 500 to 1,000.
 type had struct{ kept, deleted, marked [2]int }
 

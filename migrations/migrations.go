@@ -334,7 +334,7 @@ func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time,
 	return applied, nil
 }
 
-// foreign returns an error if another program created a table that has one of the names.
+// foreign returns an error if another program created a table that has a name of the outbox's or the inbox's tables.
 func (m *Migrations) foreign(ctx context.Context) error {
 	find := backend.ForeignOutbox
 	if m.set == inboxSet {

@@ -139,7 +139,7 @@ func (m *Migrations) change(options FileOptions) (change, error) {
 		if err != nil {
 			return change{}, err
 		}
-		if inbox.table.Schema == m.table.Schema { // the outbox has made it already
+		if inbox.table.Schema == m.table.Schema { // the outbox's statements create the schema already
 			part.up = part.up[len(inbox.makeSchema()):]
 		}
 		all = all.and(part.up, part.down)
@@ -345,7 +345,7 @@ func forGoose(c change, n number) []File {
 	return []File{{Name: n.String() + "_" + c.name + ".sql", Text: text}}
 }
 
-// twoFiles returns a file for each way.
+// twoFiles returns one file for the way up and one for the way down.
 func twoFiles(c change, up, down string) []File {
 	return []File{
 		{Name: up, Text: "-- " + c.title + "\n" + sqlOf(c.up, unmarked)},
