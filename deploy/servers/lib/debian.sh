@@ -49,3 +49,21 @@ own_loader() {
 	libraries=$(find "$1" -maxdepth 3 -path "*/lib/*-linux-gnu*" -prune | paste -sd:)
 	echo "$loader --library-path $libraries"
 }
+
+# from_debian_relocated SUITE PACKAGES TARGET is like from_debian, and then calls relocate, which changes the programs in TARGET. It takes
+# a lock, because several servers and several clones of the repository share the programs.
+from_debian_relocated() {
+	local lock
+	mkdir -p "$(cache)" && exec {lock}>>"$3.lock" && flock "$lock"
+	[[ -e $3/relocated ]] || { from_debian "$@" && relocate && touch "$3/relocated"; } || return
+	exec {lock}>&-
+}
+
+# with_own_loader ROOT PROGRAM… replaces programs below ROOT with scripts that start them with own_loader.
+with_own_loader() {
+	local program root=$1 && shift
+	for program; do
+		[[ -e $program.elf ]] || mv "$program" "$program.elf" || return
+		printf '#!/bin/sh\nexec %s "%s.elf" "$@"\n' "$(own_loader "$root")" "$program" >"$program" && chmod 755 "$program" || return
+	done
+}

@@ -15,12 +15,7 @@ url() {
 	echo "amqp://rowrelay:$password@${hosts#,}/"
 }
 
-# get takes a lock, because several servers and several clones of the repository share the programs.
-get() {
-	mkdir -p "$(cache)" && exec 7>>"$(cache)/rabbitmq.lock" && flock 7
-	[[ -e $files/relocated ]] || { from_debian "$suite" rabbitmq-server "$files" && relocate; } || return
-	exec 7>&-
-}
+get() { from_debian_relocated "$suite" rabbitmq-server "$files"; }
 
 # needed selects Erlang and the libraries among the packages that apt would install.
 needed() { awk '$1 == "Inst" && $2 ~ /^(lib|erlang-)/ && $2 !~ /^libperl/ { print $2 }'; }
@@ -28,15 +23,10 @@ needed() { awk '$1 == "Inst" && $2 ~ /^(lib|erlang-)/ && $2 !~ /^libperl/ { prin
 # relocate changes Erlang's programs so that they find each other and their libraries where they
 # were unpacked.
 relocate() {
-	local program erlang=$files/usr/lib/erlang
+	local erlang=$files/usr/lib/erlang
 	sed -i "s|=/usr/lib/erlang|=$erlang|" "$erlang"/bin/erl "$erlang"/erts-*/bin/erl
 	rm -f "$erlang"/erts-*/bin/dyn_erl
-	for program in "$erlang"/{erts-*/bin/{beam.smp,epmd,erlexec,erl_child_setup,inet_gethost},lib/os_mon-*/priv/bin/{memsup,cpu_sup}}; do
-		mv "$program" "$program.elf"
-		printf '#!/bin/sh\nexec %s "%s.elf" "$@"\n' "$(own_loader "$files")" "$program" >"$program"
-		chmod 755 "$program"
-	done
-	touch "$files/relocated"
+	with_own_loader "$files" "$erlang"/{erts-*/bin/{beam.smp,epmd,erlexec,erl_child_setup,inet_gethost},lib/os_mon-*/priv/bin/{memsup,cpu_sup}}
 }
 
 start() {
