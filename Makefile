@@ -172,7 +172,7 @@ proof-topologies: # clusters whose nodes are killed
 		deploy/servers/servers run postgres15 mariadb1011 mysql -- $(call recorded,-run "TestGalera|TestPatroni|TestGroupReplication" -long -clusters-last 2m $(PROOF))
 
 # The versions of servers that make test doesn't use.
-VERSIONS = postgres13 postgres14 postgres16 postgres17 mysql80 mariadb114 mariadb118
+VERSIONS = postgres13 postgres14 postgres16 postgres17 postgres19 mysql80 mariadb114 mariadb118
 
 # All versions of brokers: those that make test uses, and others.
 BROKERS = kafka28 kafka39 kafka kafka44 rabbitmq rabbitmq4 rabbitmq43

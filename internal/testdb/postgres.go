@@ -25,7 +25,7 @@ func onPostgres() []Target {
 		repeated(postgres("postgres18", "pgx", "pgx")),
 		postgres("postgres18", "pq", "postgres"),
 	}
-	for _, server := range []string{"postgres13", "postgres14", "postgres16", "postgres17"} {
+	for _, server := range []string{"postgres13", "postgres14", "postgres16", "postgres17", "postgres19"} {
 		targets = append(targets, given(postgres(server, "pgx", "pgx"))...)
 	}
 	return targets

@@ -73,7 +73,7 @@ func Record(root string, fresh map[string]Run) error {
 	return os.WriteFile(file, append(text, '\n'), 0o600)
 }
 
-var numbers = regexp.MustCompile(`^\d+(\.\d+)*`)
+var numbers = regexp.MustCompile(`^\d+(\.\d+)*((beta|rc)\d+)?`)
 
 // NewRun returns a run on this database with today's date, and without the numbers of checks.
 func (db Database) NewRun(t testing.TB) Run {

@@ -2,7 +2,8 @@
 # libraries into a separate directory, and not installed.
 
 # from_debian SUITE "PACKAGE[=VERSION]…" TARGET unpacks the packages into TARGET, unless TARGET exists. It
-# works in a temporary directory, so that the cache has only complete packages.
+# works in a temporary directory, so that the cache has only complete packages. $preferences, if set, are apt's preferences, in
+# the format of apt_preferences(5). The machine's own preferences don't apply.
 from_debian() {
 	local aside target=$3
 	[[ ! -d $target ]] || return 0
@@ -15,7 +16,7 @@ from_debian() {
 fetch_and_unpack() {
 	local file package=$2 packages aside=$3
 	mkdir -p "$aside"/{apt/lists/partial,apt/archives/partial,packages}
-	debian_source "$1" >"$aside/apt/list.sources" && touch "$aside/apt/status" && aside_apt update &&
+	debian_source "$1" >"$aside/apt/list.sources" && echo "${preferences:-}" >"$aside/apt/preferences" && touch "$aside/apt/status" && aside_apt update &&
 		packages=$(aside_apt install --simulate --no-install-recommends $package | needed) &&
 		(cd "$aside/packages" && aside_apt download $package $packages) || return
 	for file in "$aside"/packages/*.deb; do dpkg-deb --extract "$file" "$aside" || return; done
@@ -26,7 +27,8 @@ fetch_and_unpack() {
 # separate state in which nothing is installed. apt checks the signatures.
 aside_apt() {
 	apt-get --quiet=2 -o Dir::State="$aside/apt" -o Dir::State::status="$aside/apt/status" -o Dir::Cache="$aside/apt" \
-		-o Dir::Etc::sourcelist="$aside/apt/list.sources" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root \
+		-o Dir::Etc::sourcelist="$aside/apt/list.sources" -o Dir::Etc::sourceparts=- \
+		-o Dir::Etc::preferences="$aside/apt/preferences" -o Dir::Etc::preferencesparts=/dev/null -o APT::Sandbox::User=root \
 		-o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false "$@"
 }
 
