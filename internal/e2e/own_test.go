@@ -84,7 +84,7 @@ func (s *own) init() {
 		s.run(s.beside("initdb"), "--pgdata="+s.data(), "--username=rowrelay", "--pwfile="+s.path("password"), "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync")
 	case testdb.MariaDB:
 		s.run("mkdir", s.data())
-		s.feed(mariadbTables(s.t), s.words[0], append(append(s.words[1:], s.common()...), "--bootstrap")...)
+		s.feed(s.mariadbTables(), s.words[0], append(append(s.words[1:], s.common()...), "--bootstrap")...)
 	case testdb.MySQL:
 		s.run(s.words[0], append(append(s.words[1:], s.common()...), "--initialize-insecure")...)
 	}
@@ -97,13 +97,21 @@ func (s *own) takes(data string) {
 	_ = os.Remove(filepath.Join(s.data(), "auto.cnf")) // has the server's unique id, which a copy must not share
 }
 
-// mariadbTables returns the statements for MariaDB's system tables, as deploy/servers creates them.
-func mariadbTables(t *testing.T) string {
-	t.Helper()
+// mariadbTables returns the statements for the system tables of a server's version, as deploy/servers creates them. The place and the names
+// of their files depend on the version and on who made the package.
+func (s *own) mariadbTables() string {
+	s.t.Helper()
+	var paths string
+	for _, names := range []string{"mysql/mysql", "mariadb/mariadb", "mariadb"} {
+		paths = filepath.Join(filepath.Dir(s.words[len(s.words)-1]), "../share", names)
+		if _, err := os.Stat(paths + "_system_tables.sql"); err == nil {
+			break
+		}
+	}
 	all := "CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket = NULL, @skip_auth_anonymous = 1;\n"
-	for _, name := range []string{"mysql_system_tables", "mysql_performance_tables", "mysql_system_tables_data"} {
-		text, err := os.ReadFile("/usr/share/mysql/" + name + ".sql")
-		check(t, err)
+	for _, name := range []string{"system_tables", "performance_tables", "system_tables_data"} {
+		text, err := os.ReadFile(paths + "_" + name + ".sql")
+		check(s.t, err)
 		for line := range strings.Lines(string(text)) {
 			if !strings.Contains(line, "@current_hostname") {
 				all += line
