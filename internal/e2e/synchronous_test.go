@@ -1,9 +1,9 @@
 package e2e
 
 import (
+	"database/sql"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -13,12 +13,12 @@ import (
 )
 
 // newSynchronous returns a primary with a synchronous standby: no commit succeeds before the standby has received it. A crash kills
-// the primary and promotes the standby, which clients reach when it has a new standby.
+// the primary and promotes the standby, which clients reach when it has a standby itself: a new one, or with MariaDB the killed primary.
 func newSynchronous(t *testing.T, server string) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
 	var primary, standby *own
-	var follower func() *own // makes a new standby of the primary, and waits until the primary's commits wait for it
+	var follower func() *own // makes a standby of the primary, and waits until the primary's commits wait for it
 	var promote func()       // makes the standby a primary
 	switch kind := pairs[server]; kind {
 	case testdb.Postgres:
@@ -64,6 +64,34 @@ func newSynchronous(t *testing.T, server string) *cluster {
 				"SELECT WAIT_FOR_EXECUTED_GTID_SET(received_transaction_set) FROM performance_schema.replication_connection_status", // it has received changes that it hasn't applied yet
 				"STOP REPLICA", "RESET REPLICA ALL")
 		}
+	case testdb.MariaDB:
+		c.topology = "primary and semi-synchronous replica"
+		options := func(id int) []string { // with the last two, a killed primary that returns has lost the transactions that its replica has not received
+			return append(binlog(kind), fmt.Sprint("--server-id=", id), "--innodb-buffer-pool-size=128M", "--log-slave-updates", "--gtid-strict-mode=ON",
+				"--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--rpl-semi-sync-master-timeout=4294967295", "--rpl-semi-sync-slave-enabled=ON", "--init-rpl-role=SLAVE")
+		}
+		primary = newOwn(t, server, kind)
+		primary.start() // without a binary log, to create its user
+		primary.signal(syscall.SIGTERM)
+		primary.write("users.sql", "")
+		primary.options = options(1)
+		spare := primary.copied(options(2)...)
+		spare.write("users.sql", "")
+		primary.start()
+		follower = func() *own {
+			s := spare
+			s.start()
+			s.exec(append([]string{"SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos"}, s.follow(primary.address(), 0)...)...)
+			primary.exec("SET GLOBAL rpl_semi_sync_master_enabled = 1")
+			primary.eventually("the replica is semi-synchronous", "SELECT variable_value FROM information_schema.global_status WHERE variable_name = 'Rpl_semi_sync_master_clients'")
+			return s
+		}
+		promote = func() {
+			standby.exec("STOP SLAVE IO_THREAD")
+			standby.eventually("the replica has applied what it has received", "SELECT MASTER_GTID_WAIT('"+standby.received()+"', 60) = 0")
+			standby.exec("STOP SLAVE", "RESET SLAVE ALL")
+			spare = primary
+		}
 	default:
 		t.Fatalf("no synchronous standby of %s is written", server)
 	}
@@ -73,6 +101,7 @@ func newSynchronous(t *testing.T, server string) *cluster {
 	c.address = front.address()
 	c.crash = func() {
 		dead := primary
+		front.redirect("127.0.0.1:1") // clients must not reach the killed primary when it returns
 		dead.kill()
 		promote()
 		fault(t, proof.Failover, "")
@@ -80,9 +109,35 @@ func newSynchronous(t *testing.T, server string) *cluster {
 		standby = follower() // before clients reach the primary, because MySQL can't clone itself while commits wait for a replica
 		front.redirect(primary.address())
 		front.cut()
-		check(t, os.RemoveAll(filepath.Join(dead.folder, "data")))
+		if dead != standby {
+			check(t, os.RemoveAll(dead.data()))
+		}
 	}
 	return c
+}
+
+// received returns the position of the last transaction that a MariaDB replica has received. It may not have applied it yet.
+func (s *own) received() (position string) {
+	s.t.Helper()
+	db := s.open(s.address(), "", "")
+	defer db.Close()
+	rows, err := db.QueryContext(s.t.Context(), "SHOW SLAVE STATUS")
+	check(s.t, err)
+	defer rows.Close()
+	columns, err := rows.Columns()
+	check(s.t, err)
+	values := make([]any, len(columns))
+	for i, name := range columns {
+		values[i] = new(sql.RawBytes)
+		if name == "Gtid_IO_Pos" {
+			values[i] = &position
+		}
+	}
+	if !rows.Next() {
+		s.t.Fatalf("the server is no replica: %v", rows.Err())
+	}
+	check(s.t, rows.Scan(values...))
+	return position
 }
 
 // eventually waits until a query of one number finds 1.
@@ -101,7 +156,7 @@ func TestRepeatedFailoversKeepAllCommits(t *testing.T) {
 	if !*long {
 		t.Skip("only with -long")
 	}
-	for _, server := range []string{"postgres15", "mysql"} {
+	for _, server := range []string{"postgres15", "mariadb1011", "mysql"} {
 		t.Run(server, func(t *testing.T) {
 			c := newSynchronous(t, server)
 			s := c.scene("synchronous")
