@@ -102,7 +102,7 @@ func (e *entry) setHeaders(headers map[string]string) error {
 	}
 	room := mostAttributes - len(e.attributes)
 	if len(headers) > room || len(rest) > 0 {
-		room-- // for the attribute of the rest
+		room-- // for the attribute with the remaining headers
 	}
 	for _, name := range names {
 		if _, odd := rest[name]; odd {

@@ -242,7 +242,7 @@ func (r *run) publish(ctx context.Context, requests []*request) (again []int) {
 func (r *run) one(ctx context.Context, sent *request) sinks.Outcome {
 	response, err := r.sink.client.Publish(ctx, sent.PublishRequest)
 	if err == nil && len(response.GetMessageIds()) != len(sent.messages) {
-		err = status.Error(codes.Unknown, "the answer has another number of messages than the request")
+		err = status.Error(codes.Unknown, "the answer doesn't have exactly one id for each message of the request")
 	}
 	if err == nil {
 		sent.ids = response.GetMessageIds()

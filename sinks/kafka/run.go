@@ -31,7 +31,7 @@ type run struct {
 	before   []int // by message: the previous message of its key, or -1
 	records  []record
 	chunks   int   // the number of record batches that run.next has made
-	inChunk  []int // by message: the number of the last record batch that had it
+	inChunk  []int // by message: the number of the last record batch that contained the message
 	queues   map[topicPartition]*partitionQueue
 	order    []*partitionQueue
 	troubled map[int]topicPartition // by message: the failing partition that decides its outcome
