@@ -100,7 +100,7 @@ func waitForStatus(t *testing.T, db testdb.Database, what string, wanted func(ad
 	defer tick.Stop()
 	for limit := time.Now().Add(patience); !wanted(statusOf(t, db)); <-tick.C {
 		if time.Now().After(limit) {
-			t.Fatalf("it never came that %s: %+v", what, statusOf(t, db))
+			t.Fatalf("this did not happen in time: %s: %+v", what, statusOf(t, db))
 		}
 	}
 }

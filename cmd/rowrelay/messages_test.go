@@ -95,7 +95,7 @@ func TestListingByFilter(t *testing.T) {
 		for _, flags := range [][]string{{}, {"--json"}} {
 			got := mustRun(t, append([]string{"messages", "list", "--database", db.URL}, flags...)...)
 			if strings.Contains(got.stdout, "hunter2") || !strings.Contains(got.stdout, "mails") {
-				t.Errorf("a list shows messages, not payloads: %s", got.stdout)
+				t.Errorf("a list must show messages without payloads: %s", got.stdout)
 			}
 		}
 	})

@@ -275,7 +275,7 @@ func TestSIGHUPReloadsTheConfiguration(t *testing.T) {
 		arrives()
 	}
 	if got := len(endpoint.arrived); got != 0 {
-		t.Errorf("%d messages came twice", got)
+		t.Errorf("%d messages arrived twice", got)
 	}
 	mustCall(t, `{"topic":"a"}`, "enqueue", "--database", database)
 	endpoint.next(t, endpoint.arrived)

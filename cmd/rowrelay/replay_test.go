@@ -58,7 +58,7 @@ func TestReplay(t *testing.T) {
 		}
 
 		if got := mustRun(t, "messages", "replay", "again", "--database", db.URL); !strings.HasPrefix(got.stdout, "replay again: 60 written, ") {
-			t.Errorf("once more, got %q", got.stdout)
+			t.Errorf("the second time, got %q", got.stdout)
 		}
 		for args, want := range map[string]string{
 			"replay again --topic orders": "replay again exists already",

@@ -321,7 +321,7 @@ func TestRequeueFromAnUnknownSink(t *testing.T) {
 			t.Errorf("exit code %d:\n%s", code, logged)
 		}
 		if left := list(t, db, "--state", "pending"); len(left) > 0 || len(endpoint.arrived) > 0 {
-			t.Errorf("left are %v, and %d came once more", left, len(endpoint.arrived))
+			t.Errorf("the messages left are %v, and %d arrived once more", left, len(endpoint.arrived))
 		}
 	})
 }

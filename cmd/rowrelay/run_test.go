@@ -421,7 +421,7 @@ func TestAnotherTableInItsOwnSchema(t *testing.T) {
 			t.Errorf("got %q, %v", got.stdout, err)
 		}
 		if missing := call(t.Context(), "", "status", "--database", db.URL); missing.code != exitFailed {
-			t.Errorf("the table outbox is there as well: %s", missing.stdout)
+			t.Errorf("the table outbox exists, too: %s", missing.stdout)
 		}
 	})
 }

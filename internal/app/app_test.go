@@ -267,7 +267,7 @@ func TestAdminServerReportsAnUnavailableDatabase(t *testing.T) {
 	waitFor(t, a, "/readyz", "503 a: the database has not answered for")
 	waitFor(t, a, "/healthz", "200 ok")
 	if err := a.Stop(t.Context()); err == nil {
-		t.Error("stopped without a word about the lanes that it couldn't give back")
+		t.Error("Stop returned no error about the lanes that it couldn't release")
 	}
 }
 

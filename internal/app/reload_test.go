@@ -304,7 +304,7 @@ func TestReloadWithOtherSinks(t *testing.T) {
 		b.write("a", "2")
 		one.wantDelivered(t, "1", "2")
 		if strings.Count(two.said(), "relay: standing by") != 1 {
-			t.Errorf("told the new one it still waits:\n%s", two.said())
+			t.Errorf("the second process didn't log exactly once that it stands by:\n%s", two.said())
 		}
 		for _, r := range []*runs{one, two} {
 			r.stop()

@@ -106,7 +106,7 @@ func TestChartsStayWithinThemselves(t *testing.T) {
 			return box.width > 0 && (box.x < -1 || box.x + box.width > view.width + 1 || box.y < -1 || box.y + box.height > view.height + 1)
 		}).map(path => path.ownerSVGElement.id + ' ' + path.getAttribute('class'))`)
 		if len(outside) > 0 {
-			s.t.Errorf("these paint outside of their chart: %q", outside)
+			s.t.Errorf("these are drawn outside of their chart: %q", outside)
 		}
 		axes := evaluate[[]string](s, "[...document.querySelectorAll('.charts svg')].map(svg => [...svg.querySelectorAll('text')].slice(1).map(text => text.textContent).join('-'))")
 		if len(axes) != 3 || axes[0] != axes[1] || axes[1] != axes[2] || !strings.Contains(axes[0], " ") {

@@ -576,7 +576,7 @@ func TestLateAnswers(t *testing.T) {
 		var all string
 		s.do("read the list", chromedp.Evaluate("document.querySelector('#messages tbody').innerText", &all))
 		if strings.Contains(all, "first") {
-			t.Errorf("what was looked for before has come into the list: %s", all)
+			t.Errorf("the result of the previous search has appeared in the list: %s", all)
 		}
 	})
 }

@@ -82,7 +82,7 @@ func TestTickedMessagesAreChanged(t *testing.T) {
 		s.do("tick three", clickOn("#messages tbody tr:nth-child(1) input"), clickOn("#messages tbody tr:nth-child(3) input"), clickOn("#messages tbody tr:nth-child(5) input"),
 			shows("#ticked", "3 messages ticked"), shows("#ticked", "Requeue 2"), shows("#ticked", "Replay 1"))
 		if evaluate[bool](s, "document.getElementById('panel').checkVisibility()") {
-			s.t.Error("a tick opened a message")
+			s.t.Error("ticking a row opened its message")
 		}
 		s.picture("ticked", 1280, 900, false)
 		s.do("scroll", chromedp.EmulateViewport(390, 844), chromedp.Evaluate("document.getElementById('ticked').scrollIntoView()", nil))
@@ -169,7 +169,7 @@ func TestChartsOfASinkAndUnderThePointer(t *testing.T) {
 		s.picture("hover", 1280, 900, false)
 		s.do("refresh", chromedp.EmulateViewport(1280, 900), chromedp.Evaluate("refreshCharts()", nil, awaits))
 		if evaluate[int](s, "document.querySelectorAll('.hover').length") != 1 {
-			s.t.Error("the values went away with a refresh")
+			s.t.Error("the values disappeared at a refresh")
 		}
 		s.do("leave", chromedp.Evaluate("document.getElementById('chart-lag').dispatchEvent(new PointerEvent('pointerleave'))", nil))
 		if evaluate[int](s, "document.querySelectorAll('.hover').length") != 0 {

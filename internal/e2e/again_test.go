@@ -338,7 +338,7 @@ func idsComeAgain(t *testing.T, from loser, claims ...storage.Claim) {
 		s.gate.open()
 	}
 	if again < 250 {
-		t.Errorf("the scene has failed: only %d ids were given again", again)
+		t.Errorf("the scene shows nothing: only %d ids were assigned again", again)
 	}
 	for _, s := range shops {
 		s.judgeKept()

@@ -256,7 +256,7 @@ func patience() time.Duration { return lasting(10*time.Minute, 30*time.Minute) }
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !comesTrue(patience(), condition) {
-		t.Fatalf("after %v it still doesn't hold that %s", patience(), what)
+		t.Fatalf("after %v this is still not true: %s", patience(), what)
 	}
 }
 

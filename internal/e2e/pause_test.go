@@ -101,7 +101,7 @@ func TestAPauseHoldsForAllRelays(t *testing.T) {
 					first[a.from] = a.at.Sub(resumed).Round(time.Millisecond)
 				}
 			}
-			t.Logf("after the end of the pause they went on within %v", first)
+			t.Logf("after the end of the pause the relays sent again within %v", first)
 			close(stopWriting)
 			<-writing
 			s.settled()

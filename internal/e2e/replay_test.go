@@ -150,6 +150,6 @@ func TestReplaySurvivesKills(t *testing.T) {
 	}
 	s.settled()
 	if v := judge(t, endpoint.received()); v.distinct != count || len(v.duplicates) != 0 {
-		t.Errorf("%d of %d messages have come, %d twice", v.distinct, count, len(v.duplicates))
+		t.Errorf("%d of %d messages have arrived, %d of them twice", v.distinct, count, len(v.duplicates))
 	}
 }

@@ -168,7 +168,7 @@ func goals(t testing.TB) string {
 	lines.WriteString("| scene | what it measures | goals | met |\n| --- | --- | --- | --- |\n")
 	for _, row := range rows {
 		if scenes[row] == "" {
-			t.Errorf("nothing says what the scene %s measures", row)
+			t.Errorf("no text describes what the scene %s measures", row)
 		}
 		fmt.Fprintf(&lines, "| %s | %s | %s | %d of %d |\n", row, scenes[row], strings.Join(targets[row], "; "), met[row], of[row])
 	}

@@ -69,7 +69,7 @@ func TestDatabasesAreDropped(t *testing.T) {
 		var dropped testdb.Database
 		t.Run("user", func(t *testing.T) { dropped = target.Open(t) })
 		if dropped.DB == nil {
-			t.Skip("there was no database to drop")
+			t.Skip("no database was opened, so none was dropped")
 		}
 		if dropped.Kind == testdb.SQLite {
 			if _, err := os.Stat(strings.TrimPrefix(dropped.URL, "sqlite:")); !os.IsNotExist(err) {

@@ -73,7 +73,7 @@ func (c *consumer) arrived(id string) (arrival, trouble int) {
 
 func (c *consumer) handle(w http.ResponseWriter, id string) {
 	if _, err := c.in.Do(context.Background(), c.db, id, effect(context.Background(), id)); err != nil {
-		c.t.Logf("it is to come again: %v", err)
+		c.t.Logf("the message has to be sent again: %v", err)
 		w.WriteHeader(http.StatusInternalServerError)
 	}
 }
