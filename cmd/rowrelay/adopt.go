@@ -248,10 +248,18 @@ func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
 			return err
 		}
 	}
+	parked, err := opened.Parked(ctx)
+	if err != nil {
+		return err
+	}
 	if err := opened.Undo(ctx, a.showProgress); err != nil {
 		return err
 	}
-	return a.program.print(fmt.Sprintf("New rows of %s are no longer forwarded. The messages that are in the outbox are delivered. Start the old loop again when rowrelay status shows that none is left.\n", a.from))
+	text := fmt.Sprintf("New rows of %s are no longer forwarded. The messages that are in the outbox are delivered. Start the old loop again when rowrelay status shows that none is left.\n", a.from)
+	if parked > 0 {
+		text += fmt.Sprintf("Messages that adopt has parked stay parked: %d (rowrelay messages list --state error). Their rows are marked as sent, so the old loop doesn't send them.\n", parked)
+	}
+	return a.program.print(text)
 }
 
 func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) error {
@@ -259,11 +267,15 @@ func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) erro
 	if err != nil {
 		return err
 	}
+	forwarded := "-"
+	if opened.Recorded() {
+		forwarded = fmt.Sprint(survey.Forwarded) + map[bool]string{false: "", true: " (complete)"}[survey.Complete]
+	}
 	rows := [][]string{
 		{"table", opened.Table.String()},
 		{"forwarded by", cmp.Or(string(survey.Adopted), "nothing: it is not adopted")},
 		{"waiting rows in the table", count(opened, survey.Waiting)},
-		{"waiting rows forwarded by adopt", fmt.Sprint(survey.Forwarded) + map[bool]string{false: "", true: " (complete)"}[survey.Complete]},
+		{"waiting rows forwarded by adopt", forwarded},
 		{"parked because the outbox refuses them", fmt.Sprint(survey.Parked)},
 	}
 	return a.printTable(rows)

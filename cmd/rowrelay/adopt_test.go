@@ -67,7 +67,8 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("the relay delivered %s", relayed)
 		}
 		wants(call(t.Context(), "", "migrate", "down", "--database", db.URL), exitFailed, "events --undo first")
-		wants(adopt("", "--undo", "--yes"), exitDone, "no longer forwarded")
+		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('', 'a', '{}')")
+		wants(adopt("", "--undo", "--yes"), exitDone, "no longer forwarded", "stay parked: 1 ")
 		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('fourth', 'a', '{}')")
 		wants(adopt("", "--status"), exitDone, "waiting rows in the table               1")
 

@@ -33,3 +33,5 @@ FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
 {{define "missing rights"}}{{end}}
 
 {{define "warnings"}}{{end}}
+
+{{define "lost order"}}{{end}}

@@ -42,7 +42,7 @@ func (a *Adoption) orderLimit() string {
 	switch {
 	case a.onlyNew():
 	case strings.EqualFold(strings.TrimSpace(last), "ctid"):
-		return "Waiting rows with equal values in the rest of the order, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. A row that was updated has the number and the place of the UPDATE."
+		return "Waiting rows with equal values in the rest of the order, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. A row that was updated has the number and the place of the UPDATE; even if the UPDATE was rolled back, as that of a killed loop, the row has lost the number of its INSERT."
 	case proposal{table: a.Table}.id(column.Name) != "":
 		return "Waiting rows with equal values in the rest of the order are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
 	}

@@ -41,6 +41,7 @@ type names struct {
 	Delete  bool // sent rows are deleted
 	Placed  bool // the trigger exists already
 	OnlyNew bool // the backlog isn't forwarded
+	ByCmin  bool // PostgreSQL: the order of the backlog names cmin
 
 	New, Row, Plain row // the mapping with each column written as NEW.column, as r.column, and as column
 	Keys            []key
@@ -248,7 +249,7 @@ func (a *Adoption) Valid() error {
 // names returns the values that the templates use, for batches of at most limit rows.
 func (a *Adoption) names(limit int) (n names, err error) {
 	n = names{
-		Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: a.marks(), OnlyNew: a.onlyNew(), Placed: a.placed.Way != "", Limit: limit,
+		Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: a.marks(), OnlyNew: a.onlyNew(), ByCmin: strings.Contains(a.Mapping.Order, "cmin"), Placed: a.placed.Way != "", Limit: limit,
 		NewID: a.base.newID(), Record: literal(a.recordName()), From: a.inSchema(a.Table.Name), Table: a.Table, quote: a.base.quote,
 	}
 	a.base.name(a, &n)

@@ -1,7 +1,9 @@
 package adopt_test
 
 import (
+	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -151,4 +153,90 @@ func TestTwoRunsAtTheSameTime(t *testing.T) {
 			execute(t, db, "DELETE FROM outbox")
 		}
 	}, everyServer...)
+}
+
+// Two runs at the same time forward each row once, and record how many rows both have forwarded.
+func TestConcurrentRunsShareTheRecord(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		for range 13 {
+			execute(t, db, "INSERT INTO events (kind, aggregate_id, body) SELECT coalesce(max(kind), 'a'), '1', '{}' FROM events UNION ALL SELECT kind, aggregate_id, body FROM events")
+		}
+		runs := []*adopt.Adoption{open(t, db, "events"), open(t, db, "events")}
+		failed := make(chan error)
+		for _, run := range runs {
+			go func() {
+				_, err := run.Run(t.Context(), nil)
+				failed <- err
+			}()
+		}
+		for range runs {
+			check(t, <-failed)
+		}
+		survey, err := open(t, db, "events").Survey(t.Context())
+		check(t, err)
+		if survey.Forwarded != 8191 || !survey.Complete {
+			t.Errorf("%d rows are recorded as forwarded, complete is %v, want 8191 and true", survey.Forwarded, survey.Complete)
+		}
+		wantLines(t, db, "SELECT count(*) FROM outbox", "8191")
+	}, everyServer...)
+}
+
+// A run that is interrupted completes its batch. A batch that was rolled back would have taken the order from its rows.
+func TestInterruptedRunCompletesItsBatch(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, created_at timestamptz DEFAULT now(), sent_at timestamptz)")
+		execute(t, db, "INSERT INTO events (kind) SELECT 'a' || n FROM generate_series(1, 1500) n")
+		holder, err := db.DB.BeginTx(t.Context(), nil)
+		check(t, err)
+		defer func() { _ = holder.Rollback() }()
+		_, err = holder.ExecContext(t.Context(), "SELECT FROM events WHERE kind = 'a500' FOR UPDATE")
+		check(t, err)
+		ctx, interrupt := context.WithCancel(t.Context())
+		ended := make(chan int64)
+		run := open(t, db, "events")
+		go func() {
+			moved, err := run.Run(ctx, nil)
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("Run: %v, want context.Canceled", err)
+			}
+			ended <- moved
+		}()
+		for blocked := false; !blocked; {
+			check(t, db.DB.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&blocked))
+		}
+		interrupt()
+		check(t, holder.Commit())
+		if moved := <-ended; moved != 1000 {
+			t.Errorf("the interrupted run has forwarded %d rows, want its batch of 1000", moved)
+		}
+		wantLines(t, db, "SELECT count(*) FROM outbox", "1000")
+	}, everyPostgres...)
+}
+
+// A plan counts the rows that have lost the order of their INSERT statements, because an UPDATE was rolled back.
+func TestRowsWithoutTheirOrderAreCounted(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, created_at timestamptz DEFAULT now(), sent_at timestamptz)")
+		execute(t, db, "INSERT INTO events (kind) SELECT 'a' FROM generate_series(1, 3)")
+		warned := func() string {
+			survey, err := open(t, db, "events").Survey(t.Context())
+			check(t, err)
+			return strings.Join(survey.Warnings, "\n")
+		}
+		if got := warned(); strings.Contains(got, "rolled back") {
+			t.Errorf("before the UPDATE: %q", got)
+		}
+		tx, err := db.DB.BeginTx(t.Context(), nil)
+		check(t, err)
+		_, err = tx.ExecContext(t.Context(), "UPDATE events SET sent_at = now() WHERE ctid <> '(0,1)'")
+		check(t, err)
+		check(t, tx.Rollback())
+		if got := warned(); !strings.Contains(got, "2 of the waiting rows") {
+			t.Errorf("after the UPDATE: %q", got)
+		}
+	}, everyPostgres...)
 }

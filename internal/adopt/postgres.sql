@@ -188,6 +188,9 @@ DROP FUNCTION IF EXISTS {{.Function}}();
 
 {{define "warnings"}}SELECT 'the user ' || rolname || ' is a superuser, so the expressions of the mapping run with a superuser''s rights in every INSERT: use a role that owns the table' FROM pg_roles WHERE rolname = current_user AND rolsuper{{end}}
 
+{{define "lost order"}}{{if .ByCmin}}SELECT count(*) || ' of the waiting rows were locked, or changed by a transaction that was rolled back, such as that of a killed loop. A changed row has lost the number of its INSERT statement: give --order if rows with equal times must keep their order'
+FROM {{.From}} AS r WHERE ({{.Row.Waiting}}) AND r.xmax <> 0 HAVING count(*) > 0{{end}}{{end}}
+
 {{define "value 1"}}$1{{end}}
 
 {{define "value 2"}}$2{{end}}

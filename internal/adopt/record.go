@@ -55,17 +55,34 @@ func (a *Adoption) readRecord(ctx context.Context, q queryer, template string) (
 }
 
 // begin writes the record with the mapping of this run.
-func (a *Adoption) begin(ctx context.Context, q queryer) error {
-	r, found, err := a.readRecord(ctx, q, "read")
+func (a *Adoption) begin(ctx context.Context, conn *sql.Conn) error {
+	_, found, err := a.readRecord(ctx, conn, "read")
+	if err != nil {
+		return err
+	}
+	if !found {
+		refused := a.writeRecord(ctx, conn, "create record", record{Way: a.Way, Mapping: a.Mapping})
+		if refused == nil {
+			return nil
+		}
+		if _, found, err = a.readRecord(ctx, conn, "read"); err != nil || !found { // if found, another run has created it meanwhile
+			return refused
+		}
+	}
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	r, _, err := a.readRecord(ctx, tx, "hold")
 	if err != nil {
 		return err
 	}
 	r.Way, r.Mapping = a.Way, a.Mapping
-	template := "create record"
-	if found {
-		template = "save record"
+	if err := a.writeRecord(ctx, tx, "save record", r); err != nil {
+		return err
 	}
-	return a.writeRecord(ctx, q, template, r)
+	return tx.Commit()
 }
 
 func (a *Adoption) writeRecord(ctx context.Context, q queryer, template string, r record) error {

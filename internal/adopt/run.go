@@ -32,8 +32,8 @@ const (
 // the table with the number of the try. It may be nil.
 type Progress func(forwarded int64, try int)
 
-// Run forwards the backlog and creates the triggers. If it is interrupted, the batches that it has committed remain, and another
-// call continues after them. Run returns the number of rows of the backlog that this call has forwarded.
+// Run forwards the backlog and creates the triggers. If the context ends, Run completes the batch in progress and returns; another
+// call continues after it. (If Run rolled the batch back, the batch's rows would have lost cmin, by which they may be ordered.) Run returns the number of rows of the backlog that this call has forwarded.
 //
 // While writers have transactions open, Run waits for the lock at most half a second at a time (on MySQL and MariaDB, one
 // second), because other writers wait meanwhile. It tries again for ten minutes.
@@ -52,12 +52,16 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 	if err := a.base.prepare(ctx, conn, a); err != nil {
 		return 0, err
 	}
-	if err := a.begin(ctx, conn); err != nil {
-		return 0, err
+	if err := a.patiently(ctx, func(int) error { return a.begin(ctx, conn) }); err != nil {
+		return 0, fmt.Errorf("record the mapping: %w", err)
 	}
+	whole := context.WithoutCancel(ctx)
 	err = a.patiently(ctx, func(try int) error {
 		for rows := firstRows; a.marks() && !a.onlyNew() && (a.marksNew() || a.placed.Way == ""); rows = min(2*rows, lastRows) {
-			moved, err := a.batch(ctx, conn, rows)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			moved, err := a.batch(whole, conn, rows)
 			if err != nil {
 				return fmt.Errorf("forward the rows that wait in %s: %w", a.Table.Name, err)
 			}
@@ -68,7 +72,7 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 			}
 		}
 		rest, done := int64(0), false
-		err := a.base.switchOver(ctx, conn, a, func(ctx context.Context, q queryer) (_ bool, err error) {
+		err := a.base.switchOver(whole, conn, a, func(ctx context.Context, q queryer) (_ bool, err error) {
 			rest, done, err = a.rest(ctx, q)
 			return done, err
 		})

@@ -26,7 +26,7 @@ type Survey struct {
 	Topic, Key, ID sql.NullString
 
 	Missing  []string // rights that the database's user lacks, as GRANT statements or sentences
-	Warnings []string // sentences about the database's user
+	Warnings []string // sentences about the database's user and about waiting rows whose order is lost
 }
 
 // Survey reads the table. It fails if an expression of the mapping is invalid or fails for a waiting row. If a statement fails
@@ -74,8 +74,19 @@ func (a *Adoption) survey(ctx context.Context) (s Survey, err error) {
 			return s, fmt.Errorf("count the rows that wait in %s: %w", a.Table.Name, err)
 		}
 		s.Took = time.Since(begin)
+		lost, err := a.texts(ctx, tx, "lost order")
+		if err != nil {
+			return s, err
+		}
+		s.Warnings = append(s.Warnings, lost...)
 	}
 	return s, a.sample(ctx, tx, &s)
+}
+
+// Parked returns the number of parked messages of rows that the outbox would have refused as they are.
+func (a *Adoption) Parked(ctx context.Context) (count int64, err error) {
+	err = a.select1(ctx, a.db, "count parked", &count)
+	return count, err
 }
 
 // Verify lets the database check the statements that forward rows and mark them, and executes none of them. If this user
