@@ -413,7 +413,11 @@ func command(t testing.TB) string {
 	all := "go test ./internal/e2e -run '^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$' -proof FOLDER"
 	flag.Visit(func(f *flag.Flag) {
 		if !strings.HasPrefix(f.Name, "test.") && f.Name != "proof" {
-			all += fmt.Sprintf(" -%s=%s", f.Name, f.Value)
+			value := f.Value.String()
+			if filepath.IsAbs(value) { // a program in a temporary folder
+				value = filepath.Join("FOLDER", filepath.Base(value))
+			}
+			all += fmt.Sprintf(" -%s=%s", f.Name, value)
 		}
 	})
 	return all

@@ -35,7 +35,7 @@ func TestOneKeyThroughAnOutage(t *testing.T) {
 		outages := []outage{{time.Minute, 0}, {29 * time.Minute, 0}}
 		all := *lasting >= len(troubles)
 		long := 3 * time.Hour
-		if all { // with the race detector, a day takes minutes
+		if all { // a day takes minutes
 			long = 24 * time.Hour
 		}
 		switch {
