@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"syscall"
 	"testing"
@@ -32,13 +31,12 @@ func newPair(t *testing.T, name string, lag time.Duration, env ...string) *pair 
 	switch kind := pairs[name]; kind {
 	case testdb.Postgres:
 		p.primary = newOwn(t, name, kind)
-		if _, err := os.Stat(p.primary.beside("pg_basebackup")); err != nil {
-			t.Skipf("the package with this version has no pg_basebackup: %v", err)
-		}
 		p.primary.write("data/pg_hba.conf", "host all,replication all 127.0.0.1/32 scram-sha-256\n")
+		p.standby = p.primary.copied("-c", fmt.Sprintf("recovery_min_apply_delay=%d", lag.Milliseconds())) // some packages have no pg_basebackup
 		p.line = newProxy(t, "127.0.0.1:0", p.primary.address())
+		p.standby.write("data/standby.signal", "")
+		p.standby.write("data/postgresql.auto.conf", "primary_conninfo = '"+p.primary.conninfo(p.line.address())+"'\n")
 		p.primary.start()
-		p.standby = p.primary.standby(p.line.address(), "-c", fmt.Sprintf("recovery_min_apply_delay=%d", lag.Milliseconds()))
 		p.standby.env = env
 		p.standby.start()
 	default:
@@ -65,12 +63,17 @@ func binlog(kind string) []string {
 // standby returns a standby of a PostgreSQL server, which must accept replication. The standby isn't started yet, and will reach the server at the address.
 func (s *own) standby(address string, options ...string) *own {
 	s.t.Helper()
+	other := blank(s.t, s.kind, s.words, s.secret, options)
+	other.run(other.beside("pg_basebackup"), "--pgdata="+other.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--dbname", s.conninfo(address))
+	return other
+}
+
+// conninfo returns the connection string with which a standby reaches the PostgreSQL server at the address.
+func (s *own) conninfo(address string) string {
+	s.t.Helper()
 	host, port, err := net.SplitHostPort(address)
 	check(s.t, err)
-	other := blank(s.t, s.kind, s.words, s.secret, options)
-	other.run(other.beside("pg_basebackup"), "--pgdata="+other.data(), "--write-recovery-conf", "--checkpoint=fast", "--no-sync",
-		"--dbname", fmt.Sprintf("host=%s port=%s user=rowrelay password=%s sslmode=disable", host, port, s.secret))
-	return other
+	return fmt.Sprintf("host=%s port=%s user=rowrelay password=%s sslmode=disable", host, port, s.secret)
 }
 
 // follow returns the statements that make a MySQL or MariaDB server replicate the server at the address, and apply changes after the time lag.
