@@ -396,7 +396,9 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 	}
 }
 
-// readFailed delays the next read, and records the id above which to scan again for late rows that this read would have returned.
+// readFailed handles a failed read. If the read included a scan for late rows, readFailed records the id above which the next scan
+// must search for them again. Then it delays the next read, except after the first errOtherServer: the lanes are leased again and
+// read immediately.
 func (e *byLanes) readFailed(f *fetch) {
 	if f.kind == readSweep {
 		e.sweep.stepFailed(f)

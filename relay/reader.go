@@ -62,7 +62,7 @@ const (
 	rowKnown                 // ignores the row: it is in memory already
 	rowDoubled               // makes the row wait: another message with the same id is in memory
 	rowBeyond                // reads the row later: the cursor is below it
-	rowLater                 // lets the row be scheduled for its time
+	rowLater                 // has the row settled as scheduled: it is not due yet
 	rowPaused                // leaves the row out until the pause ends
 	rowUnasked               // can't decide: it is unknown whether the row's key is blocked
 	rowBehind                // reads the row when its key is unblocked, or with the deferred rows

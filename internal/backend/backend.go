@@ -106,7 +106,7 @@ type Backend interface {
 	// than [IDsKept] returns, and more than ten minutes before the lowest pending row was created, except ids of
 	// held rows. A message's id is written before its row, and the ten minutes allow for long transactions and
 	// differing clocks. Purge returns the number of deleted rows or of deleted ids, whichever is higher. It also
-	// returns the time for the next purge's since, or zero if no such time would save work.
+	// returns the time to pass as since to the next call, or the zero time if the database doesn't use since.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
 	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode

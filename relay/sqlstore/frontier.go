@@ -113,11 +113,11 @@ func (oneWriter) reset()                        {}
 // snapshots is the frontier of PostgreSQL, where a read shows which transactions it sees. A writer gets its transaction's number (xid)
 // before an id, because the table declares writer_xid before id. Suppose that the store knows that the id m has been assigned, and
 // that one of its transactions then requests a number and gets X. Then every transaction with a number above X gets only ids above m.
-// The pair (X, m) is a checkpoint, and
+// Call the pair (X, m) a checkpoint. The floor of a transaction with the number w is the highest m of all checkpoints whose X is below w:
 //
-//	floor(x) = max { m : (X, m) is a checkpoint and X < x }
+//	floor(w) = max { m : (X, m) is a checkpoint and X < w }
 //
-// is below every id that the transaction x has written or will write.
+// All ids that this transaction has written or will write are above its floor.
 //
 // For a read with the snapshot S after a read with the snapshot P:
 //

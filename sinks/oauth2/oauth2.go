@@ -54,7 +54,8 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Fields returns the settings of a kind that can get tokens. [FromSettings] evaluates them.
+// Fields returns the settings that begin with oauth2_. Kinds of sinks that can log in with OAuth 2.0 include them in their settings,
+// and [FromSettings] evaluates them.
 func Fields() []settings.Field {
 	return []settings.Field{
 		{Name: "oauth2_token_url", Type: settings.TypeString, Help: "The URL that issues bearer tokens for OAuth 2.0 client credentials."},

@@ -221,8 +221,8 @@ func (m *MySQL) checkHistory(ctx context.Context) storage.Finding {
 	return storage.Finding{Name: "history", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// judgeHistory reports a history (the transactions that InnoDB has yet to purge) that is so long that reads pass over
-// most of its deleted rows again and again.
+// judgeHistory returns a problem and a hint if InnoDB has more than 500,000 transactions to purge. Until they are purged, reads still
+// scan the rows that they deleted.
 func judgeHistory(length int) (wrong, hint string) {
 	if length <= 500_000 {
 		return "", ""
