@@ -21,10 +21,9 @@ import (
 // configuration, unless they claim different topics. So a relay first announces that it begins, and only then looks for active
 // relays with another configuration. If two relays begin at the same time, the one that announced this later finds the other.
 //
-// An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays
-// with Join: these may have started with another configuration while it was active, and must not keep it from starting again.
-// A relay also becomes active if
-// an active relay has the same configuration.
+// An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays with
+// Join: these may have started with another configuration while it was active, and must not keep it from starting again.
+// A relay also becomes active if an active relay has the same configuration.
 
 // destinationOf returns the sink's description of its destination, or the sink's type if it gives no description or if
 // Destination panics.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/rabbitmq"
 )
@@ -246,6 +248,33 @@ func TestCheckDeclaresNothing(t *testing.T) {
 	}
 	options.Declare = nil
 	unavailable(t, unopened(t, options).Check(t.Context()), sinks.ReasonConfig, options.Exchange)
+}
+
+// Check refuses an exchange or a queue that exists with other properties, as Open does.
+func TestCheckFindsOtherProperties(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	options := b.options()
+	options.Exchange = name()
+	options.Declare = &rabbitmq.Topology{ExchangeType: "topic", Queue: name(), QueueType: "classic", BindingKey: "#"}
+	client := b.client(t)
+	if err := client.ExchangeDeclare(options.Exchange, "topic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.QueueDeclare(options.Declare.Queue, true, false, false, false, amqp.Table{"x-queue-type": "classic"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unopened(t, options).Check(t.Context()); err != nil {
+		t.Errorf("with the same properties: %v", err)
+	}
+	for _, other := range []rabbitmq.Topology{
+		{ExchangeType: "topic", Queue: options.Declare.Queue, QueueType: "quorum", BindingKey: "#"},
+		{ExchangeType: "direct", Queue: options.Declare.Queue, QueueType: "classic", BindingKey: "#"},
+	} {
+		options.Declare = &other
+		unavailable(t, unopened(t, options).Check(t.Context()), sinks.ReasonConfig, "check the")
+		unavailable(t, unopened(t, options).Open(t.Context()), sinks.ReasonConfig, "create the")
+	}
 }
 
 // A probe message would appear in a firehose trace and in alternate exchanges.

@@ -209,7 +209,8 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// Check connects once and checks that the exchange exists, or would be created by Open. It creates and publishes nothing, so
+// Check connects once and checks that the exchange exists, or would be created by Open, and that the objects of
+// [Options.Declare] which exist have the right properties. It creates and publishes nothing, so
 // unlike Open it doesn't notice that the broker is out of memory or disk.
 func (s *Sink) Check(ctx context.Context) error {
 	looking := *s
@@ -220,7 +221,9 @@ func (s *Sink) Check(ctx context.Context) error {
 	n, _, err := looking.dial(ctx, 0)
 	if err == nil {
 		stop := context.AfterFunc(ctx, n.wire.cut)
-		err = n.checkTopology()
+		if err = n.checkTopology(); err == nil && s.options.Declare != nil {
+			err = n.checkDeclared(s.options.Declare, s.options.Exchange)
+		}
 		stop()
 		n.close(ctx)
 	}

@@ -152,9 +152,57 @@ func (s *Sink) declare(c *amqp.Channel) error {
 	return t.declareQueue(c, exchange)
 }
 
+// checkDeclared checks the properties of the exchange and the queue that Open would create, if they exist already. It declares only
+// what exists, because that changes nothing, and the broker refuses it if a property differs.
+func (n *session) checkDeclared(t *Topology, exchange string) error {
+	if t.ExchangeType != "" {
+		err := n.ifItExists(func(c *amqp.Channel) error {
+			return c.ExchangeDeclarePassive(exchange, t.ExchangeType, true, false, false, false, nil)
+		}, func(c *amqp.Channel) error {
+			return c.ExchangeDeclare(exchange, t.ExchangeType, true, false, false, false, nil)
+		})
+		if err != nil {
+			return fmt.Errorf("check the exchange %q: %w", exchange, err)
+		}
+	}
+	if t.Queue == "" {
+		return nil
+	}
+	err := n.ifItExists(func(c *amqp.Channel) error {
+		_, err := c.QueueDeclarePassive(t.Queue, true, false, false, false, nil)
+		return err
+	}, t.createQueue)
+	if err != nil {
+		return fmt.Errorf("check the queue %q: %w", t.Queue, err)
+	}
+	return nil
+}
+
+// ifItExists calls the function declare if the function find finds an object.
+func (n *session) ifItExists(find, declare func(*amqp.Channel) error) error {
+	c, err := n.connection.Channel()
+	if err != nil {
+		return err
+	}
+	var refused *amqp.Error
+	if err := find(c); errors.As(err, &refused) && refused.Code == amqp.NotFound {
+		return nil // and the broker has closed the channel
+	} else if err != nil {
+		return err
+	}
+	if err := declare(c); err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+func (t *Topology) createQueue(c *amqp.Channel) error {
+	_, err := c.QueueDeclare(t.Queue, true, false, false, false, amqp.Table{"x-queue-type": cmp.Or(t.QueueType, "quorum")})
+	return err
+}
+
 func (t *Topology) declareQueue(c *amqp.Channel, exchange string) error {
-	kind := cmp.Or(t.QueueType, "quorum")
-	if _, err := c.QueueDeclare(t.Queue, true, false, false, false, amqp.Table{"x-queue-type": kind}); err != nil {
+	if err := t.createQueue(c); err != nil {
 		return fmt.Errorf("create the queue %q: %w", t.Queue, err)
 	}
 	if exchange == "" {
