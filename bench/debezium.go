@@ -402,7 +402,7 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	atLeast3 := func(ratio float64) bool { return ratio >= 3 }
 	both("a backlog, warm", "/s", 0, "≥ 3", atLeast3, func(c *compared) []float64 { return c.warm })
 	both("a backlog, from the first message after a start", "/s", 0, "≥ 3", atLeast3, func(c *compared) []float64 { return c.cold })
-	both("a backlog, with the start of the process", "s", 1, "", nil, func(c *compared) []float64 { return c.whole })
+	both("a backlog, including the start of the process", "s", 1, "", nil, func(c *compared) []float64 { return c.whole })
 	both("CPU of the process a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.own })
 	both("CPU of PostgreSQL a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.database })
 	both("CPU of Kafka a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.broker })

@@ -286,7 +286,7 @@ func (e *engine) report(q *sinkQueue, n news) {
 		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
 		e.options.Logger.Warn("relay: the sink is unavailable; its messages wait", "relay", e.options.Name,
 			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
-	case why != nil: // the detail may have changed: another error, or the progress of a long search for a batch
+	case why != nil: // the detail may have changed: the error is another one, or it reports the progress of the Kafka sink's search of the log
 		detail := shorten(why.Detail, 1000)
 		if detail == q.downDetail {
 			break

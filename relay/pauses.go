@@ -66,8 +66,8 @@ const (
 
 func newKeySet() *keySet { return &keySet{seed: maphash.MakeSeed()} }
 
-// places returns the hashes of a key. A hash modulo a filter's size in bits is the number of a bit that the key sets in that
-// filter.
+// places returns the hashes of a key. In each filter to which the key was added, it has set the bits whose indexes are these hashes,
+// modulo the filter's size in bits.
 func (s *keySet) places(queue int, key string) (places [hashesPerKey]uint64) {
 	hash := maphash.String(s.seed, key) + uint64(queue)*0x9e3779b97f4a7c15
 	for i := range places {

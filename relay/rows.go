@@ -66,8 +66,8 @@ func newByRows(e *engine) *byRows {
 	return r
 }
 
-// claimers returns how many claims may run concurrently. There may be several, because claiming a row costs the database more
-// than all other work on the row.
+// claimers returns how many claims may run concurrently. Claiming a row costs the database more than all other work on the row, so on
+// some databases a single claim at a time would be the bottleneck.
 func (r *byRows) claimers() int { return r.engine.store.Parallelism().Claims }
 
 // startRead starts a claim of at most as many rows as fit into the free room. While no sink is up it claims nothing, since other

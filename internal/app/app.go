@@ -35,7 +35,7 @@ type Store interface {
 	storage.Operator
 }
 
-// Table is an open source.
+// Table is a source's table that has been opened, with what the daemon needs to use it.
 type Table struct {
 	Store    Store
 	Listener relay.Listener // wakes the relay; nil if the relay polls

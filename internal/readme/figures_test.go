@@ -65,7 +65,7 @@ type comparison struct{ row, what, label, other string }
 // comparisons has the rows of the first table in docs/performance.md.
 var comparisons = []comparison{
 	{"debezium", "a backlog, warm", "a backlog to Kafka", "Debezium"},
-	{"debezium", "a backlog, with the start of the process", "200,000 messages to Kafka, with the start of the process", "Debezium"},
+	{"debezium", "a backlog, including the start of the process", "200,000 messages to Kafka, including the start of the process", "Debezium"},
 	{"debezium", "memory at most, resident", "memory for this", "Debezium"},
 	{"debezium", "200/s, p50", "commit to Kafka's consumer, 200 a second, median", "Debezium"},
 	{"debezium", "new messages again after a kill (5 kills a round)", "next delivery after a kill", "Debezium"},

@@ -288,7 +288,8 @@ var types = [columns][]uint32{
 	availableAt: times, expiresAt: times, priority: whole, attempts: whole, crashes: whole, createdAt: times, flags: whole,
 }
 
-// line reads the lines of a result, one at a time.
+// line is one row of a query's result, decoded: a text, and the columns of an outbox row. Each call of read replaces it with the next
+// row of the result.
 type line struct {
 	text    []byte
 	row     backend.Columns

@@ -124,8 +124,9 @@ func (oneWriter) reset()                        {}
 //   - No row can appear at or below floor(xmin(S)) any more, because every transaction that may still commit has a number of at
 //     least xmin(S).
 //   - If S shows a row that P didn't show, the row's transaction has ended in S, and either was open in P or has a number of at least
-//     xmax(P). Transactions of the second kind may already have been running when P was taken, because xmax is one more than the
-//     highest number that had *ended*. No row appeared at or below the lowest floor of the transactions of both kinds.
+//     xmax(P). Even a transaction with a number of at least xmax(P) may already have been running when P was taken, because xmax is
+//     one more than the highest number of a transaction that had *ended*. No row appeared at or below the lowest floor of all these
+//     transactions.
 //
 // Snapshots don't contain numbers of subtransactions. The rows of a subtransaction become visible together with the rows of its top
 // transaction. Because of writer_xid, the top transaction gets its number before the subtransaction.

@@ -55,7 +55,7 @@ type openTx struct {
 	vain        int       // the number of consecutive lists that were unusable
 	silent      time.Time // when lists became unusable, or when the last warning was given
 	doubted     bool      // set by a failed read, because another server may answer now; the next list shows whether it does
-	warning     string    // a warning for operators, which the next page returns
+	warning     string    // a warning for operators; the next read moves it to its page
 	listed      time.Time // when the last list began
 
 	bound *timeBound // determines safeID if lists are impossible; otherwise nil
