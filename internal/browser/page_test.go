@@ -42,7 +42,8 @@ func TestAddressNamesWhatIsShown(t *testing.T) {
 			s.t.Errorf("the filter has the topic %q", topic)
 		}
 		s.do("follow its link", clickOn("#panel .head a"), chromedp.Poll("location.hash.endsWith('message=2') && document.querySelector('#filter [name=topic]').value === ''", nil, chromedp.WithPollingTimeout(patience)), shows("#panel", "Message 2"))
-		s.do("go to another message", chromedp.Evaluate("location.hash = 'message=3'", nil), shows("#panel", "Message 3"))
+		// A refresh may write the old address again before the page gets the event of the new one.
+		s.do("go to another message", chromedp.Evaluate("location.hash = 'message=3'; place()", nil), shows("#panel", "Message 3"))
 		s.do("close it", chromedp.KeyEvent("\x1b"), gone("#panel"), chromedp.Poll("!location.hash.includes('message')", nil, chromedp.WithPollingTimeout(patience)))
 		s.do("log out", click("#top", "Log out"), chromedp.WaitVisible("#login"))
 		s.do("follow a link before the login", chromedp.Navigate("about:blank"), chromedp.Navigate(s.url+"/#message=1"), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", operatorToken), click("#login", "Log in"), shows("#panel", "Message 1"))

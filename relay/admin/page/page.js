@@ -396,15 +396,15 @@ function place() {
   history.replaceState(null, '', at.size ? `#${at}` : location.pathname);
 }
 
-// arrive takes the filter and the source from the page's address, and what start opens: a message or a key's time line.
-function arrive() {
-  const at = new URLSearchParams(location.hash.slice(1)), form = $('filter');
+// arrive takes the filter and the source from an address of the page, and what start opens: a message or a key's time line.
+function arrive(address) {
+  const at = new URLSearchParams(new URL(address).hash.slice(1)), form = $('filter');
   if (at.has('source')) source = at.get('source');
   const filtered = [...at.keys()].some(name => form.elements[name]);
   for (const field of [...form.elements].filter(field => field.name)) field.value = at.get(field.name) ?? (field.name === 'state' && !filtered ? 'error' : '');
   arriving = {message: at.get('message'), line: at.get('line')};
 }
-let arriving = {};
+let arriving = {}, startTurn = 0;
 
 const find = tell(async (after = 0, all = false) => {
   filter = new URLSearchParams([...new FormData($('filter'))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
@@ -870,7 +870,7 @@ $('tick-all').addEventListener('click', () => {
   ticked = new Set($('tick-all').checked ? listed.filter(tickable).map(message => String(message.id)) : []);
   showList();
 });
-addEventListener('hashchange', () => { arrive(); start(); });
+addEventListener('hashchange', event => { arrive(event.newURL); start(); }); // location may have changed since: place writes it, too
 $('pause').addEventListener('submit', event => {
   event.preventDefault();
   tell(async () => {
@@ -905,11 +905,13 @@ document.addEventListener('keydown', event => {
 // --- Updates ---
 
 async function start() {
+  const turn = ++startTurn;
   await tell(enter)();
   if (session.role === 'nobody') return;
+  await Promise.all([tell(refresh)(), tell(refreshCharts)(), tell(refreshLogs)(), tell(refreshJobs)(), find()]);
+  if (turn !== startTurn) return; // a later start opens what the address names
   const to = arriving;
   arriving = {};
-  await Promise.all([tell(refresh)(), tell(refreshCharts)(), tell(refreshLogs)(), tell(refreshJobs)(), find()]);
   if (to.message) await openMessage(to.message);
   else if (to.line) await showKey(to.line);
 }
@@ -925,7 +927,7 @@ function every(milliseconds, work) {
 }
 
 // The page lists parked messages first: they need an operator, and listing them is cheap in any table.
-arrive();
+arrive(location.href);
 every(3000, async () => { await refresh(); trouble(null); });
 every(10000, refreshCharts);
 every(10000, refreshLogs);
