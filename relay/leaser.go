@@ -22,7 +22,7 @@ type leasing struct {
 	waits       bool          // the relay stands by because relays with another configuration are active
 }
 
-// rights is a renewal of what the relay holds: leases of lanes, or claims of rows.
+// rights is one renewal of the relay's leases of lanes, or of its claims of rows: renew carries it out, and conclude applies its result.
 type rights interface {
 	// renew extends the rights. If the relay claims by lanes, it also releases the lanes that the relay gives up. If takesPart is
 	// true, it then acquires lanes up to the relay's share. In the last renewal of a run, the parameter members is empty and

@@ -117,7 +117,8 @@ func (j *jobs) plan(id, source string) (jobRequest, *planned) {
 	return jobRequest{}, nil
 }
 
-// forgetPlans drops all plans but the last ones, because a plan of scattered messages takes megabytes. The caller holds mu.
+// forgetPlans keeps only the newest mostPlans plans. A plan stores ranges of ids, so it takes megabytes if its messages' ids are not
+// consecutive. The caller holds mu.
 func (j *jobs) forgetPlans() {
 	kept := 0
 	for _, each := range slices.Backward(j.list) {

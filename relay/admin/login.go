@@ -53,7 +53,7 @@ type guard struct {
 
 	mu         sync.Mutex
 	logged     time.Time // when a refused login was last logged
-	suppressed int       // refused logins that were not logged since
+	suppressed int       // how many logins have been refused since then without being logged
 }
 
 func newGuard(options Options, state *State) *guard {
