@@ -46,7 +46,8 @@ something. On PostgreSQL, one notification wakes the running relays.)
 The exit code is 1 if a check fails. A line that begins with "note" describes what
 running relays and other clients do at the moment: for example, a transaction is open
 for a long time, messages of a topic without a route wait, relays have not deleted old
-messages, or a new relay would wait for live ones. A note doesn't change the exit code, unless you set --strict.`
+messages, or a new relay would wait for live ones. A note doesn't change the exit code,
+unless you set --strict.`
 
 // sinkTimeout limits the time that a sink may take to open.
 const sinkTimeout = 10 * time.Second

@@ -150,8 +150,8 @@ type database interface {
 	text(expression string, column Column) string
 	uuid(expression string, column Column) string
 
-	// headers returns an SQL expression for a JSON object. The object has the given members and those of the object whole, an
-	// expression that may be empty.
+	// headers returns an SQL expression for a JSON object. The object has the given members, and those of the
+	// object that the expression `whole` returns. `whole` may be empty.
 	headers(whole string, members []Header) string
 
 	// failed returns the value that a trigger inserts into a column of the outbox if the mapping fails for the trigger's row.

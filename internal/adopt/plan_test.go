@@ -37,11 +37,14 @@ func TestVerifyChecksTheStatementsOfRun(t *testing.T) {
 	}, everyServer...)
 }
 
+// withoutNumbers is a table of PostgreSQL with no column that the database numbers, so its rows are ordered by cmin and ctid.
+const withoutNumbers = "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, created_at timestamptz DEFAULT now(), sent_at timestamptz)"
+
 // Rows of one transaction, which have the same time and random keys, keep their order on PostgreSQL.
 func TestRowsOfOneTransactionKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
-		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, created_at timestamptz DEFAULT now(), sent_at timestamptz)")
+		execute(t, db, withoutNumbers)
 		execute(t, db, "INSERT INTO events (id, kind) VALUES (overlay(gen_random_uuid()::text placing '9' from 1 for 1)::uuid, 'a'), (overlay(gen_random_uuid()::text placing '8' from 1 for 1)::uuid, 'b'), (overlay(gen_random_uuid()::text placing '7' from 1 for 1)::uuid, 'c')")
 		a := open(t, db, "events")
 		if a.Mapping.Order != "created_at, cmin::text::bigint, ctid" || !strings.Contains(strings.Join(a.Facts().Limits, "\n"), "(ctid)") {
@@ -187,7 +190,7 @@ func TestConcurrentRunsShareTheRecord(t *testing.T) {
 func TestInterruptedRunCompletesItsBatch(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
-		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, created_at timestamptz DEFAULT now(), sent_at timestamptz)")
+		execute(t, db, withoutNumbers)
 		execute(t, db, "INSERT INTO events (kind) SELECT 'a' || n FROM generate_series(1, 1500) n")
 		holder, err := db.DB.BeginTx(t.Context(), nil)
 		check(t, err)
@@ -205,6 +208,11 @@ func TestInterruptedRunCompletesItsBatch(t *testing.T) {
 			ended <- moved
 		}()
 		for blocked := false; !blocked; {
+			select {
+			case moved := <-ended:
+				t.Fatalf("the run has ended with %d rows before it was interrupted", moved)
+			default:
+			}
 			check(t, db.DB.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')").Scan(&blocked))
 		}
 		interrupt()
@@ -220,7 +228,7 @@ func TestInterruptedRunCompletesItsBatch(t *testing.T) {
 func TestRowsWithoutTheirOrderAreCounted(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
-		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, created_at timestamptz DEFAULT now(), sent_at timestamptz)")
+		execute(t, db, withoutNumbers)
 		execute(t, db, "INSERT INTO events (kind) SELECT 'a' FROM generate_series(1, 3)")
 		warned := func() string {
 			survey, err := open(t, db, "events").Survey(t.Context())

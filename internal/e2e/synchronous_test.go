@@ -13,7 +13,7 @@ import (
 )
 
 // newSynchronous returns a primary with a synchronous standby: no commit succeeds before the standby has received it. A crash kills
-// the primary and promotes the standby, which clients reach when it has a standby itself: a new one, or with MariaDB the killed primary.
+// the primary and promotes the standby. Clients reach it once it has a standby of its own: a new server, or with MariaDB the killed primary.
 func newSynchronous(t *testing.T, server string) *cluster {
 	t.Helper()
 	c := &cluster{t: t}

@@ -173,8 +173,8 @@ type Store interface {
 
 	// FenceRelay ends the leases of a relay that is known to be dead, or its claims if the mode is ByRows,
 	// as if they had expired. It also deletes the relay from the table of relays. If the relay is alive
-	// after all, it is fenced immediately: it can't renew its leases, not even those of lanes that no
-	// other relay has leased yet.
+	// after all, it is fenced immediately: it can renew none of its leases, even if no other relay has
+	// leased the lanes yet.
 	FenceRelay(ctx context.Context, name string, claim Claim) error
 
 	// Settle writes settlements to the table in one transaction. If the table is claimed by lanes, Settle
