@@ -222,7 +222,8 @@ func (s *Sink) Check(ctx context.Context) error {
 	if err == nil {
 		stop := context.AfterFunc(ctx, n.wire.cut)
 		if err = n.checkTopology(); err == nil && s.options.Declare != nil {
-			err = n.checkDeclared(s.options.Declare, s.options.Exchange)
+			exchange, _ := s.fixedExchange()
+			err = n.checkDeclared(s.options.Declare, exchange)
 		}
 		stop()
 		n.close(ctx)
