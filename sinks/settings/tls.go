@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 )
 
 // TLSFields returns the settings of a kind that reads certificates from files:
@@ -33,7 +34,9 @@ func (s Values) TLS() (*tls.Config, error) {
 // one of cert and key is given, and a nil configuration if all names are empty.
 //
 // TLSConfig reads all files to find problems early. The client reads the files cert
-// and key again for each connection, so that a renewed certificate takes effect.
+// and key again for each connection, so that a renewed certificate takes effect. While
+// the two files don't fit, for example because only one of them has been replaced, the
+// client presents the previous certificate.
 func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil
@@ -55,15 +58,19 @@ func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	case cert == "" || key == "":
 		return nil, errors.New("a client's certificate and its key belong together: set both files")
 	}
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("read the client's certificate and key: %w", err)
-		}
-		return &pair, nil
+	first, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("read the client's certificate and key: %w", err)
 	}
-	_, err := config.GetClientCertificate(nil)
-	return config, err
+	var last atomic.Pointer[tls.Certificate]
+	last.Store(&first)
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
+			last.Store(&pair)
+		}
+		return last.Load(), nil
+	}
+	return config, nil
 }
 
 // Handshake performs a TLS handshake over a connection to address, a host:port, and returns the

@@ -1,6 +1,7 @@
 package settings_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/pem"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rowrelay/rowrelay/internal/plugintest"
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
@@ -56,4 +58,53 @@ func TestTLSConfigFromFiles(t *testing.T) {
 	if _, err := settings.TLSConfig("", ca, empty); err == nil || !strings.Contains(err.Error(), "read the client's certificate") {
 		t.Errorf("no key: %v", err)
 	}
+}
+
+// While a certificate and its key are replaced one after the other, clients present the previous certificate.
+func TestClientCertificateIsReplacedWithItsKey(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	certificate, key := filepath.Join(folder, "client.pem"), filepath.Join(folder, "client.key")
+	firstCertificate, firstKey := plugintest.Certificate(t, "127.0.0.1")
+	secondCertificate, secondKey := plugintest.Certificate(t, "127.0.0.1")
+	replace := func(name, with string) {
+		t.Helper()
+		content, err := os.ReadFile(with)
+		if err == nil {
+			err = os.WriteFile(name, content, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(certificate, firstCertificate)
+	replace(key, firstKey)
+	config, err := settings.TLSConfig("", certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	presents := func(state, want string) {
+		t.Helper()
+		got, err := config.GetClientCertificate(nil)
+		if err != nil {
+			t.Errorf("%s: %v", state, err)
+			return
+		}
+		text, err := os.ReadFile(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if block, _ := pem.Decode(text); !bytes.Equal(got.Certificate[0], block.Bytes) {
+			t.Errorf("%s: the client presents another certificate", state)
+		}
+	}
+	presents("before", firstCertificate)
+	replace(certificate, secondCertificate)
+	presents("with the previous key", firstCertificate)
+	replace(key, secondKey)
+	presents("with the new key", secondCertificate)
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	presents("without a key", secondCertificate)
 }
