@@ -273,6 +273,9 @@ func (j *opening) done(e *engine, f *flight) {
 	e.report(f.queue, f.queue.breaker.opened(j.err, time.Now()))
 }
 
+// remindAfter is how often the log repeats that a sink is unavailable, if the detail doesn't change.
+const remindAfter = 10 * time.Minute
+
 // report passes a change of a sink's state to the observer and the log.
 func (e *engine) report(q *sinkQueue, n news) {
 	switch why := n.down; {
@@ -282,18 +285,19 @@ func (e *engine) report(q *sinkQueue, n news) {
 			"sink", q.name, "detail", loggable(&q.breaker.last))
 		e.controller.trips <- storage.Control{Kind: storage.PauseSink, Name: q.name, By: shorten("breaker of "+e.options.Name, 255), Reason: shorten(n.tripped, 255)}
 	case why != nil && !q.isDown:
-		q.isDown, q.downDetail = true, shorten(why.Detail, 1000)
+		q.isDown, q.downDetail, q.downSince, q.downLogged = true, shorten(why.Detail, 1000), time.Now(), time.Now()
 		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
 		e.options.Logger.Warn("relay: the sink is unavailable; its messages wait", "relay", e.options.Name,
 			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
 	case why != nil: // the detail may have changed: the error is another one, or it reports the progress of the Kafka sink's search of the log
-		detail := shorten(why.Detail, 1000)
-		if detail == q.downDetail {
+		detail, now := shorten(why.Detail, 1000), time.Now()
+		if detail == q.downDetail && now.Sub(q.downLogged) < remindAfter {
 			break
 		}
 		if allowed, _ := e.logLimiter.allow("still down " + q.name); allowed {
-			q.downDetail = detail
-			e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", q.name, "reason", string(why.Reason), "detail", detail)
+			q.downDetail, q.downLogged = detail, now
+			e.options.Logger.Warn("relay: the sink is still unavailable", "relay", e.options.Name, "sink", q.name, "reason", string(why.Reason), "detail", detail,
+				"unavailable_for", now.Sub(q.downSince).Round(time.Second))
 		}
 	case n.up && (q.isDown || !q.wasUp):
 		if q.isDown {

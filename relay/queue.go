@@ -55,6 +55,8 @@ type sinkQueue struct {
 	wasUp      bool   // SinkUp was called at least once
 	isDown     bool   // SinkDown was called, and SinkUp was not called since
 	downDetail string // the reason that was logged last
+	downSince  time.Time
+	downLogged time.Time
 
 	relays   int     // how many active relays have the sink, including this one
 	capacity int     // the maximum number of messages in memory

@@ -136,10 +136,15 @@ func (e *engine) logStopping(now time.Time, unsettled int) {
 	for _, q := range e.queues {
 		if n := q.inFlight(); n > 0 {
 			waits = append(waits, fmt.Sprintf("%d messages in flight at sink %q", n, q.name))
+		} else if len(q.flights) > 0 {
+			waits = append(waits, fmt.Sprintf("sink %q, which is being opened", q.name))
 		}
 	}
 	if unsettled > 0 {
 		waits = append(waits, fmt.Sprintf("the database, to write %d outcomes", unsettled))
+	}
+	if e.poll.under > 0 {
+		waits = append(waits, "the database, to answer a read")
 	}
 	most := e.stopping.deadline.Sub(now) + abortGrace + leaveGrace + workerGrace
 	e.options.Logger.Info("relay: stopping when the messages in flight are settled", "relay", e.options.Name,
