@@ -43,12 +43,18 @@ const (
 	mariaDB = "mariadb"
 )
 
+// start is an expression that has another value after each restart of a server: the clock sequence and the node of its UUIDs. The
+// server chooses the 14 bits of the clock sequence at random when it starts, so they remain the same after one of 16,384 restarts. They
+// also change if the system's clock is set back (https://dev.mysql.com/doc/refman/8.4/en/miscellaneous-functions.html#function_uuid).
+// A server has no variable with the time of its start, and its status variables are too slow to be read with each page.
+const start = "RIGHT(UUID(), 17)"
+
 // New returns the backend of a table. The dialect must match the server.
 func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 	m := &MySQL{db: db, dialect: d, table: table.Backquoted(), server: d.Name(), skips: dialect.SkipsLocked(d)}
 	words := map[string]string{
 		"skip": "", "skip t": "", "lock t": " FOR UPDATE", "unchecked": "",
-		"server": "CONCAT(@@hostname, ':', @@port, '/', @@server_uuid)",
+		"server": "CONCAT(@@hostname, ':', @@port, '/', @@server_uuid, '/', " + start + ")",
 		"named":  "table_schema = database() AND table_name = ?",
 	}
 	m.named = []any{table.Name}
@@ -67,7 +73,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *MySQL {
 		}
 	case mariaDB: // MariaDB has no server_uuid
 		words["unchecked"] = "SET STATEMENT check_constraint_checks = 0 FOR\n"
-		words["server"] = "CONCAT(@@hostname, ':', @@port, '/', @@server_id)"
+		words["server"] = "CONCAT(@@hostname, ':', @@port, '/', @@server_id, '/', " + start + ")"
 	}
 	m.sql, m.unchecked = backend.ParseStatements(file, m.table, words), words["unchecked"]
 	return m
