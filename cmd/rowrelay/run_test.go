@@ -135,7 +135,7 @@ log: {format: json}
 			t.Errorf("left: %+v, want the message without a route pending", left)
 		}
 		for command, want := range map[string]string{
-			"status": "PENDING TOPIC  OF THE FIRST 1000\nlost           1\n",
+			"status": "PENDING TOPIC  OF THE FIRST 1000\nlost           1  no route\n",
 			"check":  "note  source shop: topics: pending messages have no route: lost (1)\n",
 		} {
 			if got := call(t.Context(), "", command, "--config", file); got.code != exitDone || !strings.Contains(got.stdout, want) {

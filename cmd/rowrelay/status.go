@@ -30,8 +30,8 @@ At most 50,000 messages of a state are counted. If there are more, the count is 
 database's estimate ("about") or a lower bound ("at least"). Figures that take the
 database more than 2 s are left out.
 
-The topics are those of the first 1,000 pending messages. If a topic stays in the list,
-rowrelay check --config reports whether it has a route.
+The topics are those of the first 1,000 pending messages. With --config, a topic to which
+no route of the configuration applies is marked with "no route": its messages wait.
 
 With --watch the status is printed repeatedly until the command is interrupted; on a
 terminal each status replaces the previous one. States that are counted exactly also
@@ -64,7 +64,7 @@ func (p program) statusCommand() *cobra.Command {
 				every = 0
 			}
 			return withOperator(command.Context(), source, func(operator storage.Operator) error {
-				return p.showStatus(command.Context(), operator, source.Table, every, asJSON)
+				return p.showStatus(command.Context(), operator, source.Table, t.hasRoute(source), every, asJSON)
 			})
 		},
 	}
@@ -77,7 +77,7 @@ func (p program) statusCommand() *cobra.Command {
 
 // showStatus prints the status once or, if its argument every isn't 0, repeatedly at this
 // interval.
-func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, every time.Duration, asJSON bool) error {
+func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, hasRoute func(topic string) bool, every time.Duration, asJSON bool) error {
 	var last *statusBefore
 	show := func(p program) error {
 		status, err := operator.Status(ctx)
@@ -94,7 +94,7 @@ func (p program) showStatus(ctx context.Context, operator storage.Operator, tabl
 				return err
 			}
 		}
-		return p.printStatus(status, before)
+		return p.printStatus(status, hasRoute, before)
 	}
 	if every > 0 {
 		return p.redraw(ctx, every, show)
@@ -126,7 +126,7 @@ func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 
 // printStatus prints a status. If an earlier status is given, it adds the rates of change since
 // that status.
-func (p program) printStatus(status storage.Status, before *statusBefore) error {
+func (p program) printStatus(status storage.Status, hasRoute func(topic string) bool, before *statusBefore) error {
 	known := func(gauge storage.Gauge, text string) string {
 		if !status.Has(gauge) {
 			return tooLong
@@ -171,7 +171,7 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 	if err := p.printTable(rows); err != nil {
 		return err
 	}
-	if err := p.printTopics(status.Topics); err != nil {
+	if err := p.printTopics(status.Topics, hasRoute); err != nil {
 		return err
 	}
 	if err := p.printControls(status.Controls); err != nil || len(status.Relays) == 0 {
@@ -192,7 +192,7 @@ func (p program) printStatus(status storage.Status, before *statusBefore) error 
 const mostTopics = 10
 
 // printTopics prints the topics with the most messages among the first 1,000 pending ones.
-func (p program) printTopics(topics map[string]int64) error {
+func (p program) printTopics(topics map[string]int64, hasRoute func(topic string) bool) error {
 	if len(topics) == 0 {
 		return nil
 	}
@@ -201,7 +201,11 @@ func (p program) printTopics(topics map[string]int64) error {
 	})
 	rows := [][]string{{"\nPENDING TOPIC", "OF THE FIRST 1000"}}
 	for _, name := range names[:min(len(names), mostTopics)] {
-		rows = append(rows, []string{cell(name, 60), fmt.Sprint(topics[name])})
+		row := []string{cell(name, 60), fmt.Sprint(topics[name])}
+		if !hasRoute(name) {
+			row = append(row, "no route")
+		}
+		rows = append(rows, row)
 	}
 	if more := len(names) - mostTopics; more > 0 {
 		rows = append(rows, []string{fmt.Sprintf("and %d more", more), ""})

@@ -21,7 +21,8 @@ type target struct {
 	database, table string
 	config, source  string
 
-	noServer bool // the URL may consist of the scheme alone, because the command doesn't connect
+	loaded   config.Config // with --config: the configuration, once resolve or resolveAll has returned
+	noServer bool          // the URL may consist of the scheme alone, because the command doesn't connect
 }
 
 // addFlags adds the flags that name a table.
@@ -54,6 +55,15 @@ func (t *target) resolve(p program, command *cobra.Command) (config.Source, erro
 	return sources[0], nil
 }
 
+// hasRoute returns a function that reports whether the configuration has a route for a topic of the source. Without --config, the routes
+// are unknown, and the function returns true.
+func (t *target) hasRoute(source config.Source) func(topic string) bool {
+	if t.config == "" {
+		return func(string) bool { return true }
+	}
+	return func(topic string) bool { return t.loaded.HasRoute(source.Name, topic) }
+}
+
 // operate calls the function work with the operator of the table that the flags select.
 func (t *target) operate(p program, command *cobra.Command, work func(context.Context, storage.Operator) error) error {
 	source, err := t.resolve(p, command)
@@ -76,6 +86,7 @@ func (t *target) resolveAll(p program, command *cobra.Command) ([]config.Source,
 		}
 	}
 	c, err := config.LoadSources(t.config, p.kinds)
+	t.loaded = c
 	if err != nil || t.source == "" {
 		return c.Sources, usage(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rowrelay/rowrelay/internal/config"
 	"github.com/rowrelay/rowrelay/internal/memstore"
 	"github.com/rowrelay/rowrelay/internal/testdb"
 	"github.com/rowrelay/rowrelay/outbox"
@@ -276,7 +277,7 @@ func TestWatchingTheStatus(t *testing.T) {
 			return nil
 		}}
 		out := &terminal{columns: 60}
-		if err := (program{stdout: out}).showStatus(ctx, operator, "outbox", 2*time.Second, false); err != nil {
+		if err := (program{stdout: out}).showStatus(ctx, operator, "outbox", (&target{}).hasRoute(config.Source{}), 2*time.Second, false); err != nil {
 			t.Error(err)
 		}
 		frames := strings.Split(out.String(), "\x1b[H")
@@ -296,7 +297,7 @@ func TestStatusWithMissingFigures(t *testing.T) {
 	t.Parallel()
 	absent := storage.Status{Absent: []storage.Gauge{storage.GaugeCounts, storage.GaugeOldestPending, storage.GaugeOldestRetry, storage.GaugeHeldKeys, storage.GaugeTopics, storage.GaugeRelays, storage.GaugeLanes}}
 	out := &terminal{}
-	if err := (program{stdout: out}).printStatus(absent, nil); err != nil {
+	if err := (program{stdout: out}).printStatus(absent, (&target{}).hasRoute(config.Source{}), nil); err != nil {
 		t.Error(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
