@@ -9,8 +9,8 @@ import (
 
 // Admission. A pending row of a page (read.go) enters memory and its sink's queue. If it can't, the sink's reader (reader.go)
 // remembers a position from which the row will be read again. A deferred row needs no position: reads find it by the time at
-// which it is due. What must hold: every pending row at or below a reader's cursor is in memory or above such a position. For
-// each sink, a row is in memory at most once. A row leaves memory only when no read in progress can return it.
+// which it is due. What must hold: every pending row at or below a reader's cursor is in memory, or above a position that is
+// remembered. For each sink, a row is in memory at most once. A row leaves memory only when no read in progress can return it.
 
 // admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already
 // is ignored. If a sink's queue is full or the row's key is blocked, the sink's reader remembers from where to read the row
@@ -68,7 +68,8 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	return false
 }
 
-// meets returns the circumstances that decide whether a row that isn't in memory is admitted.
+// meets returns what the reader needs to know to decide about a row that isn't in memory: whether there is room, whether the row
+// is paused, and so on.
 func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 	q := e.engine.queues[queue]
 	if q.options.Sink == nil && !l.draining {
@@ -76,7 +77,7 @@ func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // usually such a row is settled without being sent; if it must be sent, take() checks the room
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // the row has an operator's decision or has expired, so usually it is settled without being sent and needs no room; otherwise take() checks the room
 		room = 1
 	}
 	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
@@ -89,7 +90,7 @@ func (e *byLanes) roomFor(q *sinkQueue, row *storage.Row) int {
 	return q.room()
 }
 
-// take puts into memory a row that its reader has accepted.
+// take puts a row into memory after its reader has accepted it. It returns false if there is no room for the row after all.
 func (e *byLanes) take(l *lane, row *storage.Row, queue int, f *joint) bool {
 	q := e.engine.queues[queue]
 	var k *key // nil if the message has no key
@@ -162,8 +163,8 @@ func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	}
 }
 
-// numberingOf returns the current id generation if the row's id is unique among pending rows, otherwise -1. After the id sequence
-// was reset, a new row may have the id of an older one.
+// numberingOf returns idGeneration if the row's id is unique among pending rows, otherwise -1. After the id sequence was reset, a
+// new row may have the id of an older one.
 func (r *lateRows) numberingOf(row *storage.Row) int {
 	if row.Deferred || row.ID > r.safeID && r.lastID <= r.highest {
 		return -1
@@ -199,9 +200,9 @@ func (e *byLanes) settled(it *item) {
 	}
 }
 
-// dueSooner schedules the next read of deferred rows for the time when the next known one becomes due, unless a read is
-// scheduled earlier. If that row is due already, deferred rows are read once more now, because the database's clock may be
-// slightly behind this host's clock.
+// dueSooner schedules a read of deferred rows for the time when the next known row becomes due (due.next), unless a read is
+// scheduled earlier. If this time has passed, it schedules a read for now, even if deferred rows have just been read: the
+// database's clock may be slightly behind this host's clock, so that read may have missed the row.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {
 		e.engine.poll.dueAt = earliest(e.engine.poll.dueAt, e.due.next)

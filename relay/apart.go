@@ -8,9 +8,9 @@ import (
 )
 
 // Sinks that are set apart. A sink is behind while its cursor in some lane is below those of other sinks. Until it has caught
-// up, pages are read for it alone. Meanwhile the pages that all sinks share still return this sink's rows, although they are
-// ignored; if the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude the topics that
-// only this sink takes, and don't move its cursors. In the same way, the pages that are read for one sink alone exclude the
+// up, pages are read for it alone. Meanwhile the shared pages, which are read for all sinks, still return this sink's rows,
+// without effect. If the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude the topics
+// that only this sink takes, and don't move its cursors. In the same way, the pages that are read for one sink alone exclude the
 // topics that only other sinks take.
 //
 // The database still scans the rows that a page excludes. So a page that excludes topics covers only a limited range of ids. The
@@ -22,10 +22,10 @@ import (
 // reached, the sink is set apart.
 const mostPassed = 500
 
-// setApart decides which sinks the next shared page excludes. A sink is set apart if it is failing while others are up, and has
-// less room than a page may fill. It is also set apart if pages have returned mostPassed of its rows without effect while it was
-// behind. A sink rejoins the others when it has caught up in all lanes. A sink that shares all its topics with others is never
-// set apart.
+// setApart decides which sinks the next shared page excludes. A sink is set apart if it is failing while some sink is up, and its
+// queue has room for fewer than readLimit rows. It is also set apart if pages have returned mostPassed of its rows without effect
+// while it was behind. A sink rejoins the others when it has caught up in all lanes. A sink that shares all its topics with
+// others is never set apart.
 func (e *byLanes) setApart() {
 	up := anyUp(e.engine.queues)
 	for _, q := range e.engine.queues {
@@ -74,14 +74,14 @@ func (e *byLanes) leaveOut(f *fetch) {
 	f.positions = lowestOf(f.positions, int64(e.pageStride))
 }
 
-// isStretch reports whether the page covered its whole range although higher ids have been assigned, so more rows may exist
-// above the range.
+// isStretch reports whether the page has all rows of its range of ids, and this range ends below the last assigned id. Then more
+// rows may exist above the range.
 func (f *fetch) isStretch() bool {
 	return !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool { return p.Until > 0 && p.Until < f.page.LastID })
 }
 
-// learnStride adjusts the range of the next page that excludes topics. A page that a limit ended early counts only if it was
-// slow: if it was fast, the early end may be the reason.
+// learnStride adjusts the range of the next page that excludes topics. A page that did not cover a whole range counts only if it
+// was slow: if it was fast, the reason may be that it covered less.
 func (e *byLanes) learnStride(f *fetch) {
 	whole := !f.page.More && slices.ContainsFunc(f.positions, func(p storage.Position) bool {
 		return p.Until-p.After >= int64(e.pageStride) && p.Until <= f.page.LastID

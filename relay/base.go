@@ -62,7 +62,7 @@ func (b *base) tried(l *lasting, err error) {
 	}
 }
 
-// backAfter is how long an outage of the database must last for its end to be logged.
+// backAfter is the shortest outage of the database whose end is logged.
 const backAfter = time.Second
 
 // logBack logs that the database answers again.

@@ -37,7 +37,7 @@ type blockedKeys struct {
 	toForget   []*key                                   // keys to forget when the read in progress has ended
 	forgotten  int64                                    // counts forgotten keys, to detect whether any was forgotten during a read
 	resuming   []*key                                   // unblocked keys whose dropped rows must be read
-	answers    map[storage.LaneKey][]storage.BlockedKey // the database's answers about a page's keys, while the page is merged
+	answers    map[storage.LaneKey][]storage.BlockedKey // while a page is merged: the database's answers about the page's keys
 	lanesAskAt time.Time                                // when the blocked keys of lanes with keysUnknown are read next
 	keysAskAt  time.Time                                // when the messages that block keys in memory are checked next
 }
@@ -102,8 +102,8 @@ func (b *blockedKeys) forgetSoon(k *key) {
 	}
 }
 
-// forgetKeys forgets those keys of the list toForget whose retry is written and which have no items in memory. From then on,
-// their dropped rows are among the rows above reader.gap.
+// forgetKeys forgets those keys of the list toForget whose retry is written and which have no items in memory. It lowers
+// reader.gap to below their dropped rows, so that these are read again later.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -122,9 +122,10 @@ func (b *blockedKeys) forgetKeys() {
 	b.toForget = b.toForget[:0]
 }
 
-// askFirst reports whether the database must be asked about keys before the read is merged, and lists these keys in f.asked. They
-// are keys of rows in lanes with keysUnknown, and unblocked keys that the database has reported as blocked (fromDatabase). If the
-// read has just returned the database's answers, askFirst first stores them. It never asks about the same key twice.
+// askFirst reports whether the database must be asked about keys before the read is merged, and lists these keys in f.asked.
+// These are keys of rows in lanes with keysUnknown, and keys that the database once reported as blocked and that were unblocked
+// since (fromDatabase). If the read has just returned the database's answers, askFirst first stores them. It never asks about the
+// same key twice.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -214,8 +215,8 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	return k
 }
 
-// mayContinue reports whether nothing blocks the key any more, so that its rows may be read. For a key that the database had
-// reported as blocked, this requires that the database has been asked again. Its new answer may block the key again.
+// mayContinue reports whether the key's dropped rows may be admitted now. They may not while a message blocks the key. If the
+// database had reported the key as blocked, it must also have been asked again, and its new answer may block the key again.
 func (b *blockedKeys) mayContinue(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked

@@ -29,7 +29,8 @@ import (
 //
 //   - The message has already failed since it was read. After that failure, another send began and delivered a message to the same
 //     destination, and only then the current send began.
-//   - The message has failed alone for JudgeAloneAfter.
+//   - The message has been failing for JudgeAloneAfter. Meanwhile no message was delivered to its destination, but fewer than K keys
+//     failed there.
 //   - The sink has found the message invalid (isFinal).
 //   - BreakerThreshold is negative.
 //
@@ -84,9 +85,9 @@ const (
 	// after another delivery. So a single message that is delivered during an outage doesn't cause others to be parked.
 	roundsWithAll = 3
 
-	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures. So the
-	// number of failing keys that opens the breaker is higher if keys usually fail between two deliveries: for each such key,
-	// up to mostUsual, it grows by patiencePer × BreakerThreshold.
+	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures although it
+	// works. So the breaker considers how many keys usually fail between two deliveries (at most mostUsual). If this number is u,
+	// the breaker opens when (1 + patiencePer × u) × BreakerThreshold keys have failed.
 	patiencePer = 4
 	mostUsual   = 10
 	usualOver   = 32 // the number of deliveries over which the mean is taken
@@ -103,7 +104,7 @@ type sent struct {
 	turn     int64
 	items    []*item
 	outcomes []sinks.Outcome
-	cut      bool // the context had ended, so an unsent message says nothing about the sink
+	cut      bool // the send's context had ended, so unsent messages don't count against the sink
 	excused  bool // the sink isn't blamed if the whole batch is unsent
 	paused   bool // the sink is paused; see mayPark
 	relays   int  // how many relays send to the sink
@@ -129,8 +130,8 @@ const (
 // news is a change of the sink's state, which the loop reports.
 type news struct {
 	up      bool
-	down    *sinks.Outcome // why the sink is down
-	tripped string         // why the sink must be paused for all relays
+	down    *sinks.Outcome // why the sink is down; nil if the change is another one
+	tripped string         // why the sink must be paused for all relays; empty if it need not be
 }
 
 // sending reports whether messages may be sent to the sink.
@@ -158,8 +159,8 @@ func (b *breaker) begin(items []*item) (turn int64) {
 	return b.turn
 }
 
-// remember keeps the failures of a message that leaves memory and will return as a retry. Without them, every failure of such
-// a message would count as its first: more bad messages than fit into the buffer would never be parked.
+// remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise each failure of the message
+// would count as its first. If there were more bad messages than fit into the buffer, they would never be parked.
 func (b *breaker) remember(it *item) {
 	for ref := range b.putOff {
 		if len(b.putOff) < mostPutOff {
@@ -311,8 +312,8 @@ func (b *breaker) count(s *sent, now time.Time) counted {
 	return c
 }
 
-// fail counts a failure at a destination. Only a message that was never charged and has not failed before counts as fresh, since
-// a message that fails again and again says little about its destination.
+// fail counts a failure at a destination. It adds the message's key to d.fresh only if the message was never charged and has not
+// failed before, because the message itself may be the cause of repeated failures.
 func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	d := b.destinations[outcome.Destination]
 	if d == nil {
@@ -372,7 +373,7 @@ func (b *breaker) move(c *counted, now time.Time) news {
 // decide returns the verdict on a message that wasn't delivered.
 func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool, now time.Time) verdict {
 	switch {
-	case it.commitUnknown(outcome): // the next attempt shows whether it was committed
+	case it.commitUnknown(outcome): // the next attempt shows whether the handler's transaction was committed
 		it.maybeCommitted = true
 		return verdict{action: back}
 	case behind:
@@ -404,9 +405,9 @@ func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool,
 	return verdict{action: retry, charged: 1, delay: max(b.options.Backoff.draw(attempts), outcome.RetryAfter)}
 }
 
-// charges reports whether the message counts as the cause of its failure: the failure is repeated, or the message has failed
-// alone for long enough. If neither is true, charges records the failure, and returns how long the message waits for its next
-// attempt if no other message is delivered.
+// charges reports whether the message counts as the cause of its failure: the failure is repeated, or the message has been
+// failing for JudgeAloneAfter without a delivery to its destination. Otherwise it records the failure, and returns how long the
+// message waits for its next attempt if no other message is delivered.
 func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judged bool, wait time.Duration) {
 	s, d := it.suspension, b.destinations[outcome.Destination]
 	if s == nil {
@@ -427,7 +428,7 @@ func (b *breaker) charges(it *item, outcome *sinks.Outcome, now time.Time) (judg
 		if outcome.Result == sinks.Retry {
 			return true, 0
 		}
-		if s.rejected { // a rejection repeats only a rejection, not another failure
+		if s.rejected { // a rejection counts as repeated only if the earlier failure was a rejection, too
 			s.rounds--
 		}
 		if s.rounds <= 0 {

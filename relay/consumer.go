@@ -59,8 +59,8 @@ type ConsumerOptions struct {
 }
 
 // Consumer lets an application claim messages itself, instead of being called by a relay. It claims by rows, so messages are
-// not delivered in order. Any number of consumers and of relays that claim by rows may share a table. [NewConsumer] returns
-// one. Its methods may be called concurrently.
+// not delivered in order. Any number of consumers and of relays that claim by rows may share a table. [NewConsumer] creates a
+// consumer. Its methods may be called concurrently.
 type Consumer struct {
 	store   storage.Store
 	options ConsumerOptions

@@ -44,11 +44,11 @@ func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *resul
 		return ""
 	}
 	if _, dead := row.Message.Headers[deadLetterMessage]; dead {
-		return "; it is a dead letter itself, so it gets none"
+		return "; it is a dead letter itself, so no dead letter is written for it"
 	}
 	headers := map[string]string{}
 	for name, value := range row.Message.Headers {
-		if !sinks.ReservedHeader(name) { // the message may have been parked because of such a header
+		if !sinks.ReservedHeader(name) { // a reserved header may be the reason why the message was parked
 			headers[name] = value
 		}
 	}

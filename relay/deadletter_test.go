@@ -189,7 +189,7 @@ func TestParkedDeadLetterGetsNoDeadLetter(t *testing.T) {
 		if left := parked(t, db); len(left) != 2 || len(db.Messages()) != 2 {
 			t.Errorf("parked are %v, want the message and its dead letter; the table has %d rows", left, len(db.Messages()))
 		}
-		for _, want := range []string{"; its dead letter goes to dead", "; it is a dead letter itself, so it gets none"} {
+		for _, want := range []string{"; its dead letter goes to dead", "; it is a dead letter itself, so no dead letter is written for it"} {
 			if n := strings.Count(log.String(), want); n != 1 {
 				t.Errorf("the log has %d times %q:\n%s", n, want, log)
 			}

@@ -246,7 +246,8 @@ func (b *plannedBatch) note(items []*item) {
 
 // done processes the outcomes. If the sink has sent nothing and asks for a new plan, the breaker doesn't count this as a
 // failure. A sink that has refused part of a batch gets one batch at a time, so that smaller and smaller parts can be sent
-// until the bad message is found. After the sink has accepted a batch that was in flight alone, batches may overlap again.
+// until the bad message is found. After the sink has accepted a batch that was in flight alone, several batches may be in flight
+// again.
 func (b *plannedBatch) done(e *engine, f *flight) {
 	b.note(f.items)
 	if b.err != nil {

@@ -10,10 +10,9 @@ import (
 
 // The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due. The store finds
 // them by their times alone, not by the lanes' positions. So the survey also finds paused messages, and messages that could be
-// delivered but that the reads missed. What must hold: a drain ends without an error only if no due message is left, not even
-// one that the reads can't find. Some messages don't count: messages in other relays' lanes, messages of topics that this
-// relay doesn't claim, and messages whose key is blocked at each of their sinks by another message, which is parked or not due
-// yet.
+// delivered but that the reads missed. What must hold: a drain ends without an error only if no due message is left, whether or
+// not the reads can find it. Some messages don't count: messages in other relays' lanes, messages of topics that this relay
+// doesn't claim, and messages whose key is blocked at each of their sinks by another message, which is parked or not due yet.
 
 const (
 	// surveyInterval is the pause after a survey that failed or found an unread message.
@@ -100,8 +99,8 @@ func (e *engine) afterSurvey(s *survey) {
 	}
 }
 
-// leftAlone returns the error of a drain when only messages are left that keep failing, because they are bad or their sink is
-// down. It returns nil while some sink has other messages to send.
+// leftAlone returns the drain's error if all messages in memory keep failing, because they are bad or their sink is down. It
+// returns nil while some sink has other messages to send.
 func (e *engine) leftAlone(now time.Time) error {
 	var problems []error
 	for _, q := range e.queues {
@@ -110,7 +109,7 @@ func (e *engine) leftAlone(now time.Time) error {
 		case !q.fails(now):
 			return nil
 		default:
-			problems = append(problems, fmt.Errorf("drained, but %d messages are left, which sink %q does not accept or which wait behind such messages; the last answer: %s", q.buffered, q.name, q.breaker.lastAnswer()))
+			problems = append(problems, fmt.Errorf("drained, but %d messages are left: sink %q does not accept them, or they wait behind messages that it does not accept; the last answer: %s", q.buffered, q.name, q.breaker.lastAnswer()))
 		}
 	}
 	return errors.Join(problems...)

@@ -63,21 +63,23 @@ type claiming interface {
 	block(it *item)
 	unblock(k *key)
 
-	// settled removes an item from memory once its outcome has been written or left to another relay. giveUp removes an item that
-	// this relay won't send now, so that a later read or claim finds it. giveUpQueued gives up all waiting items.
+	// settled removes an item from memory once its outcome was written, or was rejected because the lease or claim was lost. giveUp
+	// removes an item that this relay won't send now, so that a later read or claim finds it. giveUpQueued gives up all waiting
+	// items.
 	settled(it *item)
 	giveUp(it *item)
 	giveUpQueued()
 
-	// abandon is called when a call of a sink hangs. It gives up the lanes of the call's messages. If the relay claims by rows,
-	// it instead gives up the rows that wait for the sink.
+	// abandon is called when a call of a sink hangs. It gives up the lanes of the call's messages. If the relay claims by rows, it
+	// instead gives up the rows that wait for the sink, once all workers of the sink hang.
 	abandon(f *flight)
 
 	// controlled is called when the controls have changed, with the previous pauses of topics and keys. It removes from memory
 	// the waiting items that are paused now.
 	controlled(was *pauses)
 
-	// returned is called after a job while controls are in force, because some of the job's items may be waiting again.
+	// returned is called after a job while controls are in force. It removes from memory those of the job's items that are to be
+	// sent again but are paused now.
 	returned(f *flight)
 
 	// ownLanes returns the lanes whose messages the relay delivers; nil means all lanes.
@@ -91,12 +93,12 @@ type claiming interface {
 	drained() bool
 }
 
-// guard may decide which messages are sent to a sink. The two guards are [quarantine], for messages that crash relays, and
-// [dedup], for sinks that recognise a batch that is sent again. A relay has guards only if it claims by lanes and its store keeps
-// journals.
+// guard is a part of the engine that may decide which messages are sent to a sink. The two guards are [quarantine], for messages
+// that crash relays, and [dedup], for sinks that recognise a batch that is sent again. A relay has guards only if it claims by
+// lanes and its store keeps journals.
 type guard interface {
-	// start may give the sink its next job. If it returns true, the guard has decided what is sent to this sink now, even if that
-	// is nothing.
+	// start may give the sink its next job. If it returns true, the engine starts no other job of this sink now, even if the guard
+	// has started none.
 	start(q *sinkQueue, now time.Time) bool
 
 	// answered is called with the outcome of an item. It returns this outcome, or another one that replaces it.

@@ -46,8 +46,8 @@ type fetch struct {
 type readKind int
 
 const (
-	readLanes    readKind = iota // new rows, from the head of each lane
-	readSkipped                  // a queue's rows between its cursor and the head
+	readLanes    readKind = iota // new rows, above the highest cursor of each lane
+	readSkipped                  // rows of a queue that is behind, from its cursor up to the lane's highest cursor
 	readKeys                     // the dropped rows of keys that were unblocked
 	readDue                      // deferred rows that are due
 	readSweep                    // rows that the other reads have missed; none should exist

@@ -21,9 +21,9 @@ import (
 // configuration, unless they claim different topics. So a relay first announces that it begins, and only then looks for active
 // relays with another configuration. If two relays begin at the same time, the one that announced this later finds the other.
 //
-// An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays with
-// Join: these may have started with another configuration while it was active, and must not keep it from starting again.
-// A relay also becomes active if an active relay has the same configuration.
+// An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays with Join: such
+// relays may have started with another configuration while this relay was active, and must not keep it from becoming active again
+// after a restart. A relay also becomes active if some active relay has the same configuration.
 
 // destinationOf returns the sink's description of its destination, or the sink's type if it gives no description or if
 // Destination panics.
@@ -97,7 +97,7 @@ type participation struct {
 	base       *base
 	process    process
 	self       storage.Identity
-	takes      bool      // the relay is active, or stands down; otherwise it stands by
+	takes      bool      // the relay is active, or has left its lanes to others (StandingDown); otherwise it stands by
 	heard      time.Time // the time of the last heartbeat, on the database's clock
 	waitsUntil time.Time // a relay that stands by doesn't become active before this time: after a gap in its heartbeats, this gives other relays time to return
 }
@@ -125,8 +125,8 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 	if err := announce(part); err != nil {
 		return members, "", err
 	}
-	// After a silence of most of a lease, the other relays may have treated this one as dead. If this relay was active, and relays
-	// with another configuration are active now, it stands by. If it stood by, it continues to do so for another lease: the relays
+	// If this relay had sent no heartbeat for most of a lease, the other relays may have treated it as dead. If it was active, and
+	// relays with another configuration are active now, it stands by. If it stood by, it stands by for another lease: the relays
 	// that it waited for may not have reached the database either, and may return.
 	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.base.options.Lease*3/4
 	p.heard = members.Now

@@ -66,9 +66,8 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	return f, queues
 }
 
-// isOther reports whether the given row is not the joint's row, although both have the same id and message. Such a row is a
-// retry that was split off from a scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at
-// all.
+// isOther reports whether the given row, which has the id and message of the joint's row, is another row: a retry that was split
+// off from a scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at all.
 func (f *joint) isOther(row *storage.Row) bool {
 	return row.Sinks != "" && len(f.left) > 0 && !slices.ContainsFunc(storage.SplitSinks(row.Sinks), func(name string) bool { return slices.Contains(f.left, name) })
 }
@@ -195,7 +194,7 @@ func (j *joiner) late(now time.Time) (write []*item) {
 }
 
 // settle begins one settlement for some of a row's sinks. If it is for several sinks, all of them delivered the message, and the
-// settlement has all their receipts. Then settle continues with the next outcomes of the items' keys.
+// settlement has all their receipts. In both cases settle continues with the next outcomes of the items' keys.
 func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 	if len(items) == len(f.ready) {
 		f.ready = nil

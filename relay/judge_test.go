@@ -224,7 +224,7 @@ func TestDrainEndsThoughMessagesFail(t *testing.T) {
 					}
 					if judge == 0 {
 						parked, left = 0, written-100
-						if want := fmt.Sprintf(`%d messages are left, which sink "main" does not accept`, left); err == nil || !strings.Contains(err.Error(), want) {
+						if want := fmt.Sprintf(`%d messages are left: sink "main" does not accept them`, left); err == nil || !strings.Contains(err.Error(), want) {
 							t.Errorf("the drain ended with %v, want %s", err, want)
 						}
 					} else if err != nil {

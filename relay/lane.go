@@ -23,17 +23,17 @@ type lane struct {
 
 	readers readers // the lane's readers, by queue
 	floor   int64   // the lane's mark when it was leased: no row can appear at or below it
-	passed  *keySet // used while topics are paused: the keys of rows that were passed over; later rows of these keys are passed over, too. nil: no such keys
+	passed  *keySet // used while topics are paused: the keys of rows that were left out because they are paused; later rows of these keys are left out, too. nil if it is empty
 
 	keysUnknown bool // not all blocked keys of the lane are in memory, so the database is asked about keys that aren't in memory
 	alarmed     bool // the lane's rows without a route were reported
 
 	unswept  bool  // the lane isn't read until a sweep has searched for missed rows below its mark
-	placed   bool  // a page has confirmed that the lane's cursor isn't above the last id, or the lane is read from the beginning
+	placed   bool  // a page has confirmed that the lane's cursor isn't above the last assigned id, or the lane is read from the beginning
 	void     bool  // the server that granted the lease was replaced or has lost commits, so the lane's state in memory may be wrong
 	draining bool  // the lane is being given up, because it is void or the relay has more lanes than its share
 	lost     bool  // another relay may hold the lane. Outcomes are still written with the old fence, so they are rejected if another relay holds it
-	seq      int64 // reads up to this number began before the lease, or before the id sequence was reset, and don't count
+	seq      int64 // results of reads up to this number are ignored: they began before the lease, or before the id sequence was reset
 
 	journaled journaled // the engine's copy of the lane's journal
 	crashes   int       // how many consecutive holders died while they held the lane
@@ -237,7 +237,7 @@ type item struct {
 	row   storage.Row
 	token string // when claiming by rows: the token of its claim
 
-	toWrite result // the outcome to write; set once the stage is inSettle
+	toWrite result // the outcome to write; set when the stage becomes inSettle or, if the handler's transaction writes it, inFlight
 
 	idGeneration   int  // see lateRows.numberingOf
 	unwritable     bool // the database refuses its outcome
@@ -259,7 +259,7 @@ type suspension struct {
 	rejected    bool      // its last failure was a rejection
 	repeats     bool      // another message was delivered between its last failure and the beginning of its current send
 	tries       int       // how many consecutive failures there were without a delivery in between; it determines the back-off
-	since       time.Time // when it first failed; zero if it had been charged an attempt before, so that only the time when its destination began to fail counts
+	since       time.Time // when it first failed; zero if it had been charged an attempt before: then only the time when its destination began to fail counts
 	soonest     time.Time // the earliest time of its next attempt if another message is delivered
 	retryAt     time.Time // the time of its next attempt if no other message is delivered
 }
@@ -272,7 +272,7 @@ type joint struct {
 	since time.Time // when the earliest of these outcomes arrived
 	waits bool      // joiner.waiting has an entry for the row, with the time in `since`
 
-	writing  []*item // items whose outcomes are being written by one settlement, which is the settlement of the first of them
+	writing  []*item // items whose outcomes are being written together, by the settlement of the first of them
 	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty if it is for all remaining sinks
 }
 
@@ -381,7 +381,7 @@ func payloads(rows []storage.Row) (bytes int) {
 type heldLanes struct {
 	lanes   map[int]*lane
 	sorted  []*lane // the lanes ordered by number; nil if this order must be computed again
-	rewound bool    // the head of a lane was lowered, so the lane must be read again from there
+	rewound bool    // a cursor was moved back, so its lane must be read again from there
 	rotate  int     // counts calls of lanesInTurn
 }
 
@@ -407,7 +407,7 @@ func (h *heldLanes) anyBehind(q *sinkQueue) bool {
 }
 
 // lagging returns the positions that the queue must read separately: in each lane where it is behind, from its cursor up to the
-// head.
+// head (the highest cursor of any sink).
 func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	for _, l := range h.lanesInTurn() {
 		if l.readers.isBehind(q.index) && !l.draining {
@@ -426,7 +426,7 @@ func (h *heldLanes) laneOf(read int64, number int) *lane {
 	return nil
 }
 
-// heads returns the heads of the lanes that a read covers.
+// heads returns the heads (the highest cursors) of the lanes that a read covers; for a lost lane, the largest possible id.
 func (h *heldLanes) heads(read int64, positions []storage.Position) (heads []int64) {
 	for _, p := range positions {
 		head := int64(math.MaxInt64)

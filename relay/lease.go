@@ -12,7 +12,7 @@ import (
 // were kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. If a stop takes longer
 // than DrainTimeout, a lane is also released with unsettled messages, which its next holder sends again.
 
-// calmAfter is for how long a relay that has taken over a dead relay's lane journals each batch before it sends the batch.
+// calmAfter is how long a relay journals each batch before sending it, once it has taken over a dead relay's lane.
 const calmAfter = time.Minute
 
 // laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.
@@ -147,9 +147,9 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	return len(r.of.held.lanes), lost
 }
 
-// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. It always
-// chooses void lanes. If these are too few, it prefers lanes that are already being given up. It takes the rest evenly from
-// full and empty lanes, so that a relay that has just started gets its share of the messages, too.
+// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. beyondShare
+// always chooses void lanes. If these are too few, it next chooses lanes that are already being given up. It chooses the rest
+// evenly among lanes with many and with few messages, so that a relay that has just started gets its share of the messages, too.
 func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	chosen := map[*lane]bool{}
 	var others []*lane

@@ -24,9 +24,9 @@ type leasing struct {
 
 // rights is one renewal of the relay's leases of lanes, or of its claims of rows: renew carries it out, and conclude applies its result.
 type rights interface {
-	// renew extends the rights. If the relay claims by lanes, it also releases the lanes that the relay gives up. If takesPart is
-	// true, it then acquires lanes up to the relay's share. In the last renewal of a run, the parameter members is empty and
-	// renew extends nothing. The leaser calls renew.
+	// renew extends the leases or claims. If the relay claims by lanes, it also releases the lanes that the relay gives up. If
+	// takesPart is true, it then acquires lanes up to the relay's share. In the last renewal of a run, the parameter members is
+	// empty and renew extends nothing. The leaser calls renew.
 	renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error)
 
 	// conclude applies the result of renew, and returns how many lanes the relay holds and how many it has lost. The loop
@@ -34,7 +34,8 @@ type rights interface {
 	conclude(err error) (held, lost int)
 }
 
-// leaseJob is a heartbeat and a renewal. The last job of a run ends the rights and deregisters the relay instead.
+// leaseJob is a heartbeat and a renewal. The last job of a run instead gives back the leases or claims, and deregisters the
+// relay.
 type leaseJob struct {
 	rights     rights
 	leave      bool
@@ -48,7 +49,7 @@ type leaseJob struct {
 	err     error
 }
 
-// leaser sends heartbeats and renews the relay's rights.
+// leaser sends heartbeats and renews the relay's leases or claims.
 type leaser struct {
 	base    *base
 	process process

@@ -80,7 +80,7 @@ func (b *base) observeAttempt(became string, it *item, outcome *sinks.Outcome) {
 	}
 }
 
-// traceClaimed passes to the tracer the messages that were read.
+// traceClaimed passes the messages that were read to the tracer.
 func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
 	if len(rows) == 0 {
 		return
@@ -92,7 +92,7 @@ func (b *base) traceClaimed(began time.Time, rows []storage.Row) {
 	b.options.Tracer.Claimed(began, messages)
 }
 
-// traceSettled passes to the tracer the messages whose outcomes were written, or the error of writing them.
+// traceSettled passes messages to the tracer after their outcomes were written, or with the error if they couldn't be written.
 func (b *base) traceSettled(began time.Time, items []*item, err error) {
 	messages := make([]sinks.Message, len(items))
 	for i, it := range items {
