@@ -37,8 +37,8 @@ func (b *base) reached(call string, began time.Time, err error) {
 	}
 }
 
-// failed reports a failed database call, which the given stage will repeat. It logs at most one failure of a stage per
-// quietTime.
+// failed reports a failed database call that will be repeated. The parameter `stage` names the kind of call. At most one failure
+// of each kind is logged per quietTime.
 func (b *base) failed(stage string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return

@@ -188,7 +188,7 @@ func (b *blockedKeys) askFirst(f *fetch) bool {
 }
 
 // recall blocks a key if the database reported it as blocked. It returns false if the database wasn't asked about the key. It
-// ignores a reported message that is in memory: that message was delivered, but this is not yet written to the database.
+// ignores a reported message that is in memory: that message was delivered, but its outcome is not yet written to the database.
 func (b *blockedKeys) recall(l *lane, ref keyRef) (ok bool) {
 	found, ok := b.answers[storage.LaneKey{Lane: l.Lane, Key: ref.key}]
 	holder := none

@@ -29,8 +29,8 @@ import (
 //
 //   - The message has already failed since it was read. After that failure, another send began and delivered a message to the same
 //     destination, and only then the current send began.
-//   - The message has been failing for JudgeAloneAfter. Meanwhile no message was delivered to its destination, but fewer than K keys
-//     failed there.
+//   - The message has been failing for JudgeAloneAfter. In this time no message was delivered to its destination, and fewer than K
+//     keys failed there.
 //   - The sink has found the message invalid (isFinal).
 //   - BreakerThreshold is negative.
 //
@@ -81,8 +81,9 @@ const (
 	// suspectFor is how long a sink is suspect before it is reported as down.
 	suspectFor = 5 * time.Second
 
-	// A message that was first rejected while other messages failed, too, is parked only after roundsWithAll more rejections, each
-	// after another delivery. So a single message that is delivered during an outage doesn't cause others to be parked.
+	// If other messages failed, too, when a message was first rejected, this message is parked only after roundsWithAll more
+	// rejections, each after another message was delivered. So a single message that is delivered during an outage doesn't cause
+	// others to be parked.
 	roundsWithAll = 3
 
 	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures although it
@@ -142,8 +143,8 @@ func newBreaker(options *SinkOptions) breaker {
 }
 
 // begin returns the number of the next job, which starts now. For each of the job's messages that failed before, begin records
-// whether another message was delivered since that failure. A delivery during the job's own send doesn't count: the message
-// may have failed in an outage that ended before that delivery.
+// whether another message was delivered since that failure. A delivery during the job's own send doesn't count: an outage may
+// make the message fail again, and end before that delivery.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
@@ -464,7 +465,7 @@ func (b *breaker) retryAt(s *suspension) time.Time {
 	return s.retryAt
 }
 
-// resolved processes the answers of a deduplicating sink about batches that were sent again. Only Unavailable counts against the
+// resolved processes the outcomes of batches that were sent again to a deduplicating sink. Only Unavailable counts against the
 // sink.
 func (b *breaker) resolved(turn int64, outcomes []sinks.Outcome, excused bool, now time.Time) news {
 	c := b.count(&sent{turn: turn, outcomes: outcomes, excused: excused}, now)

@@ -71,8 +71,8 @@ func (e *engine) beginSurvey(all bool) {
 	e.surveyor.jobs <- s
 }
 
-// afterSurvey keeps the result of a survey. If the survey failed or found an unread message, the drain reads and surveys again. It
-// gives up only after unreadFor.
+// afterSurvey keeps the result of a survey. If the survey failed or found an unread message, the drain reads and surveys again,
+// and fails only if this lasts for unreadFor.
 func (e *engine) afterSurvey(s *survey) {
 	d, now := &e.drain, time.Now()
 	d.busy, d.last = false, s

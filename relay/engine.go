@@ -124,7 +124,7 @@ type stop struct {
 	aborted  bool // the sends were cancelled; until the new deadline their outcomes may be settled
 	deadline time.Time
 	logAt    time.Time // when to log what the stop waits for; zero once that was logged
-	gaveUp   bool      // the deadline has passed again, after the sends were cancelled
+	gaveUp   bool      // the new deadline has passed, too, so the stop no longer waits for the sends
 	err      error
 }
 

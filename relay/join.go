@@ -111,7 +111,7 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 		if members, err = beat(); err == nil && len(members.Relays) > 1 {
 			p.bury(ctx, &members, beat)
 			if waits = othersIn(p.self, members.Relays); waits != "" {
-				waits += ". It sends no messages until they have stopped; to share the messages with them, start it with --join (join: true in a configuration, Join in relay.Options)"
+				waits += ". This relay sends no messages until the others have stopped; to share the messages with them, start it with --join (join: true in a configuration, Join in relay.Options)"
 			}
 		}
 		return err

@@ -181,7 +181,7 @@ func (j *joiner) due() time.Time {
 	return j.waiting[0].at.Add(j.patience)
 }
 
-// late begins the settlements of rows that have waited for as long as the joiner's patience allows.
+// late begins the settlements of rows whose oldest outcome has waited for j.patience.
 func (j *joiner) late(now time.Time) (write []*item) {
 	for len(j.waiting) > 0 && now.Sub(j.waiting[0].at) >= j.patience {
 		f := j.waiting[0].item.joint

@@ -137,7 +137,7 @@ func (l *lane) forget(k *key) {
 type key struct {
 	ref       keyRef
 	lane      *lane
-	forgotten bool // the lane has forgotten this state, and makes another one for the key's next message
+	forgotten bool // the lane has deleted this state, and creates a new one for the key's next message
 
 	items     []*item   // waiting items, ordered by id
 	inFlight  int       // how many items are in flight, including expired items whose settlement is not written
