@@ -15,10 +15,10 @@ import (
 //     key. Their outcome is [Unsent].
 //   - Once the outcome of a message is [Unavailable], Fan doesn't begin to deliver
 //     any other message of the batch.
-//   - Fan doesn't begin to deliver a message after the context has ended, or when too
-//     little time is left: for SendEach, less than the time limit of one message; for
-//     Send, less than the slowest message of the same Send took. So the context seldom
-//     ends while a message is being delivered.
+//   - Fan doesn't begin to deliver a message after the context has ended, or if the
+//     context will probably end before the message is delivered. SendEach assumes that
+//     a message takes its whole time limit. Send assumes that it takes as long as the
+//     slowest message of the same Send so far.
 type Fan struct {
 	slots chan struct{}
 }

@@ -129,9 +129,8 @@ func (r *Registry) FromURL(rawURL string) (Sink, error) {
 	return r.Make(kind.Name, settings)
 }
 
-// unknownScheme returns the error for a URL whose scheme is unknown. If the user probably meant a certain kind, the error names
-// the schemes of that kind. Such a URL has the kind's name as its scheme (rabbitmq), a scheme with an addition (kafka+ssl), or
-// no colon.
+// unknownScheme returns the error for a URL whose scheme is unknown. The error suggests the schemes of a kind if the URL's scheme
+// is the kind's name (rabbitmq:) or one of its schemes with an addition (kafka+ssl:), or if the URL is only a name (kafka).
 func (r *Registry) unknownScheme(given, scheme string) error {
 	hint := ""
 	name, _, _ := strings.Cut(given, "+")

@@ -33,7 +33,7 @@ type line struct {
 // binaryLine is a line whose payload isn't text.
 type binaryLine struct {
 	line
-	Payload *string `json:"payload,omitempty"` // always nil; hides line.Payload, which would be written as null and so mean a NULL payload
+	Payload *string `json:"payload,omitempty"` // always nil; hides line.Payload, because "payload":null would mean a NULL payload
 }
 
 // WriteLine appends a message to the buffer as one line of JSON, with a newline. The
@@ -62,11 +62,11 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 	return encoder.Encode(l)
 }
 
-// WriteLines appends the lines of a batch to the buffer. It returns the outcomes
-// that the messages have once the buffer has been written: [Reject] if a message can't
-// be written as a line, [Unsent] if an earlier message of its key was rejected, and
-// otherwise [Delivered]. The second result holds the buffer's length after each
-// message.
+// WriteLines appends the lines of a batch to the buffer. It returns the outcomes of
+// the messages, provided that the caller then writes the whole buffer: [Reject] if a
+// message can't be written as a line, [Unsent] if an earlier message of its key was
+// rejected, and otherwise [Delivered]. The second result holds the buffer's length
+// after each message.
 func WriteLines(buffer *bytes.Buffer, batch []Message) (outcomes []Outcome, ends []int) {
 	outcomes, ends = All(len(batch), Ok("")), make([]int, len(batch))
 	rejected := map[string]bool{}

@@ -26,10 +26,10 @@ type Outcome struct {
 
 	// Destination identifies one of several destinations behind the sink, for example
 	// the host if messages choose the host. If one destination refuses everything, only
-	// its messages wait. An Unavailable outcome with a Destination means that the sink
-	// has delivered nothing to other destinations since this destination's previous
-	// failure, so it can't tell whether only this destination is unavailable, or all of
-	// them. Destination is empty for a sink with a single destination. It is not stored.
+	// its messages wait. With Unavailable and a Destination, the sink doesn't know
+	// whether only this destination is unavailable or all of them: it has delivered
+	// nothing to other destinations since this destination's previous failure.
+	// Destination is empty for a sink with a single destination. It is not stored.
 	Destination string
 
 	// RetryAfter is the pause that the destination asked for. With Unavailable it
@@ -75,8 +75,8 @@ const (
 	// attempt and sends the message again, but not before RetryAfter (see [Postpone]).
 	//
 	// If one request contained two messages of a key and the first is a Retry, the
-	// second is Unsent, because it must be delivered again after the first. If the
-	// outcome of the request is unknown, the destination may have the second message.
+	// second is Unsent, so that the relay sends it again after the first. If the outcome
+	// of the request is unknown, the destination may already have the second message.
 	Unsent
 )
 

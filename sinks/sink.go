@@ -23,9 +23,9 @@ import (
 // connection returns nil from Open.
 //
 // The relay may call Send concurrently; the sink's configured number of workers is
-// the maximum. It never calls Open or Close while a Send is running. It
-// calls Close once, at the end, even if Open never succeeded, but not if a Send
-// never returned. Close must release all resources.
+// the maximum. It never calls Open or Close while a Send is running. It calls Close
+// once, at the end, even if Open never succeeded. If a Send never returns, the relay
+// doesn't call Close. Close must release all resources.
 //
 // Send must return soon after its context ends, and must not send anything after
 // that. Messages that it has not started are [Unsent] with [ReasonCancelled]. The
@@ -80,8 +80,8 @@ const (
 	// OrderPrefix guarantees that within each key, the delivered messages are a
 	// prefix of the batch. After the first message of a key that is not delivered,
 	// all later messages of that key are [Unsent]. This also holds after a
-	// [Reject]: no message of the key may overtake a rejected one until the relay has
-	// written that the rejected one is parked.
+	// [Reject]: the sink must not deliver a later message of the key before the relay
+	// has stored that the rejected one is parked.
 	OrderPrefix
 
 	// OrderAtomic guarantees that a batch is delivered either completely or not at all.
@@ -147,8 +147,8 @@ type Limited interface {
 // OneByOne is implemented by a Sink that sends messages one by one, for example to
 // a function. The relay calls SendEach instead of Send, so that the sink's time-out
 // applies to each message and not to the batch. SendEach gives each message its own
-// context, which ends after the duration in the second argument. If less than this
-// duration is left of ctx, SendEach starts no more messages; the rest are [Unsent].
+// context, which ends after the duration in the second argument. If ctx ends sooner
+// than that, SendEach starts no more messages, and the rest are [Unsent].
 // [Fan.SendEach] helps to implement it.
 type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
@@ -201,8 +201,8 @@ type Deduplicating interface {
 	// [IsOpen]), their details report the progress, and the next call continues.
 	//
 	// [Delivered] means that the destination has the message, from this Send or an
-	// earlier one. An outcome for which [IsOpen] returns true leaves this unknown:
-	// the relay keeps the reference, and the message's key waits. An open [Retry]
+	// earlier one. If [IsOpen] returns true for an outcome, the destination may or may
+	// not have the message; the relay keeps the reference, and the key waits. An open [Retry]
 	// affects only this batch; an open [Unavailable] affects the whole sink. Any
 	// other outcome guarantees that the destination does not have the message, and
 	// will never have it because of this reference.
@@ -219,8 +219,8 @@ type BatchRef struct {
 
 // IsOpen reports whether an outcome of a deduplicating sink is open, which means that
 // the destination may or may not have the message. An outcome is open if the sink was
-// unavailable or panicked, if the answer was lost, or if the context ended before this
-// Send sent the message, because an earlier Send may have sent it.
+// unavailable or panicked, or if the answer was lost. It is also open if the context ended
+// before the message was sent, because an earlier Send may have sent the message.
 func IsOpen(o Outcome) bool {
 	switch o.Result {
 	case Unavailable:

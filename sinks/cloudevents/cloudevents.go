@@ -213,7 +213,7 @@ func (b Binding) put(headers map[string]string, made event) {
 func plain(text string) string { return text }
 
 // percentEncode encodes a header value as the HTTP binding requires (section 3.1.3.2):
-// it encodes spaces, double quotes, percent signs and all bytes above or below printable ASCII.
+// it encodes spaces, double quotes, percent signs and all bytes that are not printable ASCII.
 func percentEncode(text string) string {
 	var encoded strings.Builder
 	for i := range len(text) {

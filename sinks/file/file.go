@@ -98,8 +98,8 @@ func (s *Sink) Close(ctx context.Context) error {
 	return s.serial.Do(ctx, s.drop)
 }
 
-// Order returns [sinks.OrderPrefix]: a batch is either written completely, except for messages
-// that can't be written as JSON, or not at all.
+// Order returns [sinks.OrderPrefix]: Send writes either nothing, or all messages except those that
+// can't be written as JSON and the later messages of their keys.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send appends the batch's lines with a single write and waits until they are on the disk.

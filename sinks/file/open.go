@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// handle is an open file. Tests replace it with a handle that fails as a file on a
-// full disk does.
+// handle is an open file. Tests replace it with a handle that fails like a file on a
+// full disk.
 type handle interface {
 	Write(text []byte) (int, error)
 	Sync() error

@@ -63,9 +63,9 @@ type Field struct {
 	// Choices are the allowed values of a string. Empty allows all values.
 	Choices []string
 
-	// Check checks what the other fields can't express. Its argument has the type
-	// of the field's getter, such as [Values.Duration]. Its error completes the sentence "the
-	// setting …" and must not contain a secret. Check may be nil.
+	// Check checks what the other fields can't express. Its argument has the type that
+	// the setting's getter returns: a time.Duration for [Values.Duration]. Its error completes
+	// the sentence "the setting …" and must not contain a secret. Check may be nil.
 	Check func(value any) error
 }
 
@@ -82,8 +82,8 @@ func Parses[T, P any](parse func(T) (P, error)) func(any) error {
 	}
 }
 
-// Parse checks a value of a configuration. It returns the value in the type of the
-// field's getter, such as a time.Duration for [Values.Duration]. Its error completes the sentence "the setting …".
+// Parse checks a value of a configuration. The result has the type that the setting's
+// getter returns: a time.Duration for [Values.Duration]. The error completes the sentence "the setting …".
 func (f Field) Parse(raw any) (any, error) {
 	if raw == nil {
 		return nil, errors.New("has no value; leave it out for the default")

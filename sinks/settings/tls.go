@@ -17,7 +17,7 @@ import (
 func TLSFields() []Field {
 	return []Field{
 		{Name: "ca_file", Type: TypeString, Help: "A PEM file with the authorities to trust instead of the system's."},
-		{Name: "cert_file", Type: TypeString, Help: "A PEM file with the client's certificate, for servers that request one. It and its key are read again for each connection."},
+		{Name: "cert_file", Type: TypeString, Help: "A PEM file with the client's certificate, for servers that request one. The sink reads this file and key_file again for each connection."},
 		{Name: "key_file", Type: TypeString, Help: "A PEM file with the private key of the client's certificate."},
 	}
 }
@@ -35,8 +35,8 @@ func (s Values) TLS() (*tls.Config, error) {
 //
 // TLSConfig reads all files to find problems early. The client reads the files cert
 // and key again for each connection, so that a renewed certificate takes effect. While
-// the two files don't fit, for example because only one of them has been replaced, the
-// client presents the previous certificate.
+// the key in one file doesn't belong to the certificate in the other, for example because
+// only one of the files has been replaced, the client presents the previous certificate.
 func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 	if ca == "" && cert == "" && key == "" {
 		return nil, nil

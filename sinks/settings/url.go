@@ -10,8 +10,8 @@ import (
 // FromURL returns the settings in a sink's URL: the parameters of its query, and
 // the username and password before its host. The further arguments are the names of
 // settings that another part of the URL sets; FromURL returns an error if the query
-// has one of these settings. FromURL doesn't check values, and its errors contain
-// none.
+// has one of these settings. FromURL doesn't check values, and its errors don't
+// contain values.
 func FromURL(u *url.URL, elsewhere ...string) (map[string]any, error) {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
