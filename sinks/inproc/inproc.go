@@ -45,9 +45,9 @@ type Options struct {
 	// key are never handled concurrently. Defaults to 1; then the handler needs no locks.
 	Concurrency int
 
-	// Batch is the maximum number of messages in a batch. The outcomes of a batch are stored
-	// together, so after a crash up to Batch messages of each of the sink's workers may be handled
-	// again. Defaults to [DefaultBatch].
+	// Batch is the maximum number of messages in a batch. The relay stores the outcomes of a batch
+	// together. So after a crash, it may repeat up to Batch messages for each of the sink's workers.
+	// Defaults to [DefaultBatch].
 	Batch int
 }
 

@@ -25,7 +25,7 @@ type Options struct {
 	Scopes       []string
 	Audience     string // the parameter audience, which some servers require; empty: none
 
-	// SecretInBody sends the client's id and secret as parameters of the request, and not in its Authorization header. Most
+	// SecretInBody sends the client's id and secret as parameters of the request instead of in its Authorization header. Most
 	// servers accept both.
 	SecretInBody bool
 }
@@ -85,14 +85,14 @@ type Token struct {
 type Source struct {
 	options Options
 	client  *http.Transport
-	turn    chan struct{} // used as a mutex whose wait a context can end; has one element while unlocked
+	turn    chan struct{} // a mutex, as a channel so that a context can end the wait for it; has one element while unlocked
 	token   Token
 	renewAt time.Time
 }
 
 const (
-	// A token is replaced when renewBefore is left of its lifetime. A token with a lifetime of less than
-	// twice renewBefore is replaced after half of its lifetime.
+	// A token is replaced renewBefore ahead of its expiry. If its lifetime is shorter than twice
+	// renewBefore, it is replaced after half of its lifetime.
 	renewBefore = time.Minute
 
 	// unknownLifetime is the assumed lifetime of a token if the server doesn't state it.
@@ -234,7 +234,7 @@ func read(response *http.Response, asked time.Time) (Token, error) {
 // other than printable ASCII. The error completes the sentence "the token …".
 func CheckToken(token settings.Secret) error {
 	if token == "" || strings.ContainsFunc(token.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errors.New("must have printable ASCII characters without blanks")
+		return errors.New("must consist of printable ASCII characters without blanks")
 	}
 	return nil
 }

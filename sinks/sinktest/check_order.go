@@ -30,7 +30,7 @@ func retryHoldsItsKey(s *subject) {
 	s.Answer(first.ID, sinks.Retry)
 	outcomes := s.send(ctx, batch)
 	if outcomes[0].Result != sinks.Retry {
-		s.t.Errorf("a message that the destination failed on was not retried: %s", show(outcomes[0]))
+		s.t.Errorf("the destination returned an error for a message, but the outcome is not a retry: %s", show(outcomes[0]))
 	}
 	s.heldBack(batch, outcomes)
 	got := s.settled(ctx)
@@ -56,9 +56,9 @@ func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
 		case s.order() == sinks.OrderAtomic && o.Result == sinks.Delivered:
 			s.t.Errorf("the sink's order is OrderAtomic, but message %d of the batch was delivered and the first was not", i+1)
 		case s.order() == sinks.OrderPrefix && sameKey && o.Result != sinks.Unsent:
-			s.t.Errorf("message %d of the key must be unsent after the first one was not delivered: %s", i+1, show(o))
+			s.t.Errorf("message %d of the batch must be unsent, because the first message of its key was not delivered: %s", i+1, show(o))
 		case o.Result == sinks.Reject, charged(o) && s.order() != sinks.OrderAtomic:
-			s.t.Errorf("message %d was charged because of the first one: %s", i+1, show(o))
+			s.t.Errorf("message %d was rejected or charged, although only the first message failed: %s", i+1, show(o))
 		}
 	}
 }

@@ -68,9 +68,9 @@ func (s *subject) stillDown(ctx context.Context, batch []sinks.Message) {
 	s.noneCharged(s.send(ctx, batch), sinks.ReasonNone)
 }
 
-// noneCharged checks the outcomes of a Send during an outage: nothing is delivered or rejected,
-// nothing is charged except retries with the allowed reason, and at least one outcome is
-// unavailable, postponed or such a retry.
+// noneCharged checks the outcomes of a Send during an outage. Each outcome must be unavailable,
+// unsent, or a retry with the allowed reason. At least one must be unavailable, postponed, or a
+// retry with the allowed reason: otherwise the relay would retry immediately.
 func (s *subject) noneCharged(outcomes []sinks.Outcome, allowed sinks.Reason) {
 	s.t.Helper()
 	told := false

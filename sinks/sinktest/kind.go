@@ -31,7 +31,7 @@ func makes(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid []map[
 	for _, settings := range valid {
 		sink, err := registry.Make(kind.Name, settings)
 		if err != nil {
-			t.Fatalf("valid settings make no sink: %v", err)
+			t.Fatalf("no sink can be made from valid settings: %v", err)
 		}
 		if err := sink.Close(t.Context()); err != nil {
 			t.Errorf("Close of the new sink: %v", err)
@@ -64,7 +64,7 @@ func destinationHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, s
 	t.Helper()
 	sink, err := registry.Make(kind.Name, settings)
 	if err != nil {
-		t.Fatalf("valid settings make no sink: %v", err)
+		t.Fatalf("no sink can be made from valid settings: %v", err)
 	}
 	defer func() { _ = sink.Close(t.Context()) }()
 	destined, ok := sink.(sinks.Destined)
@@ -91,8 +91,8 @@ func errorHides(t testing.TB, registry *sinks.Registry, kind sinks.Kind, setting
 	}
 }
 
-// wrongValues returns values of many types. For a secret field, some contain a secret in the wrong
-// shape, a common mistake in a configuration.
+// wrongValues returns values of many types. For a secret field, some of them contain a secret in a
+// list or a map, or with a newline, which are common mistakes in a configuration.
 func wrongValues(field settings.Field, secrets []string) []any {
 	values := []any{12345, true, []any{}, nil, "", map[string]any{}, "nonsense\n"}
 	if !field.Type.Secret() {
@@ -122,7 +122,7 @@ func secretTexts(t testing.TB, kind sinks.Kind, valid []map[string]any) []string
 			texts = append(texts, secretsIn(settings, field)...)
 		}
 		if len(texts) == before {
-			t.Errorf("no valid settings have a secret in %s", field.Name)
+			t.Errorf("the secret field %s is set in none of the valid settings", field.Name)
 		}
 	}
 	return texts

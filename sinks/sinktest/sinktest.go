@@ -67,8 +67,8 @@ type Harness struct {
 	Patience time.Duration
 }
 
-// Run checks a sink. It calls newHarness once for each check. The checks run one after the other and leave nothing
-// behind, so the test t may be parallel.
+// Run checks a sink. It calls newHarness once for each check. The checks run one after the other. They share no state with
+// other tests, so the test t may be parallel.
 func Run(t *testing.T, newHarness func(t testing.TB) Harness) {
 	t.Helper()
 	for _, c := range checks {
@@ -76,7 +76,7 @@ func Run(t *testing.T, newHarness func(t testing.TB) Harness) {
 	}
 }
 
-// check is one property of a sink.
+// check tests one property of a sink.
 type check struct {
 	name  string
 	needs func(Harness) string // the missing field of the harness; "" if none is missing

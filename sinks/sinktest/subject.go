@@ -74,7 +74,7 @@ func (s *subject) send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 
 // deliver sends a batch, in as many Sends as the sink's limits and order require. All its
 // messages must be delivered. If the sink postpones messages because its destination is
-// busy, deliver sends them again, with the messages of their keys that they block.
+// busy, deliver sends them again, and also the messages that were not sent because of them.
 func (s *subject) deliver(ctx context.Context, batch []sinks.Message) {
 	s.t.Helper()
 	for _, part := range s.parts(batch) {
@@ -146,8 +146,8 @@ func (s *subject) arrivals(ids []string) []outbox.Message {
 	return got
 }
 
-// settled sends one more message and waits for its arrival. By then, every earlier
-// message that arrives at all has arrived.
+// settled sends one more message, waits until it has arrived, and returns all messages that
+// have arrived. The suite assumes that no earlier message arrives after that.
 func (s *subject) settled(ctx context.Context) []outbox.Message {
 	s.t.Helper()
 	last := s.batch("last")
@@ -162,7 +162,7 @@ func (s *subject) eventually(what string, condition func() bool) {
 	defer tick.Stop()
 	for end := time.Now().Add(s.Patience); !condition(); <-tick.C {
 		if time.Now().After(end) {
-			s.t.Fatalf("waited %v without success: %s", s.Patience, what)
+			s.t.Fatalf("waited %v, but this did not happen: %s", s.Patience, what)
 		}
 	}
 }
