@@ -84,7 +84,7 @@ func (a *arrays) group(messages []int) (groups [][]int, left []int) {
 	return groups, left
 }
 
-// post sends an array. If the answer may be about one of its messages, post sends
+// post sends an array. If one of its messages may be the cause of an error, post sends
 // each half separately, until it has found that message.
 func (a *arrays) post(ctx context.Context, group []int) {
 	if group = a.free(group); len(group) == 0 {
@@ -101,8 +101,8 @@ func (a *arrays) post(ctx context.Context, group []int) {
 	}
 }
 
-// isolates reports whether an answer may be about one of the messages, and not
-// about the endpoint, the credentials or the address.
+// isolates reports whether one of the messages may be the cause of an error, and not
+// the endpoint, the credentials or the address.
 func isolates(status int, o sinks.Outcome) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,

@@ -56,7 +56,7 @@ func (s *Sink) orGiveUp(m sinks.Message, o sinks.Outcome) sinks.Outcome {
 	return sinks.Fail(sinks.Reject, sinks.ReasonExhausted, fmt.Sprintf("endpoint unavailable and message older than %v: %s", s.giveUp, o.Detail))
 }
 
-// make waits for a turn at the endpoint, makes the request and returns its outcome.
+// make waits until the endpoint's limits allow a request, makes the request and returns its outcome.
 func (s *Sink) make(ctx context.Context, r *round, c call) sinks.Outcome {
 	token, err := s.authorize(ctx, c.header)
 	if err != nil {

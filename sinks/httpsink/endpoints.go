@@ -64,8 +64,8 @@ const (
 	// patience is the answer time above which an endpoint counts as slow, and the longest single wait of a message for a turn.
 	patience = time.Second
 
-	// slowFor is how long an endpoint counts as slow after its last request, or ten times the duration of that request if
-	// this is longer. So a hanging endpoint delays Sends for at most a tenth of the time.
+	// An endpoint counts as slow for slowFor after its last request. If ten times the duration of that request is longer
+	// than slowFor, it counts as slow for that time. So a hanging endpoint delays Sends for at most a tenth of the time.
 	slowFor = time.Minute
 
 	// mostFailures is the number of consecutive failures after which an endpoint is closed.
@@ -307,8 +307,8 @@ func (e *endpoint) open() {
 	e.failures, e.closings, e.until, e.refused, e.refuses = 0, 0, time.Time{}, "", false
 }
 
-// closed reports whether the endpoint is closed or being tested. If so, it also returns the outcome of a message
-// that should be sent to the endpoint now.
+// closed reports whether the endpoint is closed or being tested. If so, no other message may be sent to it now, and closed
+// returns the outcome that postpones such a message.
 func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	wait := e.until.Sub(now)
 	if e.closings == 0 || wait <= 0 && e.inFlight == 0 {
@@ -329,7 +329,7 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 	if e.group++; e.group > together {
 		e.back, e.group = e.back.Add(lasts), 1
 	}
-	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // with a tolerance of half of patience, because time passes between the calls for the messages of a group
+	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // half of patience is a tolerance, because time passes between the calls for the messages of a group
 		e.back, e.group = soonest, 1
 	}
 	return min(max(e.back.Sub(now), least), max(least, longestTurn))
@@ -337,8 +337,8 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 
 func (e *endpoint) slow() bool { return e.took > patience }
 
-// stuck reports whether requests are in progress, but for longer than a second (patience) none was started or
-// answered.
+// stuck reports whether requests are in progress and the last start or answer of a request was more than a second (patience)
+// ago.
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
 // asked is what the method mixed needs to know about a message: its endpoint, and
@@ -348,8 +348,8 @@ type asked struct {
 	overdue bool
 }
 
-// mixed reports whether some of the batch's endpoints are slow and others are not, and no message of a slow endpoint is
-// overdue.
+// mixed reports whether some of the batch's endpoints are slow and others are not. It returns false if a message of a slow
+// endpoint is overdue.
 func (all *endpoints) mixed(batch []asked) bool {
 	all.mu.Lock()
 	defer all.mu.Unlock()

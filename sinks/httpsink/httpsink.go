@@ -34,9 +34,9 @@ const (
 type Options struct {
 	// URL is the http or https URL that requests go to. It must not contain a user name, a password or a
 	// fragment. The sink hides its path and query in errors. The URL may contain the placeholders {topic},
-	// {key}, {id} and {header:NAME}, which each message fills. Each value is escaped as its part of the URL
-	// requires. A placeholder at the beginning stands for a URL, with or without a path. If messages
-	// choose the scheme, the host or the port, the sink always behaves as with BlockPrivateAddresses.
+	// {key}, {id} and {header:NAME}, which each message fills. The sink escapes each value for the part of
+	// the URL in which it stands. A placeholder at the beginning stands for a URL, with or without a path. If
+	// messages choose the scheme, the host or the port, BlockPrivateAddresses is always on.
 	URL string
 
 	// Method is POST, the default, or PUT.
@@ -118,7 +118,7 @@ type Options struct {
 type Sink struct {
 	target      target
 	method      string
-	made        map[string]settings.Template // headers that each message fills
+	made        map[string]settings.Template // the templates of MessageHeaders, by canonical name
 	contentType string
 	events      *cloudevents.Encoder
 	secrets     atomic.Pointer[secrets]
@@ -143,7 +143,7 @@ type secrets struct {
 	tokens     *oauth2.Source // nil: requests carry no OAuth 2.0 token
 	transport  *http.Transport
 	redactor   settings.Redactor
-	previous   settings.Redactor // removes the secrets that were in use before
+	previous   settings.Redactor // removes the secrets that the last Renew replaced
 }
 
 var (
@@ -205,8 +205,8 @@ func newTokens(options Options) *oauth2.Source {
 // Renew takes over the login, signing secrets and certificates of another Sink for new requests. It implements
 // [sinks.Renewable].
 //
-// It closes no connections: a request that has begun may be about to use an idle one, and would fail. Idle connections
-// close after idleTimeout.
+// Renew closes no connections, because a request that has begun may be about to use an idle connection, and would fail.
+// Idle connections close after idleTimeout.
 func (s *Sink) Renew(with sinks.Sink) {
 	renewed := *with.(*Sink).secrets.Load()
 	renewed.previous = s.secrets.Load().redactor
@@ -245,7 +245,7 @@ func newTransport(options Options, outsideOnly bool) *http.Transport {
 	}
 	if outsideOnly {
 		allowed, _ := parseNetworks(options.AllowedNetworks)
-		transport.Proxy = nil // the guard can't judge the addresses to which a proxy connects
+		transport.Proxy = nil // the guard can't check the addresses to which a proxy connects
 		transport.DialContext = counted(guard{allowed}.dial(plain))
 	}
 	return transport
@@ -327,8 +327,8 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 // other endpoints. Without this limit, a message that is always in such batches would never be sent.
 const overdue = 10 * time.Second
 
-// isMixed reports whether the batch has messages both of slow and of other endpoints, and no message of a
-// slow endpoint is overdue.
+// isMixed reports whether the batch has both messages of slow endpoints and messages of other endpoints. It
+// returns false if a message of a slow endpoint is overdue.
 func (s *Sink) isMixed(batch []sinks.Message) bool {
 	if s.endpoints == nil {
 		return false

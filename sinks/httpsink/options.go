@@ -134,8 +134,8 @@ func parseURL(text string) (*url.URL, error) {
 }
 
 // escapePath escapes the characters that a path can have only in escaped form, for example spaces and letters outside of ASCII.
-// (url.URL escapes them, too, but then it also replaces each %2F of the path by a slash.) Fragments and control characters remain,
-// for parseURL to refuse.
+// (url.URL escapes them, too, but then it also replaces each %2F of the path by a slash.) It leaves fragments and control characters
+// unchanged, and parseURL refuses them.
 func escapePath(path string) string {
 	var escaped strings.Builder
 	for i := range len(path) {
@@ -225,9 +225,9 @@ func Kind() sinks.Kind {
 			{Name: "array", Type: settings.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},
 			{Name: "array_max", Type: settings.TypeInt, Default: fmt.Sprint(DefaultArrayMax), Min: "1", Max: "10000", Help: "The maximum number of messages in an array."},
 			{Name: "endpoint_concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultEndpointConcurrency), Min: "1", Max: "1000", Help: "If messages choose the endpoint: the maximum number of concurrent requests to one endpoint."},
-			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "If messages choose the endpoint: the maximum number of requests per second to one endpoint. 0 is no limit."},
+			{Name: "endpoint_rate", Type: settings.TypeInt, Default: "0", Min: "0", Max: "100000", Help: "If messages choose the endpoint: the maximum number of requests per second to one endpoint. 0 means no limit."},
 			{Name: "endpoint_pause", Type: settings.TypeDuration, Default: DefaultEndpointPause.String(), Min: "1s", Max: "24h", Help: "If messages choose the endpoint: the longest pause before an endpoint that fails is tried again."},
-			{Name: "endpoint_max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "If messages choose the endpoint: the age at which a message is parked if its endpoint is unavailable. 0s is never."},
+			{Name: "endpoint_max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "If messages choose the endpoint: the age at which a message is parked if its endpoint is unavailable. 0s means never."},
 			{Name: "reject_statuses", Type: settings.TypeList, Check: settings.Check(checkRejectStatuses), Help: "The statuses among 401, 403 and 404 for which a message is parked. For the others, the message is retried."},
 			{Name: "block_private_addresses", Type: settings.TypeBool, Default: "false", Help: "Connect to public addresses only, without a proxy. Always on if messages choose the scheme, host or port of the url."},
 			{Name: "allowed_networks", Type: settings.TypeList, Check: settings.Parses(parseNetworks), Help: "Exceptions to block_private_addresses, such as 10.1.0.0/16."},

@@ -190,7 +190,7 @@ func (t *target) base(value string) (string, error) {
 	case err != nil:
 		return "", err
 	case next != "" && (given.RawQuery != "" || given.ForceQuery):
-		return "", errors.New("has a query, which the rest of the url can't follow")
+		return "", errors.New("has a query, although the template continues after the placeholder")
 	case strings.HasPrefix(next, "/"):
 		return strings.TrimSuffix(value, "/"), nil
 	}

@@ -70,7 +70,7 @@ func TestTemplateURLs(t *testing.T) {
 		"{header:up}":                                   "segment of one or two dots",
 		"{header:up2}":                                  "segment of one or two dots",
 		"{header:numeric}":                              "an address in an unusual form",
-		"{header:url}/more":                             "has a query, which the rest of the url can't follow",
+		"{header:url}/more":                             "has a query, although the template continues after the placeholder",
 		"https://" + strings.Repeat("a", 64) + ".{key}": "a host or port can't have",
 	} {
 		target, err := parseTarget(template)

@@ -42,7 +42,7 @@ type secrets struct {
 	login    func(context.Context) (login, error) // returns the current login; nil: no login
 	source   *oauth2.Source                       // nil: no OAuth 2.0
 	redactor settings.Redactor
-	previous settings.Redactor // removes the secrets that were in use before
+	previous settings.Redactor // removes the secrets that the last Renew replaced
 }
 
 func newWire(o Options) *wire {

@@ -164,7 +164,7 @@ type secrets struct {
 	password settings.Secret
 	tls      *tls.Config
 	redactor settings.Redactor
-	previous settings.Redactor // removes the secrets that were in use before
+	previous settings.Redactor // removes the secrets that the last Renew replaced
 }
 
 // Renew takes over the login and certificates of another Sink for new connections. Each existing connection is closed when
