@@ -18,8 +18,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// metadataAge is how long the metadata of a topic is used. It limits the delay
-// after which the sink finds added partitions. If a leader moved, the sink
+// metadataAge is how long the metadata of a topic is used. The sink finds an added
+// partition after at most this time. If a partition has a new leader, the sink
 // refreshes the metadata immediately.
 const metadataAge = time.Minute
 

@@ -45,8 +45,8 @@ func NewIdempotent(options Options) (*IdempotentSink, error) {
 // [sinks.Renewable].
 func (s *IdempotentSink) Renew(with sinks.Sink) { s.Sink.Renew(with.(*IdempotentSink).Sink) }
 
-// Plan assigns sequences to the next record batch of each partition. Messages that
-// don't fit into these batches wait for the next plan.
+// Plan assigns sequence numbers to the next record batch of each partition. Messages
+// that don't fit into these batches wait for the next plan.
 func (s *IdempotentSink) Plan(ctx context.Context, batch []sinks.Message) ([]sinks.BatchRef, []sinks.Outcome) {
 	if ctx.Err() != nil {
 		return nil, sinks.All(len(batch), sinks.Cancelled())
@@ -128,7 +128,7 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 			continue
 		}
 		switch t, _ := s.cluster.troubleOf(by.at); {
-		case by.kind == unsure: // a retry, even if nothing was delivered to other partitions: the relay sends such batches before all others, so nothing else could have been delivered
+		case by.kind == unsure: // a Retry, not Unavailable: other partitions may work, but got no message yet, because the relay first sends the batches whose outcome is unknown
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, outcomes[i].Detail)
 		case by.kind == notTaken && s.cluster.others(t):
 			outcomes[i] = sinks.Postpone(outcomes[i].Reason, outcomes[i].Detail, waitOf(&batch[i], max(firstPause, time.Until(t.until))))
@@ -150,7 +150,8 @@ const (
 )
 
 // sendLine sends the planned batches of one partition. It stops after the first batch whose
-// delivery status is unknown, because the sequences of the next batch would leave a gap.
+// outcome is unknown. If the broker doesn't have that batch, it would refuse the next one,
+// whose sequence numbers would leave a gap.
 func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []plannedBatch, batch []sinks.Message, outcomes []sinks.Outcome, by []troubled) {
 	stopped := false
 	for _, e := range line {
@@ -169,9 +170,9 @@ func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []p
 	}
 }
 
-// sendPlanned sends a batch if none of its messages is missing and the broker would recognise a
-// repetition. Otherwise it finds out whether an earlier Send has written the batch. If the batch
-// fails, it also returns the scope of the failure.
+// sendPlanned sends a batch if none of its messages is missing, and if the batch was never sent or
+// the broker would recognise the repetition. Otherwise it finds out whether an earlier Send has
+// written the batch. If the batch fails, it also returns the scope of the failure.
 func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) ([]sinks.Outcome, int) {
 	n := len(messages)
 	if e.err != nil {

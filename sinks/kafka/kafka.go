@@ -4,8 +4,8 @@
 //
 // The sink uses the protocol and the Client of github.com/segmentio/kafka-go, but
 // manages connections and metadata itself. Therefore the sink knows whether a request
-// was written to the connection, finds a moved leader immediately, and writes nothing
-// after a Send has returned.
+// was written to the connection, finds the new leader of a partition immediately, and writes
+// nothing after a Send has returned.
 package kafka
 
 import (
@@ -35,7 +35,7 @@ type Sink struct {
 	gates   sync.Map      // by topicPartition: a chan struct{}, the semaphore of the partition
 	slots   chan struct{} // semaphore: one slot for each record batch in flight
 	events  *cloudevents.Encoder
-	schemas *schemas // nil if values get no frame
+	schemas *schemas // adds the frame of Confluent's schema registry to values; nil if they get none
 }
 
 var (
@@ -82,9 +82,9 @@ func (s *Sink) Address(topic string) sinks.Address {
 	return sinks.Address{System: "kafka", Name: s.topic.WithTopic(topic)}
 }
 
-// Open requests the topic's metadata from a broker. If the topic depends on the message,
-// the request contains no topic. So the sink finds an unreachable cluster, a wrong login
-// or a missing topic before it sends anything.
+// Open requests the topic's metadata from a broker, so that the sink finds an unreachable
+// cluster, a wrong login or a missing topic before it sends anything. If the topic depends
+// on the message, the request contains no topic.
 func (s *Sink) Open(ctx context.Context) error { return s.open(ctx, s.topics) }
 
 // Check does what Open does, but creates no topic. It accepts that a topic is missing if Open would

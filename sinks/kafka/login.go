@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// login is what the sink logs in with on one connection.
+// login has the SASL mechanism and the credentials for one connection.
 type login struct {
 	sasl.Mechanism
 	hides   settings.Redactor // removes the login's secret from errors
@@ -26,8 +26,8 @@ type login struct {
 	refused func()            // called if the broker refuses this login but may accept another login; may be nil
 }
 
-// loginsOf returns a function that returns the current login, or nil if the sink doesn't log in. The source of OAuth 2.0
-// tokens is nil if the options have none.
+// loginsOf returns a function that returns the current login, or nil if the sink doesn't log in. The argument source is nil
+// if the sink doesn't use OAuth 2.0.
 func loginsOf(o Options, source *oauth2.Source) func(context.Context) (login, error) {
 	if build := mechanisms[o.SASL]; build != nil {
 		always := login{Mechanism: build(o.Username, o.Password.Reveal()), hides: settings.NewRedactor(o.Password)}

@@ -14,7 +14,7 @@ import (
 
 // verdict is the result of sending a record batch.
 type verdict struct {
-	outcome  sinks.Outcome         // of all records, unless again is set
+	outcome  sinks.Outcome         // of all records, unless the field again is true
 	offset   int64                 // of the first record, if the batch was delivered
 	rejected map[int]sinks.Outcome // the outcomes of refused records, by their position in the batch
 	again    bool                  // the broker wrote no record; all records must be sent again, except those in the map rejected

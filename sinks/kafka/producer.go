@@ -13,8 +13,8 @@ import (
 
 // identity manages the producers of this process. A producer has one plan at a time,
 // so that the outcome of a plan doesn't affect another plan. It gets another plan only
-// when the brokers have written all batches of its current plan. A sequence is never
-// used for a second batch.
+// when the brokers have written all batches of its current plan. No two batches of a
+// producer have the same sequence numbers in a partition.
 type identity struct {
 	mu   sync.Mutex
 	free []*producerState         // producers whose planned batches are all written

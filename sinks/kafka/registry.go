@@ -87,8 +87,7 @@ func newRegistry(o Options) *registry {
 	}
 }
 
-// renew takes over the login and certificates of another registry, and ends the pauses that follow requests that returned
-// no schema.
+// renew takes over the login and certificates of another registry, and ends the pauses after failed requests.
 func (r *registry) renew(with *registry) {
 	login := with.current()
 	r.mu.Lock()
@@ -103,7 +102,7 @@ func (r *registry) current() registryLogin {
 	return r.login
 }
 
-// retry ends the pauses that follow requests that returned no schema.
+// retry ends the pauses after failed requests.
 func (r *registry) retry() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -195,7 +194,7 @@ func (r *registry) outcome(failed *lookupError, subject string) sinks.Outcome {
 	return sinks.Postpone(reason, detail, firstPause)
 }
 
-// lookupError is why a request returned no schema.
+// lookupError describes why a request returned no schema.
 type lookupError struct {
 	reason    sinks.Reason
 	text      string

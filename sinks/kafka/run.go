@@ -132,7 +132,7 @@ func (r *run) address(ctx context.Context) bool {
 }
 
 // recordOf makes the record of the message or, if the sink sends CloudEvents, of
-// the message's CloudEvent. If values get a frame, it adds the frame.
+// the message's CloudEvent. If the options have a schema, it adds the schema's frame to the value.
 func (r *run) recordOf(ctx context.Context, i int, topic string, now time.Time, room []header) (made record, err error) {
 	if r.sink.events == nil {
 		made, err = r.sink.record(&r.batch[i], topic, now, room)

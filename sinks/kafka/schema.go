@@ -61,7 +61,7 @@ func (o SchemaOptions) check(events cloudevents.Mode) error {
 // schemas puts frames before values. It may be used concurrently.
 type schemas struct {
 	id, subject, message settings.Template
-	registry             *registry // nil if the messages have the ids
+	registry             *registry // nil if the template id is set
 }
 
 // newSchemas returns nil if values get no frame.
@@ -102,8 +102,8 @@ func (s *schemas) frame(ctx context.Context, m *sinks.Message, topic string, val
 	return append(appendPositions(framed, positions), value...), nil
 }
 
-// appendPositions appends the position of a Protobuf message as a list: its length, then its elements. The list of the
-// single element 0 is written as an empty list, which is Confluent's abbreviation for it.
+// appendPositions appends the position of a Protobuf message as a list: its length, then its elements. As Confluent specifies,
+// a list whose only element is 0 is written as an empty list.
 func appendPositions(to []byte, positions []int) []byte {
 	switch {
 	case len(positions) == 0: // not Protobuf

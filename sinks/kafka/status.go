@@ -20,8 +20,8 @@ import (
 const memory = time.Hour
 
 // remembered reports whether a broker that has the batch certainly still knows the
-// batch's producer. Brokers measure the time from the latest timestamp in the producer's
-// last batch.
+// batch's producer. A producer's expiration time begins at the latest timestamp in the
+// producer's last batch.
 func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	if s.options.CreatedTime {
 		newest := slices.MaxFunc(messages, func(a, b sinks.Message) int { return a.CreatedAt.Compare(b.CreatedAt) })
@@ -88,10 +88,10 @@ func (s *IdempotentSink) outcomesByStatus(ctx context.Context, id batchID, messa
 	return sinks.All(n, wasThere(id)), whole
 }
 
-// statusOf asks the partition's leader for the last sequence of the batch's
-// producer, which has written all sequences up to that one. If the leader doesn't
-// know the producer, the batch was either never written, or written so long ago that
-// only a search of the log can find it.
+// statusOf asks the partition's leader for the last sequence number of the batch's
+// producer. The log has all batches of the producer up to this number. If the leader
+// doesn't know the producer, the batch was either never written, or written so long ago
+// that only a search of the log can find it.
 func (s *IdempotentSink) statusOf(ctx context.Context, id batchID, messages []sinks.Message) (deliveryStatus, error) {
 	if id.cluster != s.cluster.name() {
 		return absent, nil

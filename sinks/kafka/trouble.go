@@ -15,14 +15,14 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The failure of a topic or partition holds up only the messages of that topic or partition:
-// they are postponed. But the sink is unavailable if the failing topic is the only one, or if
-// nothing was delivered to another partition between two failures of a partition.
+// If a topic or partition fails, its messages are postponed, and all other messages are sent. But
+// the sink is unavailable if the failing topic is the only one, or if nothing was delivered to
+// another partition between two failures of a partition.
 
 // trouble is the state of a failing partition: it has no leader, or its leader writes nothing.
 type trouble struct {
-	since time.Time // start of the Send that had the failure before the last one; equal to began if only one failure occurred
-	began time.Time // start of the Send that had the last failure
+	since time.Time // start of the Send with the second to last failure; equal to began after a single failure
+	began time.Time // start of the Send with the last failure
 	at    time.Time // time of the last failure
 	until time.Time // nothing is sent to the partition before this time
 	tries int       // consecutive failures
