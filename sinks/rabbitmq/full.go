@@ -27,8 +27,8 @@ type full struct {
 
 // closure is the state of a destination whose messages are nacked.
 type closure struct {
-	since  time.Time // start of the Send that had the nack before the last one; equal to began if only one nack occurred
-	began  time.Time // start of the Send that had the last nack
+	since  time.Time // start of the Send with the second to last nack; equal to began after a single nack
+	began  time.Time // start of the Send with the last nack
 	until  time.Time // nothing is published before this time
 	tries  int       // consecutive nacks
 	trying bool      // a message was published since the last nack
@@ -40,7 +40,7 @@ const (
 	forgetAfter  = time.Hour // how long a destination without another nack is remembered; longer than a relay waits between attempts by default
 )
 
-// pauseAfter returns the pause after this number of consecutive nacks; the first nack does not count.
+// pauseAfter returns the pause of a destination. The argument is the number of consecutive nacks without the first one.
 func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
@@ -117,7 +117,8 @@ const fullDetail = "the broker rejected the message (nack): one of its queues is
 // first nack of a destination, its messages are retried. After further nacks, they are postponed if
 // messages for other destinations were confirmed since the previous nack; otherwise their outcome is
 // Unavailable. But if the destination had more than two nacks, only the first nacked message is
-// unavailable, and the others are postponed to make room for messages for other destinations.
+// unavailable, and the others are postponed to make room for messages for other destinations. If the sink
+// has only one destination, no message is postponed.
 func (s *Sink) apart(b *batch) {
 	if slices.ContainsFunc(b.outcomes, func(o sinks.Outcome) bool { return o.Result == sinks.Delivered }) {
 		s.full.works()

@@ -12,9 +12,9 @@ type connection struct {
 	turn chan struct{} // semaphore: only one goroutine connects at a time
 	next int           // the host to try first; guarded by turn
 
-	// silent means that the last Send ran out of time without any confirmation. The
-	// next Send then publishes a single message first: a queue without a majority
-	// confirms nothing, and only one message should be charged an attempt for that.
+	// silent means that the last Send ran out of time without any confirmation. The next
+	// Send then publishes a single message first. So if the reason is a queue without a
+	// majority of its nodes, which confirms nothing, only one message is charged an attempt.
 	silent atomic.Bool
 
 	current atomic.Pointer[session]

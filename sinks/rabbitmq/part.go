@@ -80,7 +80,7 @@ type batchPart struct {
 	channel *channel
 	release func() bool // cancels the callback that cuts the connection when the context ends
 
-	alone      int             // how many of the next messages to publish one at a time
+	alone      int             // number of messages that must still be published one at a time
 	unresolved map[int]bool    // messages that may have arrived and will be published again
 	idle       int             // number of channels that closed without a message in flight
 	heard      bool            // a message was confirmed
@@ -428,7 +428,7 @@ func (p *batchPart) leave() {
 	for p.ready.len() > 0 {
 		i := p.ready.pop()
 		if p.unresolved[i] {
-			p.settle(i, unknown("published once without a confirmation, and not again: "+p.trouble.Detail))
+			p.settle(i, unknown("published without a confirmation, and not published again: "+p.trouble.Detail))
 			continue
 		}
 		p.outcomes[i] = *p.trouble

@@ -6,11 +6,11 @@
 //
 // The sink guarantees [sinks.OrderPrefix]. A channel preserves the order of the
 // messages that are published on it. Nevertheless, the sink can't have several
-// messages of a key in flight: before a full queue nacks the first message, or the
-// broker returns it as unroutable, later ones may have arrived. So each key has one
-// message in flight, and the sink publishes the next one when the broker has confirmed
-// the previous one. Meanwhile, messages of other keys and without a key fill the
-// window. If a connection breaks, the outcome of at most one message of each key is
+// messages of a key in flight: if the broker nacks the first message because a queue is
+// full, or returns it as unroutable, the later ones may already have arrived. So each key
+// has at most one message in flight, and the sink publishes the next one when the broker
+// has confirmed the previous one. Meanwhile it publishes messages of other keys and without
+// a key. If a connection breaks, the outcome of at most one message of each key is
 // unknown, and no later message of that key was sent.
 package rabbitmq
 
@@ -182,8 +182,8 @@ func (s *Sink) Destination() string {
 	return fmt.Sprintf("rabbitmq %s, virtual host %s, exchange %q, routing key %s", strings.Join(o.Hosts, ","), o.VirtualHost, o.Exchange, o.RoutingKey)
 }
 
-// Address returns the exchange and the routing key. OpenTelemetry defines the name: both, separated by a colon, or only the
-// routing key for the default exchange.
+// Address returns the exchange and the routing key. As OpenTelemetry specifies, the name has both, separated by a colon, or only
+// the routing key for the default exchange.
 func (s *Sink) Address(topic string) sinks.Address {
 	routingKey := s.routingKey.WithTopic(topic) // isn't empty
 	name := routingKey
@@ -209,9 +209,9 @@ func (s *Sink) Open(ctx context.Context) error {
 	return nil
 }
 
-// Check connects once and checks that the exchange exists, or would be created by Open, and that the objects of
-// [Options.Declare] which exist have the right properties. It creates and publishes nothing, so
-// unlike Open it doesn't notice that the broker is out of memory or disk.
+// Check connects once. It checks that the exchange exists or that Open would create it, and that existing objects of
+// [Options.Declare] have the right properties. It creates and publishes nothing, so unlike Open it doesn't notice if the
+// broker is out of memory or disk.
 func (s *Sink) Check(ctx context.Context) error {
 	looking := *s
 	if t := s.options.Declare; t != nil && t.ExchangeType != "" {

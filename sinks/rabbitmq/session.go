@@ -98,7 +98,7 @@ type session struct {
 	reason  string        // the broker's reason for the last block
 	signal  chan struct{} // closed when the connection gets blocked
 	closing bool          // no more goroutines may be added to background
-	users   int           // Sends that use the session
+	users   int           // number of Sends that use the session
 	retired bool          // another session has replaced this one; the last user closes this one
 }
 

@@ -102,9 +102,9 @@ type Topology struct {
 	// QueueType is classic, quorum or stream. Defaults to quorum.
 	QueueType string
 
-	// BindingKey is the routing key of the binding, which a queue needs if the
-	// sink publishes to an exchange other than the default, fanout and headers
-	// exchanges. With a topic exchange, "#" matches all routing keys.
+	// BindingKey is the routing key of the queue's binding. It is required unless
+	// the exchange is the default, a fanout or a headers exchange. With a topic
+	// exchange, "#" matches all routing keys.
 	BindingKey string
 }
 
@@ -152,8 +152,8 @@ func (s *Sink) declare(c *amqp.Channel) error {
 	return t.declareQueue(c, exchange)
 }
 
-// checkDeclared checks the properties of the exchange and the queue that Open would create, if they exist already. It declares only
-// what exists, because that changes nothing, and the broker refuses it if a property differs.
+// checkDeclared checks the properties of the exchange and the queue that Open would create, if they exist already. To do this, it
+// declares the existing ones again: this changes nothing, and the broker returns an error if a property differs.
 func (n *session) checkDeclared(t *Topology, exchange string) error {
 	if t.ExchangeType != "" {
 		err := n.ifItExists(func(c *amqp.Channel) error {
@@ -186,7 +186,7 @@ func (n *session) ifItExists(find, declare func(*amqp.Channel) error) error {
 	}
 	var refused *amqp.Error
 	if err := find(c); errors.As(err, &refused) && refused.Code == amqp.NotFound {
-		return nil // and the broker has closed the channel
+		return nil // the broker has already closed the channel
 	} else if err != nil {
 		return err
 	}

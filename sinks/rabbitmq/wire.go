@@ -17,7 +17,7 @@ type wire struct {
 	net.Conn
 
 	mu      sync.Mutex
-	holders int    // number of calls of hold without a release yet
+	holders int    // number of calls of hold minus number of calls of release
 	held    []byte // bytes that are buffered while holders is above 0
 	err     error  // the error of the first failed write, after which nothing is written
 	limited int64  // time at which the write deadline was set, in Unix seconds
@@ -34,8 +34,8 @@ func (w *wire) hold() {
 	w.holders++
 }
 
-// release writes the buffer, unless another call of hold has not been released yet. A
-// failed write closes the connection, so that goroutines that wait for an answer return.
+// release ends one call of hold. The last release writes the buffer. A failed write
+// closes the connection, so that goroutines that wait for an answer return.
 func (w *wire) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
