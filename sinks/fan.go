@@ -123,8 +123,8 @@ func chainsOf(batch []Message) [][]int {
 	return chains
 }
 
-// one delivers the message at index i. If the message must not be sent, one only records
-// its outcome.
+// one delivers the message at index i and stores its outcome. If the message must not be
+// sent, only the outcome is stored.
 func (r *fanRun) one(ctx context.Context, i int) {
 	select {
 	case r.fan.slots <- struct{}{}:

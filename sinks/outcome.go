@@ -101,7 +101,7 @@ const (
 	ReasonNone         Reason = ""              // delivered
 	ReasonUnknown      Reason = "unknown"       // retry: the answer was lost; the message may have been delivered
 	ReasonTimeout      Reason = "timeout"       // retry: no answer arrived in time; the message may have been delivered
-	ReasonServerError  Reason = "server_error"  // retry: the destination failed on this message
+	ReasonServerError  Reason = "server_error"  // retry: the destination reported an error of its own for this message
 	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
 	ReasonPanic        Reason = "panic"         // retry: a function panicked
 	ReasonBusy         Reason = "busy"          // retry: the destination asked for a later attempt; unsent: the destination can't take the message yet; unavailable: a deduplicating sink is finding out whether a batch was delivered

@@ -176,9 +176,9 @@ type TxSink interface {
 // order. Then the destination has no message twice, even if a relay dies after the
 // destination has answered and before the relay marks the messages as delivered.
 //
-// The relay calls Plan, stores the plan, and then calls Send. If a Send left the
-// outcome of a batch unknown, or the relay that sent it died, a relay first sends that
-// batch again according to the stored plan. If the outcome is still unknown, the relay
+// The relay calls Plan, stores the plan, and then calls Send. If the outcome of a batch
+// is unknown, or the relay dies before it has stored the outcome, a relay first sends the
+// batch again, as the stored plan describes. If the outcome is still unknown, the relay
 // tries again later, and meanwhile plans messages of other keys.
 //
 // The relay makes only one call of Plan at a time, possibly while it sends earlier plans.

@@ -169,7 +169,7 @@ func checkAttribute(name, value string) error {
 		}
 	case "time", "expirytime":
 		if _, err := time.Parse(time.RFC3339Nano, value); err != nil {
-			return errors.New("must be a time as in 2026-01-31T23:59:59Z")
+			return errors.New("must be a time such as 2026-01-31T23:59:59Z")
 		}
 	case "source", "dataschema":
 		parsed, err := url.Parse(value)

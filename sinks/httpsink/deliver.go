@@ -197,7 +197,7 @@ func read(response *http.Response, cancel func()) string {
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }
 
-// answered returns the outcome of an answer, as in the table of README.md. The argument again means that the endpoint
+// answered returns the outcome of an answer, as in the table of README.md. If the argument named again is true, the endpoint
 // may still be processing an earlier request for the same message.
 func (s *Sink) answered(response *http.Response, body string, again bool) sinks.Outcome {
 	status := response.StatusCode

@@ -341,7 +341,7 @@ func (e *endpoint) slow() bool { return e.took > patience }
 // ago.
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
-// asked is what the method mixed needs to know about a message: its endpoint, and
+// asked has the data of a message that [endpoints.mixed] needs: its endpoint, and
 // whether the message is overdue.
 type asked struct {
 	name    string

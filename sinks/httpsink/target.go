@@ -30,9 +30,9 @@ type part int
 const (
 	inBase      part = iota // the beginning of the template, which stands for a URL
 	inScheme                // the whole scheme
-	inAuthority             // a host, a port, or a fragment of one
-	inPath                  // a path segment, or a fragment of one
-	inQuery                 // a name or a value, or a fragment of one
+	inAuthority             // a host, a port, or a part of one
+	inPath                  // a path segment, or a part of one
+	inQuery                 // a name or a value, or a part of one
 )
 
 // gap replaces each placeholder while the template is parsed as a URL.

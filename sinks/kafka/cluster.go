@@ -50,7 +50,7 @@ func newCluster(client *kafkago.Client, seeds []string) *cluster {
 type topic struct {
 	name    string
 	leaders []string // the address of each partition's leader; "" if the partition has none
-	err     error    // why the topic can't be written to
+	err     error    // the reason if the topic can't be written to; otherwise nil
 	at      time.Time
 	again   time.Time // with an error: when to fetch the topic again
 	tries   int       // consecutive fetches that returned an error
@@ -299,7 +299,7 @@ func (c *cluster) forget() {
 	}
 }
 
-// rest records that a broker asked for a pause.
+// rest stores the pause that a broker asked for.
 func (c *cluster) rest(address string, pause time.Duration) {
 	if pause > 0 {
 		c.mu.Lock()
@@ -315,7 +315,7 @@ func (c *cluster) restLeft(address string) time.Duration {
 	return time.Until(c.resting[address])
 }
 
-// name returns the cluster id without blanks, or "-" if the cluster has none.
+// name returns the cluster id without blanks, or "-" if the cluster has no id.
 func (c *cluster) name() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

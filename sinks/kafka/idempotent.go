@@ -271,7 +271,7 @@ func (s *IdempotentSink) turnedDown(id batchID, n int, v verdict) []sinks.Outcom
 	return outcomes
 }
 
-// plannedBatch is a planned record batch, with those of its messages that Send has received.
+// plannedBatch is a planned record batch, and the messages of this batch that Send has received.
 type plannedBatch struct {
 	id      batchID
 	err     error // from parsing the batch's name

@@ -94,8 +94,8 @@ type Options struct {
 	Password settings.Secret
 
 	// Token returns the current bearer token. The sink calls it for each new connection,
-	// concurrently. It replaces a connection before the token expires; the broker reports
-	// this time when the sink logs in.
+	// concurrently. The sink replaces a connection before its token expires; the broker
+	// reports this time when the sink logs in.
 	Token func(context.Context) (settings.Secret, error)
 
 	// OAuth2 obtains the bearer tokens. It replaces Token. TLS also applies to its

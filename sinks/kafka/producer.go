@@ -98,7 +98,7 @@ func (i *identity) planned(l *producerState) {
 	i.busy[l.producer] = l
 }
 
-// taken records that the broker has written a batch of n records. The argument end is
+// taken is called when the broker has written a batch of n records. The argument end is
 // the offset after the last record, or 0 if the offset is unknown.
 func (i *identity) taken(id batchID, n int, end int64) {
 	i.mu.Lock()

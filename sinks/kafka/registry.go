@@ -42,7 +42,7 @@ type registry struct {
 	mu       sync.Mutex
 	login    registryLogin
 	subjects map[string]*lookup
-	failure  *lookup // why the registry doesn't answer; nil if it answered the last request
+	failure  *lookup // the last request, if it failed and requests for other subjects would fail too; otherwise nil
 	found    bool    // a schema was found
 }
 
@@ -57,7 +57,7 @@ type registryLogin struct {
 // lookup is the result of a request. It is immutable.
 type lookup struct {
 	schema
-	why   *schemaError // why there is no schema; nil if it was found
+	why   *schemaError // the error if the request returned no schema; otherwise nil
 	until time.Time    // when to ask again
 	tries int          // consecutive requests that returned no schema
 }
@@ -71,7 +71,7 @@ func newRegistry(o Options) *registry {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true} // requests are rare
 	if o.TLS != nil {
 		transport.TLSClientConfig = o.TLS.Clone()
-		transport.TLSClientConfig.ServerName = "" // the option is the name of the brokers
+		transport.TLSClientConfig.ServerName = "" // the option is the server name of the brokers, not of the registry
 	}
 	topic, _ := parseTopic(o.Topic)
 	named, _ := settings.ParseTemplate(o.Schema.Subject) // Options.check has parsed both already
@@ -182,7 +182,7 @@ func (r *registry) ask(ctx context.Context, subject string) *lookup {
 const forgetAfter = time.Hour
 
 // outcome returns the outcome of messages whose schema can't be looked up. The sink is unavailable if all messages have
-// the same subject, or if the registry has not given any schema. Otherwise the messages are postponed.
+// the same subject, or if the registry has not returned any schema yet. Otherwise the messages are postponed.
 func (r *registry) outcome(failed *lookupError, subject string) sinks.Outcome {
 	reason, detail := failed.reason, "look up the schema of "+subject+": "+r.login.redactor.Present(failed.text, 300)
 	switch {

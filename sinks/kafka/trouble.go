@@ -40,8 +40,8 @@ func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
 
-// fails records that the Send that began at the given time could not write to a
-// partition.
+// fails is called when a Send could not write to a partition. The argument began is the
+// start of the Send.
 func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	t.at, t.until, t.why = now, now.Add(pauseAfter(t.tries)), why
 }
 
-// works records that a record batch was written to a partition.
+// works is called when a record batch was written to a partition.
 func (c *cluster) works(p topicPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,8 +25,8 @@ func newConnection(s *Sink, number int) *connection {
 	return &connection{sink: s, turn: make(chan struct{}, 1), next: number}
 }
 
-// ready returns a checked session, with the caller registered as a user of it (see
-// session.enter).
+// ready returns a checked session and registers the caller as a user of the session
+// (see session.enter).
 func (l *connection) ready(ctx context.Context) (*session, error) {
 	for {
 		n, err := l.current.Load(), error(nil)

@@ -61,8 +61,7 @@ func reasonNotAllowed(text string) sinks.Reason {
 }
 
 // tellsMore reports whether the first error is more useful to an operator than the
-// second one, which is the case if only the second one is a plain connection
-// error.
+// second one: this is so if only the second one is a plain connection error.
 func tellsMore(err, than error) bool {
 	return reasonOf(err) != sinks.ReasonConnection && reasonOf(than) == sinks.ReasonConnection
 }

@@ -90,7 +90,7 @@ type session struct {
 	secrets    *secrets       // the secrets with which the connection was made
 	background sync.WaitGroup // goroutines that end with the connection
 
-	checked atomic.Bool // whether a check has found that the exchange exists and the broker accepts messages
+	checked atomic.Bool // a check has found that the exchange exists and the broker accepts messages
 
 	mu      sync.Mutex
 	free    []*channel    // ready for the next Send
@@ -254,7 +254,7 @@ type channel struct {
 	returns  <-chan amqp.Return
 	closed   <-chan *amqp.Error
 	returned map[string]amqp.Return // by message id, until the message's confirmation
-	ended    *amqp.Error            // why the channel closed, after the first call of end
+	ended    *amqp.Error            // the error that closed the channel; set by the first call of end
 }
 
 // openChannel opens a channel and enables confirms. The buffer of returns has room

@@ -63,7 +63,7 @@ func contextEndsMeanwhile(s *subject) {
 		}
 	}
 	if unknown == 0 {
-		s.t.Error("a message was sent, but no outcome is a retry with an unknown result")
+		s.t.Error("a message was sent without an answer, but no outcome is a retry")
 	}
 	release()
 	s.recovers(ctx)
