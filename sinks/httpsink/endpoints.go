@@ -64,8 +64,8 @@ const (
 	// patience is the answer time above which an endpoint counts as slow, and the longest single wait of a message for a turn.
 	patience = time.Second
 
-	// An endpoint counts as slow for slowFor after its last request. If ten times the duration of that request is longer
-	// than slowFor, it counts as slow for that time. So a hanging endpoint delays Sends for at most a tenth of the time.
+	// After its last request, a slow endpoint counts as slow for slowFor or for ten times the duration of that request,
+	// whichever is longer. So a hanging endpoint delays Sends for at most a tenth of the time.
 	slowFor = time.Minute
 
 	// mostFailures is the number of consecutive failures after which an endpoint is closed.
@@ -307,8 +307,8 @@ func (e *endpoint) open() {
 	e.failures, e.closings, e.until, e.refused, e.refuses = 0, 0, time.Time{}, "", false
 }
 
-// closed reports whether the endpoint is closed or being tested. If so, no other message may be sent to it now, and closed
-// returns the outcome that postpones such a message.
+// closed reports whether the endpoint is closed or being tested. If so, no other message may be sent to it now, and the first
+// result is the outcome that postpones a message.
 func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	wait := e.until.Sub(now)
 	if e.closings == 0 || wait <= 0 && e.inFlight == 0 {
@@ -329,7 +329,7 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 	if e.group++; e.group > together {
 		e.back, e.group = e.back.Add(lasts), 1
 	}
-	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // half of patience is a tolerance, because time passes between the calls for the messages of a group
+	if soonest := now.Add(least); e.back.Before(soonest.Add(-patience / 2)) { // patience/2 is a tolerance, because time passes between the calls for the messages of a group
 		e.back, e.group = soonest, 1
 	}
 	return min(max(e.back.Sub(now), least), max(least, longestTurn))

@@ -60,8 +60,8 @@ func reasonNotAllowed(text string) sinks.Reason {
 	return sinks.ReasonConfig
 }
 
-// tellsMore reports whether the first error is more useful to an operator than the
-// second one: this is so if only the second one is a plain connection error.
+// tellsMore reports whether only the second error is a plain connection error. Then the
+// first one is more useful to an operator.
 func tellsMore(err, than error) bool {
 	return reasonOf(err) != sinks.ReasonConnection && reasonOf(than) == sinks.ReasonConnection
 }

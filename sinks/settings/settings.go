@@ -64,8 +64,8 @@ type Field struct {
 	Choices []string
 
 	// Check checks what the other fields can't express. Its argument has the type that
-	// the setting's getter returns: a time.Duration for [Values.Duration]. Its error completes
-	// the sentence "the setting …" and must not contain a secret. Check may be nil.
+	// the setting's getter returns, such as time.Duration. Its error completes the
+	// sentence "the setting …" and must not contain a secret. Check may be nil.
 	Check func(value any) error
 }
 
@@ -83,7 +83,7 @@ func Parses[T, P any](parse func(T) (P, error)) func(any) error {
 }
 
 // Parse checks a value of a configuration. The result has the type that the setting's
-// getter returns: a time.Duration for [Values.Duration]. The error completes the sentence "the setting …".
+// getter returns, such as time.Duration. The error completes the sentence "the setting …".
 func (f Field) Parse(raw any) (any, error) {
 	if raw == nil {
 		return nil, errors.New("has no value; leave it out for the default")
