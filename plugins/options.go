@@ -74,9 +74,9 @@ type Options struct {
 	// to 5 s and 10 s.
 	HealthInterval, HealthTimeout time.Duration
 
-	// MaxCrashes is the number of consecutive crashes after which the plug-in is not
-	// restarted for CrashPause. An exit counts as a crash if the plug-in delivered
-	// nothing and ran for less than a minute. They default to 5 and 5 minutes.
+	// After MaxCrashes consecutive crashes, the relay waits for CrashPause before it
+	// restarts the plug-in. An exit counts as a crash if the plug-in delivered nothing
+	// and ran for less than a minute. MaxCrashes defaults to 5, CrashPause to 5 minutes.
 	MaxCrashes int
 	CrashPause time.Duration
 
@@ -183,8 +183,8 @@ func Kind(logger *slog.Logger) sinks.Kind {
 			{Name: "start_timeout", Type: settings.TypeDuration, Default: DefaultStartTimeout.String(), Min: "100ms", Max: "10m", Help: "The time limit from starting the plug-in to its first answer."},
 			{Name: "health_interval", Type: settings.TypeDuration, Default: DefaultHealthInterval.String(), Min: "100ms", Max: "10m", Help: "The time between health checks."},
 			{Name: "health_timeout", Type: settings.TypeDuration, Default: DefaultHealthTimeout.String(), Min: "100ms", Max: "10m", Help: "The time after which a plug-in that doesn't answer a health check is killed and restarted."},
-			{Name: "max_crashes", Type: settings.TypeInt, Default: fmt.Sprint(DefaultMaxCrashes), Min: "1", Max: "1000", Help: "The number of consecutive crashes after which the plug-in is not restarted for `crash_pause`. An exit counts as a crash if the plug-in delivered nothing and ran for less than a minute."},
-			{Name: "crash_pause", Type: settings.TypeDuration, Default: DefaultCrashPause.String(), Min: "100ms", Max: "24h", Help: "How long a plug-in that crashed `max_crashes` times is not restarted."},
+			{Name: "max_crashes", Type: settings.TypeInt, Default: fmt.Sprint(DefaultMaxCrashes), Min: "1", Max: "1000", Help: "After this number of consecutive crashes, the relay waits for `crash_pause` before it restarts the plug-in. An exit counts as a crash if the plug-in delivered nothing and ran for less than a minute."},
+			{Name: "crash_pause", Type: settings.TypeDuration, Default: DefaultCrashPause.String(), Min: "100ms", Max: "24h", Help: "How long the relay waits before it restarts a plug-in that crashed `max_crashes` times in succession."},
 		},
 	}
 }

@@ -23,7 +23,7 @@ type output struct {
 	mu     sync.Mutex
 	first  string   // first line of the standard output, which should be the handshake
 	last   []string // last lines of the standard error, for error messages
-	panics bool     // last has only the first line of a panic; the lines after it are a stack trace, and are not kept
+	panics bool     // the plug-in printed a panic: last has only its first line, without the stack trace
 
 	window   time.Time // start of the current logWindow
 	logged   int       // lines logged in this window
@@ -169,7 +169,7 @@ func (o *output) Write(text []byte) (int, error) {
 func lines(from io.Reader) func(yield func(string) bool) {
 	reader := bufio.NewReaderSize(from, maxLine)
 	return func(yield func(string) bool) {
-		rest := false // whether the next read continues a line longer than maxLine, whose beginning was yielded
+		rest := false // true while the rest of a line longer than maxLine is skipped
 		for {
 			line, err := reader.ReadSlice('\n')
 			if !rest && len(line) > 0 && !yield(strings.ToValidUTF8(strings.TrimRight(string(line), "\r\n"), "\uFFFD")) {

@@ -41,8 +41,8 @@ type process struct {
 	killed error // why the relay killed the process
 }
 
-// start starts the plug-in and waits until it answers. If that fails, start ends the
-// process and removes its files.
+// start starts the plug-in and waits until it answers. After an error, the process has
+// ended and its files are removed.
 func start(ctx context.Context, options Options) (*process, error) {
 	p := &process{options: options, started: time.Now()}
 	p.output = &output{logger: options.Logger.With("plugin", options.name()), redact: options.redactor()}
@@ -106,7 +106,7 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		TLSConfig:        self.config,
 		SkipHostEnv:      true,
-		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than StartTimeout, so that process.connect ends the wait: its error is clearer
+		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than the option StartTimeout, so that process.connect ends the wait with its clearer error
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,
@@ -199,8 +199,8 @@ func (p *process) watch() {
 // memoryInterval is how often the memory of a plug-in with a limit is measured.
 const memoryInterval = 200 * time.Millisecond
 
-// every runs a check periodically until the process has exited. If the check fails,
-// every kills the process.
+// every runs a check periodically until the process has exited. It kills the process
+// if the check fails.
 func (p *process) every(ctx context.Context, interval time.Duration, check func() error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -282,9 +282,8 @@ func (p *process) exitError() error {
 	return fmt.Errorf("the plug-in %s exited (%s)%s", p.options.name(), p.runner.state, p.output.words())
 }
 
-// end ends the process and removes its files. If the argument politely is true, end
-// first asks the process to exit. It returns within a few seconds, whatever the
-// process does.
+// end ends the process and removes its files. If politely is true, it first asks the
+// process to exit. It returns within a few seconds, even if the process doesn't react.
 func (p *process) end(politely bool) {
 	if !politely {
 		p.kill(nil)

@@ -76,8 +76,8 @@ func lockFile(path string) (*os.File, error) {
 	return file, nil
 }
 
-// sweep removes the homes of relays that no longer run, and kills the processes that their
-// plug-ins left running.
+// sweep removes the private directories ([home]) of relays that no longer run, and kills the
+// processes that their plug-ins left running.
 func sweep(directory string) {
 	homes, _ := filepath.Glob(filepath.Join(directory, homePrefix+"*"))
 	for _, path := range homes {
@@ -92,8 +92,8 @@ func sweep(directory string) {
 	}
 }
 
-// killInhabitants kills the processes whose environment names this home, except processes of
-// other users, whose environment it can't read.
+// killInhabitants kills the processes whose environment contains this home's path. It can't read
+// the environment of other users' processes.
 func killInhabitants(of *home) {
 	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range environments {

@@ -21,7 +21,7 @@ type runner struct {
 	command *exec.Cmd // set before Start
 	output  *output
 
-	stdin           *os.File // its end shows the plug-in that the relay is gone
+	stdin           *os.File // never written; the plug-in exits when it is closed
 	stdout, stderr  *os.File // the relay's ends of the pipes
 	handshakeReader *io.PipeReader
 	handshakeWriter *io.PipeWriter

@@ -241,7 +241,7 @@ func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*plu
 }
 
 // hasEnded reports, after a call that failed with err, whether the process has
-// exited. If the connection broke, hasEnded waits up to three seconds for the exit,
+// exited. If the connection broke, it waits up to three seconds for the exit,
 // because the relay may notice the broken connection before the exit.
 func (p *process) hasEnded(err error) bool {
 	if status.Code(err) != codes.Unavailable {

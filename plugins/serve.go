@@ -57,11 +57,11 @@ func ServeKind(kind sinks.Kind) {
 	serve(kind)
 }
 
-// slack limits how much garbage a plug-in may accumulate beyond Go's default, in bytes. If
-// an eighth of the memory limit is less than slack, the eighth applies instead. Without
-// slack, collections would be frequent, because a batch needs much memory compared with a
-// plug-in's small heap. The function serve allocates a slice of this size but never writes
-// to it, so the slice takes no physical memory. GOGC and GOMEMLIMIT keep their effect.
+// slack is the size in bytes of a slice that serve allocates and never writes to, so that it
+// takes no physical memory. Go collects garbage when the heap has doubled, and this slice
+// counts as heap. Without it, collections would be frequent, because a batch needs much
+// memory compared with a plug-in's small heap. The slice has at most an eighth of the memory
+// limit. GOGC and GOMEMLIMIT keep their effect.
 const slack = 32 << 20
 
 func serve(kind sinks.Kind) {

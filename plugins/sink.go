@@ -194,7 +194,7 @@ func (s *Sink) reap(p *process) {
 // nothing.
 const longLife = time.Minute
 
-// crashes limits how often a plug-in that delivers nothing is restarted. Only Open and Describe use it.
+// crashes limits how often a plug-in that delivers nothing is restarted. Only Open, Check and Describe use it.
 type crashes struct {
 	most  int
 	pause time.Duration
@@ -221,7 +221,7 @@ func (c *crashes) forget() { c.consecutive, c.until, c.last = 0, time.Time{}, ni
 // if that fails, another pause begins.
 func (c *crashes) allow(now time.Time) error {
 	if now.Before(c.until) {
-		return config("the plug-in exited %d times in succession without delivering anything; it is not restarted before %s unless the relay restarts: %v",
+		return config("the plug-in exited %d times in succession without delivering anything; it is restarted after %s, or when the relay restarts: %v",
 			c.consecutive, c.until.UTC().Format(time.TimeOnly+" UTC"), c.last)
 	}
 	return nil

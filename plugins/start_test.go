@@ -145,7 +145,7 @@ func TestCrashingPluginIsPaused(t *testing.T) {
 		}
 	}
 	err := sink.Open(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "exited 2 times in succession without delivering anything; it is not restarted before") ||
+	if err == nil || !strings.Contains(err.Error(), "exited 2 times in succession without delivering anything; it is restarted after") ||
 		!strings.Contains(err.Error(), "there is no licence") {
 		t.Errorf("Open: %v", err)
 	}
@@ -164,7 +164,7 @@ func TestUsefulPluginIsRestartedAfterEachCrash(t *testing.T) {
 		check(t, sink.Open(t.Context()))
 	}
 	sink.Send(t.Context(), orders("die"))
-	if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "not restarted before") {
+	if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "is restarted after") {
 		t.Errorf("Open after a crash without a delivery: %v", err)
 	}
 }

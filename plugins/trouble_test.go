@@ -108,7 +108,7 @@ func TestDeduplicatingSinkIsRefused(t *testing.T) {
 	sink := newSink(t, options(t, "deduplicating"))
 	err := sink.Open(t.Context())
 	var refused *sinks.OpenError
-	if !errors.As(err, &refused) || refused.Reason != sinks.ReasonConfig || !strings.Contains(refused.Detail, "carries no references to batches") {
+	if !errors.As(err, &refused) || refused.Reason != sinks.ReasonConfig || !strings.Contains(refused.Detail, "implements sinks.Deduplicating, which the plug-in protocol doesn't support") {
 		t.Errorf("Open: %v", err)
 	}
 	for i, o := range sink.Send(t.Context(), orders("hello", "hello")) {

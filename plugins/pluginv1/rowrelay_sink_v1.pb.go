@@ -942,9 +942,9 @@ type Outcome struct {
 	Detail  string                 `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`   // for the operator, without secrets; the relay stores the first 1,000 bytes
 	Receipt string                 `protobuf:"bytes,4,opt,name=receipt,proto3" json:"receipt,omitempty"` // with DELIVERED, the destination's answer; the relay stores the first 255 bytes
 	// The minimum time until the next attempt: with RETRY for this message, with
-	// UNAVAILABLE for the sink. UNSENT with CONNECTION, THROTTLED, AUTH, BUSY or
-	// UNROUTABLE, and with this time, postpones the message, because its own destination
-	// can't take it now. The relay charges no attempt and sends the sink's other messages.
+	// UNAVAILABLE for the sink. With UNSENT and the reason CONNECTION, THROTTLED, AUTH,
+	// BUSY or UNROUTABLE, it postpones a message whose own destination can't take it now:
+	// the relay charges no attempt and sends the sink's other messages.
 	RetryAfterMs  int64 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
