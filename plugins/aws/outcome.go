@@ -140,8 +140,8 @@ func failed(ctx context.Context, err error) (meaning, string) {
 	return meaning{result: sinks.Retry, reason: sinks.ReasonUnknown}, text
 }
 
-// present makes a text of the service or the SDK fit for an operator. Such a text contains no secret, because requests
-// carry a signature and not the secret key.
+// present shortens a text of the service or the SDK to one printable line for an outcome. The text contains no secret,
+// because requests carry a signature and not the secret key.
 func present(text string) string { return settings.Redactor{}.Present(text, 500) }
 
 // outcome returns the outcome of a message. If messages choose the queue or topic, and only this message's queue or topic

@@ -131,7 +131,7 @@ func (r *run) prepare() {
 	}
 }
 
-// makeReady encodes a message and makes it ready, or settles it.
+// makeReady encodes a message and adds it to the ready messages. A message that can't be sent gets its outcome instead.
 func (r *run) makeReady(i int) {
 	m := &r.batch[i]
 	to, err := r.sink.address(m)
@@ -190,7 +190,8 @@ func (r *run) start(ctx context.Context) bool {
 	return true
 }
 
-// enter takes a slot. It waits for one only if this Send has no request in flight whose answer could be read meanwhile.
+// enter takes a slot. If no slot is free and this Send has requests in flight, it returns false, so that the caller reads
+// their answers first. Without such requests it waits for a slot.
 func (r *run) enter(ctx context.Context) bool {
 	select {
 	case r.sink.slots <- struct{}{}:
@@ -208,7 +209,8 @@ func (r *run) enter(ctx context.Context) bool {
 	}
 }
 
-// drop settles those ready messages for which the function has an outcome. It reports whether it has settled any.
+// drop removes the ready messages for which the given function returns an outcome, and records the outcome. It reports
+// whether it has removed any.
 func (r *run) drop(of func(i int) (sinks.Outcome, bool)) bool {
 	ready := r.ready
 	r.ready = nil

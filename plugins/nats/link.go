@@ -22,7 +22,7 @@ type link struct {
 	mu      sync.Mutex
 	raw     net.Conn                                     // to the server that answered last
 	waiting map[string]map[*context.CancelCauseFunc]bool // requests without an answer, by subject
-	refused error                                        // the server refused the subscription to answers
+	refused error                                        // the server's refusal to let the client subscribe to answers, or nil
 }
 
 // heartbeat is the interval of the client's pings. After two missing answers the client closes the
@@ -99,7 +99,7 @@ func (l *link) lastOn(ctx context.Context, subject string) (*jetstream.RawStream
 	})
 }
 
-// message returns the message with this sequence. The result's sequence is 0 if the stream doesn't have it.
+// message returns the message with this sequence. The result's sequence is 0 if the stream has no such message.
 func (l *link) message(ctx context.Context, sequence uint64) (*jetstream.RawStreamMsg, error) {
 	return l.read(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return l.stream.GetMsg(ctx, sequence)

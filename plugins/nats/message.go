@@ -30,7 +30,7 @@ type subject struct {
 	headers  bool // the template uses headers
 
 	// own is set if all messages of a subject have the same key or the same id, because {key} or {id} is a
-	// token of its own. An earlier copy of the message to send can then only be the last message of its subject.
+	// token of its own. An earlier copy of a message is then among the last messages of the subject.
 	own bool
 }
 

@@ -16,10 +16,10 @@ import (
 
 // If all messages of a subject have the same key (or the same id), a message is stored only once, even after the stream
 // has forgotten its id. Each request names the expected sequence of the subject's last message, and the stream refuses
-// the message if its last message has another sequence. So the plug-in notices when another relay has stored a message of
-// the key. The stored messages of a subject are a list: the header of each message has the sequence of the previous
-// message, and its own position in the outbox table. A message that an earlier relay stored without recording the delivery
-// is at the end of the list, because later messages of the key wait for it.
+// the message if the subject's last message has another sequence. So the plug-in notices when another relay has stored a
+// message of the key. The stored messages of a subject are a list: the header of each message has the sequence of the
+// previous message, and its own position in the outbox table. If a relay died before it recorded some deliveries, their
+// messages are at the end of the list, because later messages of the key have waited for them.
 
 // known is what the sink knows about the end of a subject's list.
 type known struct {
@@ -107,7 +107,7 @@ func isWrongLast(err error) bool {
 }
 
 // Limits of lookBack: how many messages it reads, and how different the clocks of the database and the server may be.
-// A relay has fewer messages of a key in flight. An operator who requeues an old message may reach the limit.
+// A relay has fewer messages of a key in flight. Only a requeued old message may be further from the end of the list.
 const (
 	maxLookBack = 10_000
 	clockError  = time.Hour
@@ -138,7 +138,7 @@ func (l *link) lookBack(ctx context.Context, subject string, m *sinks.Message, i
 	return k, nil
 }
 
-// position returns the position in the table of a stored message, or -1 if another program has stored it.
+// position returns a stored message's position in the outbox table, or -1 if another program has stored the message.
 func position(stored *jetstream.RawStreamMsg) int64 {
 	n, err := strconv.ParseInt(stored.Header.Get(sequenceHeader), 10, 64)
 	if err != nil {

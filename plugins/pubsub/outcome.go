@@ -57,6 +57,6 @@ func (s *sink) outcome(m *sinks.Message, what meaning, detail string) sinks.Outc
 	return sinks.Fail(what.result, what.reason, detail)
 }
 
-// present makes a text of the service or the client fit for an operator. Such a text contains no secret, because tokens
-// are only in the metadata of requests.
+// present shortens a text of the service or the client to one printable line for an outcome. The text contains no
+// secret, because tokens are only in the metadata of requests.
 func present(text string) string { return settings.Redactor{}.Present(text, 500) }

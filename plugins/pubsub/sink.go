@@ -57,8 +57,8 @@ func (s *sink) Open(ctx context.Context) error {
 	return &sinks.OpenError{Reason: reason, Detail: present("find the topic: " + err.Error())}
 }
 
-// connect returns a client that repeats no request, because the relay does that. The client reconnects within seconds
-// after an outage.
+// connect returns a client that doesn't retry requests, because the relay retries messages. The client reconnects within
+// seconds after an outage.
 func (s *sink) connect() (*pubsub.TopicAdminClient, error) {
 	backOff := backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second}
 	options := []option.ClientOption{option.WithGRPCDialOption(grpc.WithConnectParams(grpc.ConnectParams{Backoff: backOff, MinConnectTimeout: 20 * time.Second}))}
@@ -69,7 +69,7 @@ func (s *sink) connect() (*pubsub.TopicAdminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	client.CallOptions.Publish, client.CallOptions.GetTopic = nil, nil // the default options repeat requests
+	client.CallOptions.Publish, client.CallOptions.GetTopic = nil, nil // the default options retry requests
 	return client, nil
 }
 
@@ -211,7 +211,7 @@ func (r *run) settle(i int, o sinks.Outcome) {
 // publish sends the requests of a round concurrently, and returns the messages that have to be sent again, each in a
 // request of its own.
 func (r *run) publish(ctx context.Context, requests []*request) (again []int) {
-	parts := make([]sinks.Message, len(requests)) // a message stands for a request, so that Fan can limit and stop requests
+	parts := make([]sinks.Message, len(requests)) // each stands for a request, because Fan limits concurrent messages
 	for n := range parts {
 		parts[n].Sequence = int64(n)
 	}

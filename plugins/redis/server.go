@@ -25,8 +25,8 @@ type server struct {
 	timeout            time.Duration
 }
 
-// link has the connections to a server. The client repeats no command on its own, because only the relay knows the order
-// of messages.
+// link has the connections to a server. The client doesn't retry commands, because only the relay knows the order of
+// messages.
 type link struct {
 	single  *redis.Client        // nil for a cluster
 	cluster *redis.ClusterClient // nil for any other server

@@ -68,9 +68,9 @@ func (s *sink) Destination() string {
 // Order returns sinks.OrderPrefix: a message is sent only after the server has added the previous message of its key.
 func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Send sends the batch in rounds. A round has at most one message of each key, so that no message is added if an
-// earlier message of its key isn't. If the context ends while answers are missing, Send closes all connections, so
-// that the client sends nothing later.
+// Send sends the batch in rounds. A round has at most one message of each key, so that a message is added only after
+// all earlier messages of its key. If the context ends while answers are missing, Send closes all connections, so that
+// the client sends nothing later.
 func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if s.link == nil {
 		return sinks.All(len(batch), sinks.Fail(sinks.Unavailable, sinks.ReasonConnection, "not connected to Redis"))
