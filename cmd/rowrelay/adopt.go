@@ -203,7 +203,7 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 		_, _ = fmt.Fprintln(a.stderr, "warning: "+text)
 	}
 	if !a.yes {
-		question := fmt.Sprintf("Is the loop that sends the rows of %s stopped, and shall its %d waiting rows and all new ones be forwarded to the outbox?", a.from, max(survey.Waiting, 0))
+		question := fmt.Sprintf("This forwards the %d waiting rows of %s and all new ones to the outbox. Is the loop that sends these rows today stopped?", max(survey.Waiting, 0), a.from)
 		if err := a.ask(ctx, question); err != nil {
 			return err
 		}
@@ -255,7 +255,7 @@ func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
 	if err := opened.Undo(ctx, a.showProgress); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("New rows of %s are no longer forwarded. The messages that are in the outbox are delivered. Start the old loop again when rowrelay status shows that none is left.\n", a.from)
+	text := fmt.Sprintf("New rows of %s are no longer forwarded. The relay still delivers the messages in the outbox. Start the old loop again when rowrelay status shows that no message is left.\n", a.from)
 	if parked > 0 {
 		text += fmt.Sprintf("Messages that adopt has parked stay parked: %d (rowrelay messages list --state error). Their rows are marked as sent, so the old loop doesn't send them.\n", parked)
 	}
@@ -338,7 +338,7 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	facts := opened.Facts()
 	section("MISSING RIGHTS", survey.Missing)
 	section("COSTS", facts.Costs)
-	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. The command locks the table once for about this time, to forward the last of these rows, and programs wait.", survey.Took.Round(time.Millisecond))))
+	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. The command locks the table once for about this time, to forward the last of these rows. Meanwhile programs that write to the table wait.", survey.Took.Round(time.Millisecond))))
 	section("RIGHTS", append(facts.Rights, survey.Warnings...))
 	section("LIMITS", facts.Limits)
 	if err := opened.Check(); err != nil {

@@ -116,7 +116,7 @@ func (c *checkReport) checkConfig(flags *runFlags, command *cobra.Command) (conf
 	return config.Config{}, nil
 }
 
-// checkSource checks a table. If a check fails and the next checks depend on it, checkSource returns early.
+// checkSource checks a table. After a failed check it skips the checks that depend on it.
 func (c *checkReport) checkSource(ctx context.Context, configured config.Config, source config.Source) {
 	name := "source " + source.Name + ": "
 	db, d, err := openDatabase(ctx, source.Database, pool{})

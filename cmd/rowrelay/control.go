@@ -25,7 +25,7 @@ being sent are finished as usual. No attempt is charged and no message is lost, 
 everything that isn't paused is still sent.
 
   sink NAME   no message is sent to this sink
-  topic NAME  no message of this topic is sent, nor any later message with the same key
+  topic NAME  no message of this topic is sent, and no later message with the same key
   key KEY     no message with this key is sent, of any topic, to any sink (with --claim
               lanes only)
   relay NAME  this relay leaves its messages to the other relays, if any is alive`
@@ -84,7 +84,7 @@ func paused(command *cobra.Command, args []string) (c storage.Control, err error
 }
 
 // command makes one of the commands pause, resume, limit and unlimit. It calls the function
-// read to make a control from the arguments, and passes the control to the function work.
+// read to make a pause or a limit from the arguments, and passes it to the function work.
 func (s *steering) command(use, short, long string, read func(*cobra.Command, []string) (storage.Control, error), work func(context.Context, storage.Operator, storage.Control) error) *cobra.Command {
 	command := &cobra.Command{
 		Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs,

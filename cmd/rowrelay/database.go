@@ -122,8 +122,8 @@ func (r renewing) connect(ctx context.Context, database config.Database) (driver
 	return connector.Connect(ctx)
 }
 
-// newRenewing returns a connector that calls the function make for each new connection. newRenewing returns an error
-// if this function can't parse the URL.
+// newRenewing returns a connector that calls the function make for each new connection. The error means that make
+// can't parse the URL.
 func newRenewing(database config.Database, refuses func(error) bool, make func(config.Database) (driver.Connector, error)) (driver.Connector, error) {
 	connector, err := make(database)
 	return renewing{connector, database, refuses, make}, err

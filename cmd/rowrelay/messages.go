@@ -352,7 +352,7 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 		case !all && !selects:
 			return usagef("no messages are selected: give ids, filters, or --all")
 		case m.limit < 0:
-			return usagef("--limit must not be negative, not %d", m.limit)
+			return usagef("--limit must be at least 0, not %d", m.limit)
 		case state == "" || slices.Contains(of, state):
 		case len(of) > 1:
 			return usagef("--state %s: only messages in the states error (parked) and retry can be %s", state, c.done)

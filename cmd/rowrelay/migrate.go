@@ -31,7 +31,7 @@ type migrate struct {
 	inbox  bool
 	json   bool
 
-	notifies *bool // whether plain INSERTs notify relays, as the output reports it; nil: not reported
+	notifies *bool // for the output: whether plain INSERTs notify relays; nil if the output doesn't report it
 }
 
 func (p program) migrateCommand() *cobra.Command {
@@ -331,7 +331,7 @@ doesn't connect to the database; it only needs the scheme of its URL, as in
   rowrelay migrate print --database ` + databases.URLs()[0].Dialect + `: > outbox.sql
 Schemes are ` + databases.Schemes() + `.
 
---for prints a migration of another tool:
+--for prints a migration for another tool:
   ` + strings.Join(migrations.Tools(), ", ") + `
 Such a migration contains no BEGIN and COMMIT, because the tools have their own. With
 --dir the command writes it into the tool's folder of migrations, under the next number

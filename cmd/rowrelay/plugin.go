@@ -29,7 +29,7 @@ type pluginFlags struct {
 	config string
 	json   bool
 
-	byDefault func() []string // returns the plug-ins to use if the command line names none; nil if it must name at least one
+	byDefault func() []string // returns the plug-ins to use if the command line names none; nil if the user must name one
 }
 
 // namedPlugin is a plug-in with its name: the name of its sink in the configuration, or the path of its program.
@@ -97,12 +97,13 @@ func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 	return found, err
 }
 
-const pluginListHelp = `List plug-ins with their programs and the programs' SHA-256 checksums, without starting
-them. A configuration can require a checksum with the setting sha256.
+const pluginListHelp = `List plug-ins with their programs and the programs' SHA-256 checksums. A configuration can
+require a checksum with the setting sha256. Plug-ins that arguments or --config name are not
+started.
 
 Without arguments and --config, list the programs in PATH whose names begin with
-rowrelay-plugin-. Only these are started, to get their kinds and versions. To run one of
-them, a sink of a configuration needs type: plugin and path: rowrelay-plugin-NAME.`
+rowrelay-plugin-, and start them to get their kinds and versions. To run one of them, a sink
+of a configuration needs type: plugin and path: rowrelay-plugin-NAME.`
 
 // listedPlugin is the JSON output of list for a plug-in.
 type listedPlugin struct {

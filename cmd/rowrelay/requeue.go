@@ -36,9 +36,11 @@ has deleted or that are being sent at this moment.
 --to sends the messages to another sink. This sink must exist in the configuration of
 --config, or without --config in a live relay. Two kinds of messages aren't changed: those
 that hold their keys (skip them first), and those that other sinks have also parked or still
-have to send. If neither a live relay nor the configuration has the sink that --sink names,
-because it was renamed or misspelt, --to also moves messages in other states that wait for
-only that sink. Of these, scheduled messages keep their time; the others are due immediately.`
+have to send.
+
+--sink may name a sink that is missing in all live relays and in the configuration, because
+it was renamed or misspelt. Then --to also moves messages in other states, if they wait for
+only that sink. Scheduled messages keep their time; the others are due immediately.`
 
 // requeue holds the flags of the command, which requeues parked messages in steps.
 type requeue struct {
@@ -59,7 +61,7 @@ func (p program) requeueCommand() *cobra.Command {
 	selects := command.PreRunE
 	command.PreRunE = func(command *cobra.Command, args []string) error {
 		if r.rate < 0 {
-			return usagef("--rate must not be negative, not %d", r.rate)
+			return usagef("--rate must be at least 0, not %d", r.rate)
 		}
 		if err := r.target.checkSink(r.program, r.to); err != nil {
 			return err

@@ -53,7 +53,7 @@ var sourceSettings = []setting{
 	{"claim", "claim", "claim messages by `lanes` (in order per key) or rows (competing consumers, no order) (default lanes)"},
 	{"pick", "pick", "with --claim rows: take messages `oldest` first, newest first, or by priority (default oldest)"},
 	{"name", "relay_name", "the relay's `name`: if a relay of this name was killed, its messages are taken over immediately (default a new name for each process)"},
-	{"lease", "lease", "how long a relay that died keeps its messages from other relays, a `duration` from 1s to 1h (default 15s)"},
+	{"lease", "lease", "after a relay died, other relays take over its messages after this `duration`, from 1s to 1h (default 15s)"},
 	{"poll", "poll", "poll for new messages at least this often, a `duration` from 1ms to 1m (default 200ms)"},
 	{"listen", "listen", "`on`: notifications wake the relay (on " + databases.Notifying() + "); off: the relay only polls (default on)"},
 	{"retention", "retention", "keep delivered messages for this `duration`; 0 keeps none (default 24h)"},
@@ -96,7 +96,7 @@ func (p program) runCommand() *cobra.Command {
 		flags.String(s.flag, "", s.help)
 	}
 	flags.StringSliceVar(&r.topics, "topics", nil, "with --claim rows, take only these `topics`, separated by commas")
-	flags.String("admin", "", "serve the admin page, /metrics, /healthz, /readyz and /status at this `address`, such as 127.0.0.1:8321; $ROWRELAY_READER_TOKEN sets the token for viewing it, $ROWRELAY_OPERATOR_TOKEN the one for changes, which are off without it")
+	flags.String("admin", "", "serve the admin page, /metrics, /healthz, /readyz and /status at this `address`, such as 127.0.0.1:8321; $ROWRELAY_READER_TOKEN sets a token for reading; $ROWRELAY_OPERATOR_TOKEN sets a token for changes, which are disabled without it")
 	flags.String("log-level", "", "log messages of this `level` and above: debug, info, warn or error (default info)")
 	flags.String("log-format", "", "log as `text` or json (default text)")
 	return command

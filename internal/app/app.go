@@ -103,7 +103,7 @@ type App struct {
 	sources    []*source
 	state      *admin.State     // the page's jobs and logins; after a reload, the next daemon takes them over
 	metrics    *metrics.Metrics // nil if the configuration has no admin server
-	follows    bool             // a previous daemon used the same metrics, and has ended
+	follows    bool             // a previous daemon has counted in the same metrics
 	admin      *admin.Server    // nil if the configuration has no admin server
 	cancel     func()           // stops the relays and the counting; nil until they run
 	running    sync.WaitGroup
@@ -119,13 +119,13 @@ type source struct {
 	sinks    map[string]relay.SinkOptions
 	table    Table
 	page     PageTable
-	inherits *PageTable   // taken over from the previous daemon, because jobs of the page use it; nil: nothing is taken over
+	inherits *PageTable   // the previous daemon's page, which this daemon takes over because the page's jobs use it; nil: none
 	relay    *relay.Relay // nil while the table can't be opened
 	down     error        // why the table couldn't be opened at the start
 	err      error        // the error of the relay's Run; read it after the relay has ended
 
-	// The fields metrics and watch feed the admin server; both are nil if the daemon has none. The watch passes the relay's events to
-	// the metrics.
+	// The fields metrics and watch feed the admin server; without an admin server both are nil. The watch passes the relay's events
+	// to the metrics.
 	metrics *metrics.Source
 	watch   *admin.Watch
 }
@@ -393,8 +393,8 @@ func (a *App) runRelays(ctx context.Context) {
 	a.running.Go(func() { relays.Wait(); a.end() })
 }
 
-// Stop stops the relays. Each relay first finishes the messages that it is sending, for which it has its drain timeout, but
-// no longer than until the context ends. Then Stop closes everything, in reverse order of opening. It returns all errors since the start.
+// Stop stops the relays. Each relay first finishes the messages that it is sending, until its drain timeout has passed or the
+// context ends. Then Stop closes everything, in reverse order of opening. It returns all errors since the start.
 func (a *App) Stop(ctx context.Context) error {
 	var problems []error
 	if a.cancel != nil {

@@ -21,7 +21,7 @@ func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
-	var look <-chan time.Time // ticks when the daemon must read the database URLs that come from files or commands; nil if no URL does
+	var look <-chan time.Time // ticks when the daemon must read the database URLs again; nil if none comes from a file or a command
 	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.Renewable() }) {
 		ticker := time.NewTicker(movedEvery)
 		defer ticker.Stop()
@@ -145,8 +145,8 @@ const (
 	lastTry  = 30 * time.Second
 )
 
-// tryAgain tries repeatedly to open a source's table, and sends the source to the channel a.back after each success, until
-// a daemon with the source takes over.
+// tryAgain tries repeatedly to open a source's table. After each success it sends the source to the channel a.back. It returns
+// when the context ends, because another daemon takes over or this daemon stops.
 func (a *App) tryAgain(ctx context.Context, s *source) {
 	for pause := firstTry; ; pause = min(2*pause, lastTry) {
 		select {

@@ -26,7 +26,7 @@ type secrets struct {
 	config config.Config
 	states map[string]string   // the result of [config.Sink.State] for each sink, by the sink's name
 	failed string              // the error of the last read, which has been logged; empty: no error
-	stale  map[string]struct{} // the errors of commands that have been logged
+	stale  map[string]struct{} // the current errors of commands, which have been logged
 }
 
 // renewEvery is the minimum time between two reads of the files, if a send or the check of a token causes the second read.
@@ -75,7 +75,7 @@ func (s *secrets) refresh(now bool) {
 	s.note()
 }
 
-// occasion is why secrets are read.
+// occasion is the reason for which secrets are read.
 type occasion int
 
 const (
@@ -283,8 +283,8 @@ func (r *renewing) renew(ctx context.Context) error {
 	return err
 }
 
-// testOpen opens a sink. The Open of some sinks doesn't connect. If such a sink has a method that connects without sending anything,
-// testOpen calls it, too.
+// testOpen opens a sink. Some sinks don't connect in Open, but have a method Reach that connects and sends nothing. Their Reach is
+// called, too.
 func testOpen(ctx context.Context, sink sinks.Sink) error {
 	err := sink.Open(ctx)
 	if reachable, is := sink.(interface {

@@ -15,9 +15,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// command is a program that prints a secret, such as a token that expires. The command keeps the last secret. If a caller needs the
-// secret after 80 % of the duration cache, the command runs the program again in the background. Its methods may be called
-// concurrently.
+// command is a program that prints a secret, such as a token that expires. The command keeps the last secret. If a caller needs a
+// secret that is older than 80 % of the setting cache, the command runs the program again in the background. Its methods may be
+// called concurrently.
 type command struct {
 	argv    []string      // the program and its arguments, which may contain secrets
 	timeout time.Duration // after this time the program is killed
@@ -40,7 +40,7 @@ const (
 	commandPause = 5 * time.Second
 )
 
-// urgency tells a command how current its secret has to be.
+// urgency is how current the secret of a command has to be.
 type urgency int
 
 const (

@@ -21,10 +21,10 @@ type Database struct {
 	password origin // the file or command from which the password is read; zero if the password is in the URL or the configuration
 }
 
-// Current returns the database with the current login: the login in the URL that its file or command has now, and the current
-// password. If the URL or the password can't be read, it stays as it is, and the error has the reason. The URL also stays as it is
-// if it now names another database, because a change of the database needs a restart of the relay (see Moved). Current waits for a
-// command only if the command's last secret is too old.
+// Current reads the URL and the password again from their files or commands, and returns the database with this login. If one of
+// them can't be read, it stays as it is, and the error has the reason. The URL also stays as it is if it now names another database,
+// because a change of the database needs a restart of the relay (see Moved). Current waits for a command only if the command's last
+// secret is too old.
 func (d Database) Current(ctx context.Context) (Database, error) { return d.read(ctx, inTime) }
 
 // Refused is like Current, but runs the commands again, because the server has refused the login that Current returned.
@@ -46,7 +46,7 @@ func (d Database) Settings() string {
 	return strings.Join(names, " and ")
 }
 
-// Moved reports whether the URL's file or command now names another database or server, or has other parameters.
+// Moved reports whether the URL in the file, or from the command, has changed in more than its login.
 func (d Database) Moved() bool {
 	now, err := d.reread(context.Background(), lastKnown)
 	return err == nil && now.withoutLogin() != d.withoutLogin()
@@ -176,9 +176,9 @@ func redact(kind, text string) string {
 	return parsed.Redacted()
 }
 
-// ParseDatabase reads a database's URL in the form of its [backend.URL]. The driver interprets the URL's parameters. If
-// the database is a file, its path has neither escapes nor parameters. The error never repeats the URL, because the URL
-// may have a password.
+// ParseDatabase reads a database's URL in the form of its [backend.URL]. The driver interprets the URL's parameters. The
+// path of a database file is used as it is, without escapes and parameters. The error never repeats the URL, because the
+// URL may have a password.
 func ParseDatabase(text string) (Database, error) {
 	scheme, rest, _ := strings.Cut(text, ":")
 	form, known := formOf(scheme)

@@ -172,7 +172,7 @@ type node struct {
 	raw    string // a scalar before ${NAME} is replaced; safe to show, unlike the value of a variable
 	text   string // a scalar after ${NAME} was replaced
 	value  any    // a scalar with its YAML type: string, int64, uint64, float64 or bool
-	broken bool   // a problem with the node has been reported, so no other problem with it is
+	broken bool   // a problem with the node was reported, and further problems with it are not reported
 
 	items   []*node
 	entries []entry

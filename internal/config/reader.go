@@ -21,7 +21,7 @@ type reader struct {
 	sourcesOnly bool      // only the commands of sources run
 	password    string    // the value of the setting password of the current source
 	pending     bool      // a secret is unknown, because its command didn't run
-	stale       []error   // errors of commands that failed, and whose previous secrets stay in use
+	stale       []error   // errors of failed commands; their previous secrets stay in use
 }
 
 func newReader(kinds *sinks.Registry) *reader {

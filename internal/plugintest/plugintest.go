@@ -183,9 +183,9 @@ func (p *proof) enqueue() {
 	p.run(lines.String(), "enqueue")
 }
 
-// reach waits until about n messages are delivered or, if n is the number of all messages, until none is left.
-// The number of messages in a state is only an estimate if it is large. So at the end reach looks at the messages
-// that are left, and not at the number of delivered ones.
+// reach waits until about n messages are delivered or, if n is the number of all messages, until none is left. A large
+// count of a state is only an estimate. So at the end it checks the count of messages that are left, which is small, and
+// not the count of delivered ones.
 func (p *proof) reach(n int) {
 	p.t.Helper()
 	last, since := -1, time.Now()
@@ -210,7 +210,7 @@ func (p *proof) reach(n int) {
 	}
 }
 
-// kill kills a plug-in, a relay and the destination in turn.
+// kill kills a plug-in, a relay or the destination: consecutive n take turns. If Pause is set, it kills all relays instead of one.
 func (p *proof) kill(n int) {
 	p.t.Helper()
 	r := p.relays[n%len(p.relays)]
