@@ -236,7 +236,7 @@ func (a *adoption) showProgress(forwarded int64, try int) {
 	if try > 0 {
 		text = fmt.Sprintf("try %d: open transactions hold the lock on the table; waiting", try)
 	}
-	_, _ = fmt.Fprintln(a.stderr, text) // progress only
+	_, _ = fmt.Fprintln(a.stderr, text) // an error doesn't matter, because the text only shows progress
 }
 
 func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {

@@ -130,7 +130,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	}()
 	claim, options := cmp.Or(source.Claim, storage.ByLanes), storeOptions(source)
 	forRelay := options
-	options.Operator = true // the store of a relay would restore missing rows
+	options.Operator = true // a relay's store would insert missing rows, but check changes nothing
 	store, err := sqlstore.Open(ctx, db, d, options)
 	if err != nil && d.Denied(err) { // list all rights that the user lacks, not only the one in err
 		for _, found := range sqlstore.Check(ctx, db, d, forRelay, claim) {

@@ -23,8 +23,8 @@ import (
 
 const connectTimeout = 10 * time.Second
 
-// maxConnections is the size of a pool. A relay reads, settles and leases
-// concurrently, and handlers may use connections, too; more than ten don't help.
+// maxConnections is the size of a pool. A relay fetches messages, stores their outcomes
+// and renews leases concurrently. More than ten connections don't make it faster.
 const maxConnections = 10
 
 // maxIdleTime is how long a connection stays open without use, if the server doesn't close it sooner.

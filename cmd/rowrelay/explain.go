@@ -37,9 +37,9 @@ func explain(source config.Source, err error) error {
 	case isWrong:
 		return fmt.Errorf("the database is %s: use a URL that begins with %s://", wrong.Server, strings.ToLower(wrong.Right))
 	case errors.As(err, new(*storage.ForeignTable)):
-		return hinted(err, "give rowrelay's tables another name with --table (table: in a configuration); rowrelay adopt forwards the rows of a table like this one to them")
+		return hinted(err, "give rowrelay's tables another name with --table (table: in a configuration); rowrelay adopt can forward the rows of this table to them")
 	case errors.Is(err, storage.ErrNewerSchema):
-		return hinted(err, "use a newer rowrelay, at least as new as the table's relays; its command rowrelay status"+where+" prints their versions")
+		return hinted(err, "use a rowrelay that is at least as new as the table's relays; then rowrelay status"+where+" prints their versions")
 	case errors.Is(err, storage.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, storage.ErrOtherClaim):

@@ -12,7 +12,7 @@ func TestCommandsRecogniseAnotherProgramsTable(t *testing.T) {
 	t.Parallel()
 	const (
 		foreign = " exists, but rowrelay didn't create it: its columns "
-		hint    = "give rowrelay's tables another name with --table (table: in a configuration); rowrelay adopt forwards the rows of a table like this one to them"
+		hint    = "give rowrelay's tables another name with --table (table: in a configuration); rowrelay adopt can forward the rows of this table to them"
 	)
 	on(t, func(t *testing.T, db testdb.Database) {
 		for _, table := range []struct{ name, create, want string }{

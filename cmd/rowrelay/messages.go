@@ -193,9 +193,9 @@ func (m *messages) find(ctx context.Context, operator storage.Operator, filter s
 	}
 	found, err := operator.Find(ctx, filter, patience)
 	if err == nil && !found.All() && (filter.Limit == 0 || len(found.Infos) < filter.Limit) {
-		more := "more rows, such as a replay's copies, may follow"
+		more := "later rows may have more, such as a replay's copies"
 		if len(found.Infos) == 0 {
-			more = "the message may follow"
+			more = "a later row may have the message"
 		}
 		_, err = fmt.Fprintf(m.stderr, "searched the rows up to id %d of %d: %s; continue with --after %d, or search everything with --all\n", found.Until, found.Last, more, found.Until)
 	}
@@ -209,7 +209,7 @@ func (m *messages) printBound(ctx context.Context, operator storage.Operator, fi
 	}
 	status, err := operator.Status(ctx)
 	if err == nil && (len(status.Estimated)+len(status.AtLeast) > 0 || !status.Has(storage.GaugeCounts)) {
-		_, err = fmt.Fprintf(m.stderr, "searched about %d messages of each table after id %d; search from another id with --after, or everything with --all\n", filter.LookThrough, filter.AfterID)
+		_, err = fmt.Fprintf(m.stderr, "searched about %d messages in each of the outbox's tables after id %d; search from another id with --after, or everything with --all\n", filter.LookThrough, filter.AfterID)
 	}
 	return err
 }

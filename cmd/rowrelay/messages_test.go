@@ -244,8 +244,8 @@ func TestFindingInALargeTable(t *testing.T) {
 		want  string
 	}{
 		"all rows":          {storage.Found{Infos: make([]storage.Info, 1), Until: 9, Last: 9}, false, ""},
-		"some, and found":   {storage.Found{Infos: make([]storage.Info, 1), Until: 7, Last: 9}, false, "up to id 7 of 9: more rows, such as a replay's copies, may follow; continue with --after 7, or"},
-		"some, and nothing": {storage.Found{Until: 7, Last: 9}, false, "up to id 7 of 9: the message may follow; continue with --after 7, or"},
+		"some, and found":   {storage.Found{Infos: make([]storage.Info, 1), Until: 7, Last: 9}, false, "up to id 7 of 9: later rows may have more, such as a replay's copies; continue with --after 7, or"},
+		"some, and nothing": {storage.Found{Until: 7, Last: 9}, false, "up to id 7 of 9: a later row may have the message; continue with --after 7, or"},
 		"as many as wanted": {storage.Found{Infos: make([]storage.Info, 5), Until: 7, Last: 9}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -142,8 +142,8 @@ func (t *target) checkSink(p program, to string) error {
 	return nil
 }
 
-// checkLivingSink checks the name of the sink to send messages to if no configuration is given: a live relay must have the sink,
-// because otherwise the messages would wait forever.
+// checkLivingSink checks the name of the sink to send messages to. Without --config, a live relay must have the sink, because
+// otherwise the messages would wait forever.
 func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator, to string) error {
 	if to == "" || t.config != "" {
 		return nil

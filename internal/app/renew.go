@@ -307,8 +307,8 @@ func (r *renewing) renewInBackground() {
 
 const renewed = "the sink's secrets or certificates were renewed: it is opened again with them"
 
-// Send starts a renewal if the secrets or certificates have changed. After a refused login it waits for the current secrets,
-// and sends the refused messages again if they differ from those that were refused.
+// Send starts a renewal if the secrets or certificates have changed. After a refused login it waits for the current secrets.
+// If they differ from the refused ones, it sends the refused messages again.
 func (r *renewing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if r.changed(ctx, onSend) {
 		if !r.inPlace() {

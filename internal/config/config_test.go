@@ -215,7 +215,7 @@ lock: {}
 		"rowrelay.yaml:3:5: sources.shop.databse: is not a setting here: did you mean database?",
 		`rowrelay.yaml:4:12: sources.shop.claim: "line" must be one of lanes, rows`,
 		`rowrelay.yaml:5:12: sources.shop.lease: "5" must be a number with a unit, such as 250ms, 10s, 24h or 7d`,
-		"rowrelay.yaml:6:11: sources.shop.pick: needs claim: rows; by lanes, the relay reads all messages in their order",
+		"rowrelay.yaml:6:11: sources.shop.pick: needs claim: rows; with claim: lanes, the relay reads all messages in their order",
 		`rowrelay.yaml:7:3: sources: "bad name" isn't a name: 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter or digit`,
 		`rowrelay.yaml:11:11: sinks.web.type: there is no type "htp": did you mean http?`,
 		`rowrelay.yaml:12:12: sinks.web.batch: "0" must be at least 1`,

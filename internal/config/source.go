@@ -117,7 +117,7 @@ func (r *reader) source(name string, n *node) Source {
 	if source.Claim != storage.ByRows {
 		for _, name := range []string{"pick", "topics"} {
 			if given := n.get(name); given != nil {
-				r.fail(given, "needs claim: rows; by lanes, the relay reads all messages in their order")
+				r.fail(given, "needs claim: rows; with claim: lanes, the relay reads all messages in their order")
 			}
 		}
 	}
