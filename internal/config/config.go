@@ -126,7 +126,7 @@ func named[T any](r *reader, n *node, read func(name string, n *node) T) (all []
 	for _, e := range n.entries {
 		if !name.MatchString(e.key) {
 			r.report(e.line, e.column, n.path, fmt.Sprintf(
-				"%q isn't a name: 1 to %d letters, digits, dots, hyphens and underscores, beginning with a letter or digit", e.key, maxName))
+				"%q isn't a name: use 1 to %d letters, digits, dots, hyphens and underscores, beginning with a letter or digit", e.key, maxName))
 		}
 		all = append(all, read(e.key, e.node))
 	}

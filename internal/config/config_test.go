@@ -216,7 +216,7 @@ lock: {}
 		`rowrelay.yaml:4:12: sources.shop.claim: "line" must be one of lanes, rows`,
 		`rowrelay.yaml:5:12: sources.shop.lease: "5" must be a number with a unit, such as 250ms, 10s, 24h or 7d`,
 		"rowrelay.yaml:6:11: sources.shop.pick: needs claim: rows; with claim: lanes, the relay reads all messages in their order",
-		`rowrelay.yaml:7:3: sources: "bad name" isn't a name: 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter or digit`,
+		`rowrelay.yaml:7:3: sources: "bad name" isn't a name: use 1 to 63 letters, digits, dots, hyphens and underscores, beginning with a letter or digit`,
 		`rowrelay.yaml:11:11: sinks.web.type: there is no type "htp": did you mean http?`,
 		`rowrelay.yaml:12:12: sinks.web.batch: "0" must be at least 1`,
 		"rowrelay.yaml:15:5: sinks.nothing.colour: is not a setting here: the settings are type, batch, batch_bytes, workers, buffer, buffer_bytes, timeout, max_attempts, breaker_threshold, judge_alone_after, park_rate_limit, on_park, dead_letter, backoff, breaker_backoff",
