@@ -48,7 +48,7 @@ type Observer interface {
 	Unrouted(topic string)
 
 	// InMemory is called once a second. The parameter inFlight is the number of the sink's messages that are being sent. The
-	// parameter `buffered` is the number of all its messages in memory, including those in flight.
+	// parameter `buffered` is the number of the sink's messages in memory, including those in flight.
 	InMemory(sink string, inFlight, buffered int)
 
 	// Called is called after each call to the database, whether or not it succeeded. The names of the calls are "lease",
@@ -82,7 +82,7 @@ type Tracer interface {
 	Settled(began time.Time, messages []sinks.Message, err error)
 }
 
-// OutcomeKind has the parts of a [sinks.Outcome] that outcomes are grouped by when they are counted.
+// OutcomeKind is the result and the reason of a [sinks.Outcome]. Outcomes are counted separately for each OutcomeKind.
 type OutcomeKind struct {
 	Result sinks.Result
 	Reason sinks.Reason
@@ -122,7 +122,7 @@ type Attempt struct {
 	Topic     string
 	ID        int64
 	MessageID string
-	Number    int // the number of charged attempts, including this one; an uncharged attempt has the number of the next charged one
+	Number    int // 1 plus the number of the message's earlier attempts that were charged
 	Reason    sinks.Reason
 	Detail    string // the sink's text; may contain parts of the message
 	Err       error  // the handler's error, for errors.Is and errors.As; nil if the sink is not a function of this process

@@ -69,14 +69,15 @@ type Options struct {
 	Retention time.Duration
 
 	// DrainTimeout is how long a stopping relay waits for the sends in flight. Defaults to 10 s. If a sink ignores the end of its
-	// context, the stop takes 6 s more, and 16 s if the database doesn't answer either.
+	// context, the stop takes up to 6 s longer, or up to 16 s longer if the database doesn't answer either.
 	DrainTimeout time.Duration
 
 	// Drain makes Run return when nothing is left that could be delivered now. Run returns nil only if no due message is left.
-	// Otherwise its error gives the reason: a pause, a topic without a route, or a message that no read has found for 10 s. Some
-	// messages don't count: messages in other relays' lanes, and messages of topics that aren't in Topics. If the relay claims
-	// by lanes, a message also doesn't count if at each of its sinks it waits for another message of its key that is parked or
-	// not due. Run also fails if the search for due messages has failed for 10 s and at least 3 times.
+	// Otherwise its error gives the reason, for example a pause, a topic without a route, or a due message that the relay's reads
+	// have missed for 10 s. Some messages don't count: messages in other relays' lanes, and messages of topics that aren't in
+	// Topics. If the relay claims by lanes, blocked messages don't count either. A message is blocked if, at each of its sinks,
+	// another message of its key must be sent first and is parked or not due. Run also fails if the search for due messages has
+	// failed for 10 s and at least 3 times.
 	Drain bool
 
 	// Pick is the order in which rows are claimed. Topics limits the claims to these topics; if it is empty, all topics are
@@ -108,11 +109,11 @@ type SinkOptions struct {
 	// two calls at a time. Defaults to 2, or to the sink's limit if that is lower.
 	Workers int
 
-	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes. A message is in memory while
-	// it waits, is in flight, or is not settled yet. Buffer defaults to eight full batches for each worker (four if the relay
-	// claims by rows), but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. If the
-	// relay dies, messages that were in flight or not settled yet are sent again. So if the relay claims by lanes, these
-	// messages fill at most half of the buffer, or three batches for each worker if that is more.
+	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes. A message is in memory while it
+	// waits, is in flight, or is not settled yet. Buffer defaults to eight full batches for each worker (four if the relay claims
+	// by rows), but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. If the relay dies,
+	// messages that were in flight or not settled yet are sent again. To limit their number, a relay that claims by lanes lets
+	// them fill at most half of the buffer, or three batches for each worker if that is more.
 	Buffer      int
 	BufferBytes int
 
@@ -130,11 +131,11 @@ type SinkOptions struct {
 	// failing keys never open the breaker, and every failure is charged.
 	BreakerThreshold int
 
-	// JudgeAloneAfter is how long a message may fail, while no other message is delivered to its destination, before the message
-	// itself counts as the cause. Until then the message is tried again without being charged, its key waits, and after 5 s the
-	// sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the message, and any
-	// other failure charges an attempt. If another message is delivered in the meantime, the next failure is charged. This time
-	// doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
+	// JudgeAloneAfter applies to a message that keeps failing while no other message is delivered to its destination. After this
+	// time the message itself counts as the cause. Until then the message is tried again without being charged, its key waits,
+	// and after 5 s the sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the
+	// message, and any other failure charges an attempt. If another message is delivered in the meantime, the next failure is
+	// charged. This time doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
 	// [sinks.ReasonConfig], or while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a
 	// function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
 	JudgeAloneAfter time.Duration
@@ -233,12 +234,12 @@ type Route struct {
 	// new set of sinks. Every other pending message keeps the sinks that it had at its first delivery or failure.
 	Sinks []string
 
-	// Also adds this route's sinks to the sinks of the topic's own route. Without Also, the two routes compete.
+	// Also adds this route's sinks to the sinks of the topic's own route. Without Also, only one of the two routes applies.
 	Also bool
 
-	// ExpireAfter is how long after its creation (created_at) a message expires, on the database's clock. If the message has an
-	// ExpiresAt, the earlier time counts. The relay checks this when it reads a message, and again before it sends it. Defaults
-	// to 0: messages don't expire.
+	// ExpireAfter is the age at which a message expires: the time since its created_at, on the database's clock. If the message
+	// also has an ExpiresAt, it expires at the earlier of the two times. The relay checks this when it reads a message, and again
+	// before it sends it. Defaults to 0: messages don't expire.
 	ExpireAfter time.Duration
 
 	// OnExpire says what happens to a message that has expired, by ExpireAfter or by its own ExpiresAt. Defaults to [ParkExpired].

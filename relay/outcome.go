@@ -211,8 +211,8 @@ func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	q.waiting.putFirst(back...)
 }
 
-// mayStay reports whether the relay may keep the item: the relay is not stopping, and has neither lost the item's lane nor begun
-// to give it up.
+// mayStay reports whether the relay may keep the item. It may not if the relay is stopping, or if the item's lane is lost or is
+// being given up.
 func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
@@ -289,7 +289,7 @@ func (e *engine) report(q *sinkQueue, n news) {
 		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
 		e.options.Logger.Warn("relay: the sink is unavailable; its messages wait", "relay", e.options.Name,
 			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
-	case why != nil: // the detail may have changed: the error is another one, or it reports the progress of the Kafka sink's search of the log
+	case why != nil: // the detail may have changed; for example, while the Kafka sink searches its log for a batch, the detail shows the progress
 		detail, now := shorten(why.Detail, 1000), time.Now()
 		if detail == q.downDetail && now.Sub(q.downLogged) < remindAfter {
 			break
@@ -327,7 +327,7 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 		note = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
 	}
 	by.reportExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, note)
-	it.row.Message.Payload, it.row.Message.Headers = nil, nil // an expired message isn't sent; free its bytes, which no buffer counts if the row was just read
+	it.row.Message.Payload, it.row.Message.Headers = nil, nil // the expired message isn't sent, so free its bytes: if the row was just read, no buffer counts them
 	e.settle.add(it, gone)
 	return true
 }

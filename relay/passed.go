@@ -84,7 +84,7 @@ func (e *byLanes) passOver(it *item) {
 	if it.stage != inQueue || l.lost || !e.paused(l, it.slot, &it.row) {
 		return
 	}
-	if !it.row.Deferred { // deferred rows are found by their time
+	if !it.row.Deferred { // reads find a deferred row by the time at which it is due
 		l.readers[it.slot].leaveOut(it.row.ID)
 		e.notePassed(l, it.slot, &it.row)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// control holds the operators' controls as the engine has last read them.
+// control holds the operators' controls (pauses and limits) that the engine has read last.
 type control struct {
 	heard      bool // false until the first read
 	inForce    []storage.Control
@@ -39,17 +39,17 @@ func (p *pauses) within(others *pauses) bool {
 	return others != nil && all(p.topics, others.topics) && all(p.keys, others.keys)
 }
 
-// cover reports whether a row is paused in this queue, by its topic or its key, or whether an earlier row of its key was passed
-// over.
+// cover reports whether a row is paused in this queue: by its topic, by its key, or because an earlier row of its key is paused
+// and so was left out of memory (the set `passed`).
 func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 	return p != nil && (p.topics[topic] || key != "" && (p.keys[key] || len(p.topics) > 0 && passed.has(queue, key)))
 }
 
-// keySet is the set of a lane's keys with rows that were passed over. It is a list of Bloom filters, each twice as large as the
-// one before it; a million keys take about 4 MiB. For fewer than one in a hundred keys that were not added, the method `has`
-// returns true nevertheless (false positives); their rows wait until the pause ends, too. Beyond 2 million keys in a lane no
-// filter is added (mostKeyBits), so false positives become more frequent. The loop and the reader's scans may use a keySet
-// concurrently.
+// keySet is the set of those keys of a lane that have rows which were left out of memory because of a pause. It is a list of
+// Bloom filters, each twice as large as the one before it; a million keys take about 4 MiB. Bloom filters have false positives:
+// the method `has` also returns true for fewer than one in a hundred of the other keys, whose rows then wait until the pause
+// ends, too. Once a lane's set has 2 million keys, it gets no more filters (mostKeyBits), so false positives become more
+// frequent. The loop and the reader's scans may use a keySet concurrently.
 type keySet struct {
 	seed    maphash.Seed
 	mu      sync.Mutex
@@ -66,8 +66,8 @@ const (
 
 func newKeySet() *keySet { return &keySet{seed: maphash.MakeSeed()} }
 
-// places returns the hashes of a key. In each filter to which the key was added, it has set the bits whose indexes are these hashes,
-// modulo the filter's size in bits.
+// places returns the hashes of a key. When a key is added to a filter, the bits with these indexes are set, modulo the filter's
+// size in bits.
 func (s *keySet) places(queue int, key string) (places [hashesPerKey]uint64) {
 	hash := maphash.String(s.seed, key) + uint64(queue)*0x9e3779b97f4a7c15
 	for i := range places {

@@ -9,7 +9,7 @@ import (
 
 // polling decides when new rows are read.
 type polling struct {
-	under      int           // how many reads are in progress: by lanes at most 1, or 2 while a full page is merged; by rows at most one per claimer
+	under      int           // how many reads are in progress. When claiming by lanes: at most 1, or 2 while a full page is merged; by rows: at most one per claimer
 	fresh      bool          // there may be new rows, so read now
 	polled     bool          // the only reason for the next read is that the poll interval has passed
 	unasked    bool          // the only reason for the last read was that the poll interval had passed

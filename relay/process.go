@@ -22,8 +22,8 @@ import (
 type process struct {
 	host  string
 	pid   int
-	began string // the start time in ticks since boot; empty if the system doesn't report it
-	space string // a hash of the boot id and the PID namespace; empty if the system doesn't report these and the start time
+	began string // the start time in ticks since boot; empty if space is empty
+	space string // a hash of the boot id and the PID namespace; empty if the system doesn't report all of these and the start time
 }
 
 // thisProcess returns the current process.
@@ -63,7 +63,8 @@ func (p process) isGone(relay string) bool {
 	if began := beginning(pid); began != "" {
 		return began != parts[1]
 	}
-	other, err := os.FindProcess(pid) // a process that can't be signalled may exist
+	other, err := os.FindProcess(pid)
+	// An error other than ErrProcessDone, such as a missing permission, doesn't show that the process is gone.
 	return err == nil && errors.Is(other.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 

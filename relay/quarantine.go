@@ -11,10 +11,10 @@ import (
 )
 
 // quarantine finds a message that crashes the relays that send it. When a relay has taken over a lane that its last holder did
-// not release, it sends one batch at a time per sink until calmAfter has passed, and journals each batch before sending it.
-// The messages that were in flight when the holder died are suspects, and each of them is sent alone. A message is parked
-// after maxCrashes crashes of relays during which it was the only message in flight. So crashes with other causes seldom lead
-// to a parked message.
+// not release, it sends one batch at a time per sink until calmAfter has passed, and journals each batch before sending it. The
+// messages that were in flight when the holder died are suspects, and each of them is sent alone. A message is parked after
+// maxCrashes relays have crashed while it was the only message in flight. So crashes with other causes seldom lead to a parked
+// message.
 type quarantine struct {
 	journal *journal
 	dedup   *dedup // nil if no sink is deduplicating
@@ -152,7 +152,7 @@ type journaledBatch struct {
 	batch
 	journal  *journal
 	journals []storage.Journal
-	err      error // why the journals were not written, so that the batch was not sent
+	err      error // the error of writing the journals; if it isn't nil, the batch was not sent
 }
 
 func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
@@ -161,8 +161,8 @@ func (b *journaledBatch) do(ctx context.Context, use *base, f *flight) {
 	}
 }
 
-// write writes the journals and reports whether the batch may be sent. As soon as the write has ended, it makes the loop call
-// the function `note`, so that the next journals can be written while the batch is sent.
+// write writes the journals and reports whether the batch may be sent. After the write, the loop sets journal.writing to false
+// and calls the function `note`. So the next journals can be written while this batch is sent.
 func (b *journaledBatch) write(ctx context.Context, note func()) bool {
 	j := b.journal
 	ctx, cancel := context.WithTimeout(ctx, j.engine.callTimeout)
@@ -194,7 +194,7 @@ func (b *journaledBatch) notSent(f *flight) {
 	j.engine.failed("journal", b.err)
 	for _, written := range b.journals {
 		if l := j.held.lanes[written.Lane]; l != nil {
-			l.journaled.stale = true // the stored journal is unknown, so it is written again
+			l.journaled.stale = true // it is unknown which journal is stored, so the lane's journal is written again
 		}
 	}
 	j.putBack(f.queue, f.items)
@@ -204,7 +204,7 @@ func (b *journaledBatch) notSent(f *flight) {
 	f.queue.pauseUntil = now.Add(settlePause.Min)
 }
 
-// putBack requeues items that were removed for a batch but not handed to a worker.
+// putBack requeues items that were taken from the queue for a batch but not sent.
 func (j *journal) putBack(q *sinkQueue, items []*item) {
 	for _, it := range items {
 		if it.key != nil {

@@ -24,9 +24,9 @@ type sinkQueue struct {
 	ordered  bool         // batches are sorted by id; true when claiming by lanes
 
 	// maxUnsettled limits the messages that were sent but are not settled yet, all of which would be sent again if the relay
-	// died. With this limit, these messages and the messages in flight together fill at most half of the buffer, or three
-	// batches for each worker if that is more. When claiming by rows, it is 0, which means no limit: the buffer is smaller then,
-	// and limits these messages enough.
+	// died. With this limit, these messages and the messages in flight together fill at most half of the buffer, or three batches
+	// for each worker if that is more. When claiming by rows, it is 0, which means no limit, since the buffer is then small
+	// enough.
 	maxUnsettled int
 
 	waiting  waitingLine
@@ -36,19 +36,19 @@ type sinkQueue struct {
 	deferred int  // how many deferred rows that are due are in memory
 	freed    int  // how many unblocked keys have rows that are not read yet
 	stopped  bool // the queue had no room for a new row; the lanes are read again once it has room
-	passed   int  // how many of its rows in shared pages the queue ignored because it was behind
-	apart    bool // the sink is set apart: until it has caught up, shared pages exclude the topics that only it takes (apart.go)
+	passed   int  // how many of the sink's rows the queue ignored in shared pages, because it was behind
+	apart    bool // the sink is set apart: until it has caught up, the pages that all sinks share exclude the topics that only this sink takes (apart.go)
 
 	jobs       chan *flight
 	longest    time.Duration        // the longest time that a call to the sink may take
 	flights    map[*flight]struct{} // the jobs that workers have
 	allStuck   bool                 // every worker hangs in a call
 	unstarted  int                  // how many messages returned unsent within the last second, because their handlers were busy for beginFor
-	waitLogged time.Time            // when it was logged last that messages wait for handlers
+	waitLogged time.Time            // the time of the last log line about messages that wait for handlers
 	breaker    breaker
 
 	suspended []*item   // items that failed and wait in memory for their next attempt, in the order in which they failed
-	retryAt   time.Time // when the next suspended item is due; zero if this is unknown, so that it must be checked now
+	retryAt   time.Time // when the next suspended item is due; zero means unknown, and makes retrySuspended compute it
 
 	pauseUntil time.Time
 	paused     bool   // an operator has paused the sink, or the breaker has tripped
@@ -270,8 +270,8 @@ func (q *sinkQueue) retrySuspended(now time.Time) {
 	q.resume(ready)
 }
 
-// fails reports whether every message that could be sent is suspended and has been failing for suspectFor, although the breaker
-// is not open.
+// fails reports whether the breaker lets messages be sent, but every message that could be sent is suspended and has been failing
+// for suspectFor.
 func (q *sinkQueue) fails(now time.Time) bool {
 	return len(q.suspended) > 0 && q.waiting.empty() && q.breaker.sending() && !slices.ContainsFunc(q.suspended, func(it *item) bool {
 		d := q.breaker.destinations[it.suspension.destination]
@@ -308,7 +308,7 @@ const limitBurst = 100 * time.Millisecond
 func sendersTo(sink string, relays []storage.Member) (n int) {
 	for i := range relays {
 		if slices.ContainsFunc(relays[i].Config.Sinks, func(text string) bool {
-			return text == "…" || strings.HasPrefix(text, sink+": ") // "…": the heartbeat has no room for all sinks
+			return text == "…" || strings.HasPrefix(text, sink+": ") // "…" ends a list of sinks that was too long for the heartbeat
 		}) {
 			n++
 		}

@@ -24,8 +24,8 @@ import (
 //
 // What must hold: only one read queries the database at a time, so no result is older than the previous one. While a full page is
 // merged, the next read may already query the database; poll.under counts both reads. A page is merged only if it comes from the
-// server that granted the leases. A read begins at a position that the lane remembers, and a position moves only past rows that
-// were admitted or that another position covers. No kind of read starves another.
+// server that granted the leases. A read begins at a position that the lane remembers. A position moves only past rows that were
+// admitted or that are above another position, from which they will be read again. No kind of read starves another.
 
 // unsettledLimit is how many outcomes may be unwritten before the relay stops reading.
 const unsettledLimit = 20_000
@@ -127,9 +127,9 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 }
 
 // readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed),
-// later pages begin a little below the head, to return late rows. Until then, pages begin at the head, which is the mark that the
-// last holder stored. If a page began lower, it might return a row far below the ids that the store knows, and the store may
-// treat such a row as a sign that the id sequence was reset.
+// later pages begin a little below the head, which is the lane's highest cursor, to return late rows. Until then, pages begin at
+// the head itself, which is the mark that the last holder stored. If a page began lower, it might return a row far below the ids
+// that the store knows, and the store may treat such a row as a sign that the id sequence was reset.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
 		return min(l.readers.head(), again)
@@ -137,9 +137,9 @@ func (l *lane) readsAfter(again int64) int64 {
 	return l.readers.head()
 }
 
-// mostRoom returns the room of the queue that has the most room. A queue with less room may fall behind; its rows are then read
-// separately, as for a queue that is set apart. While no sink is up, the buffers are filled, so that rows are in memory when a
-// sink recovers.
+// mostRoom returns the room of the queue that has the most room. A queue with less room may fall behind. Then its rows are read
+// separately (pollSkipped), like the rows of a queue that is set apart (apart.go). While no sink is up, the buffers are filled,
+// so that rows are in memory when a sink recovers.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
 		room := q.room()
@@ -195,8 +195,9 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		b.traceClaimed(began, f.page.Rows)
 	}
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
-		// The answer about keys counts only if the server still has the page's epoch. A server that has lost commits doesn't
-		// report the retries that it has lost. The messages of these retries are pending again, but the page doesn't have them.
+		// The answer about blocked keys counts only if the server's epoch is still that of the page. If the server has lost
+		// commits since the page, it may have lost retries. Then it no longer reports their keys as blocked, and their messages
+		// are pending again, but are not in the page.
 		lateAfter, err := b.appearedSince(ctx, f.page.Epoch)
 		if err != nil {
 			return err
@@ -206,8 +207,8 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 	return err
 }
 
-// merge applies the result of a read, or returns the read to the reader for another step. No row of a page is admitted before
-// all rows are known that must be sent before it.
+// merge applies the result of a read, or returns the read to the reader for another step. A row of a page is admitted only when
+// all rows that must be sent before it are known.
 func (e *byLanes) merge(f *fetch) {
 	if f.step == stepPage {
 		if f.page.Warning != "" {
@@ -294,10 +295,10 @@ func (e *byLanes) merge(f *fetch) {
 // errOtherServer is the error of a page whose epoch differs from the epoch of the lanes' leases.
 var errOtherServer = errors.New("the page comes from another server than the leases")
 
-// checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the
-// table now, and ids at or below their cursors may be assigned again. If the server has lost commits, it has also lost the
-// marks that were stored in them, so the lanes' next holder can rely on the marks that it finds. The next holder may be this
-// relay, which can lease the lanes again immediately.
+// checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table
+// now, and ids at or below their cursors may be assigned again. If the server has lost commits, it has also lost the marks that
+// these commits stored, so the lanes' next holder can rely on the marks that are left. The next holder may be this relay, which
+// can lease the lanes again immediately.
 //
 // If this happens repeatedly, reads go to another server than writes, probably to a replica, whose pages must not be merged.
 func (e *byLanes) checkEpoch(f *fetch) error {
@@ -347,8 +348,8 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	e.engine.poll.count(!news && taken == 0)
 }
 
-// advance moves to the page's end those readers for which the page was read. It reports whether the page has a row above the head
-// of its lane.
+// advance moves the cursors of the readers for which the page was read to the page's end. It reports whether the page has a row
+// above the head of its lane.
 func (e *byLanes) advance(f *fetch) (news bool) {
 	last := map[int]int64{} // the id of each lane's last row
 	for i := range f.page.Rows {
@@ -404,7 +405,7 @@ func (e *byLanes) readFailed(f *fetch) {
 		e.sweep.stepFailed(f)
 		return
 	}
-	if f.late != nil { // scan again what was not scanned, and the ids whose late rows were in this page
+	if f.late != nil { // scan again the ranges that were not scanned, and the ranges whose late rows were in this page, which is dropped
 		left := f.late.left
 		if f.step == stepBlocked {
 			left = f.late.positions // the scan has ended, but its rows were not merged, so everything is scanned again
@@ -447,10 +448,11 @@ func (e *engine) pauseReading(err error) (over bool) {
 	return false
 }
 
-// drained reports whether nothing is left to deliver and the relay holds its whole share of lanes. So a drain also waits until
-// the lanes of a dead relay are free. Three kinds of messages don't count: messages without a route, paused messages, and
-// messages that wait because the next attempt of another message of their key is not due. The last sweep must have found nothing,
-// and must have begun less than sweepSoonest ago. This sweep may be a pass over all lanes, or the sweep of newly leased lanes.
+// drained reports whether nothing is left to deliver and the relay holds its whole share of lanes. The lanes of a dead relay are
+// part of the share, so a drain waits until they are free. Three kinds of messages don't count: messages without a route, paused
+// messages, and messages whose key is blocked by another message that is parked or not due. Also, the last sweep over all lanes
+// must have found nothing, and must have begun less than sweepSoonest ago. During the first sweepSoonest of a run, it suffices
+// that the sweeps of newly leased lanes have found nothing.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.engine.queues[k.ref.queue].paused })
 	stopped := slices.ContainsFunc(e.engine.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
@@ -685,8 +687,8 @@ func (e *byLanes) mergeDue(f *fetch) {
 const unroutedRows = 500
 
 // pollUnrouted reads rows without a route, once a minute. There are two reasons for this read. A relay that has just leased a
-// lane knows from the marks that such rows exist, but not their topics. And no other read notices when the rows are deleted.
-// Each lane is read up to its first such row.
+// lane knows from the marks that such rows exist, but not their topics. And no other read notices when the rows are deleted. In
+// each lane, the cursor then stops before the first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

@@ -17,16 +17,16 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 // A blocked key has a position of its own, resumeFrom: its rows above that position were dropped, and are read when the key is
 // unblocked.
 //
-// What must hold for each pending row of a sink, at or below the sink's cursor, is one of the following:
+// One of these statements must hold for each pending row of a sink at or below the sink's cursor:
 //
 //   - The row is in memory.
 //   - It is above resumeFrom of its key.
 //   - It is above the gap, and was left out on purpose: it is paused, or its blocked key was forgotten.
 //   - It waits for a message with the same id.
-//   - It has appeared late, and isn't reported yet.
+//   - It has appeared late, and the store hasn't reported it yet.
 //
 // So the mark is the lowest of the cursor, the gap, resumeFrom of all keys, and the id before the lowest pending row in memory.
-// It is never above the safe id. Deferred rows don't count: they are found by their times.
+// It is never above the safe id. Deferred rows don't count: reads find them by the times at which they are due.
 
 // reader is the part of a lane that belongs to one sink.
 type reader struct {
@@ -134,8 +134,9 @@ func (r *reader) closeGap() {
 	}
 }
 
-// low returns the position above which the lane's next holder must read for this sink. Deferred rows are found by their times.
-// So a deferred row lowers this position only if a pending row with the same id waits for it.
+// low returns the position above which the lane's next holder must read for this sink. Deferred rows are found without a
+// position, by the times at which they are due. So a deferred row lowers this position only if a pending row with the same id
+// waits for it.
 func (r *reader) low() int64 {
 	low := r.cursor
 	if r.gap != none {
@@ -212,7 +213,7 @@ func (p *places) mayLeaveOut(id int64) bool { return p.gap != none && id > p.gap
 type readers []reader
 
 // head returns the position from which new rows are read: the highest cursor of any sink. The reader that gets the rows without a
-// route doesn't count, since it never has room; if its cursor is above the head, this reader is not behind.
+// route doesn't count, since it never has room. Its cursor may be above the head.
 func (rs readers) head() (head int64) {
 	for i := range rs {
 		if !rs[i].routeless {

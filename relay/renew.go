@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// The right to send. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were kept,
-// lost and acquired. What must hold: no message is sent after safeUntil, which is three quarters of a lease after the relay
-// began its last successful renewal. A lane is released only when none of its messages is in flight (lease.go). At the end of
-// a run, the relay gives back its lanes or claims.
+// Renewals of leases and claims. The loop hands each renewal to the leaser, and applies the result: the lanes or claims that were
+// kept, lost and acquired. What must hold: no message is sent after safeUntil, which is three quarters of a lease after the relay
+// began its last successful renewal. A lane is released only when none of its messages is in flight (lease.go). At the end of a
+// run, the relay gives back its lanes or claims.
 
 // startLease starts a renewal when it is due. Only the loop starts renewals, so a relay whose loop stalls loses its lanes to
 // other relays.
@@ -39,12 +39,11 @@ func (e *engine) startLease(now time.Time) {
 	e.leaser.jobs <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.leavesLanes(now, failing)}
 }
 
-// leavesLanes reports whether this relay should leave its lanes to other relays. It should if its reads have been failing for
-// longer than a lease although renewals succeed, for example because only the privilege to read was revoked. The parameter
-// `since` is the time when reads began to fail. While renewals fail, too, and for the duration of a lease afterwards, the
-// relay keeps its lanes: the whole database was unreachable, and a relay without lanes doesn't read, so it can't find out that
-// the table can be read again. After standDownTime the relay takes lanes and tries to read again, for the duration of two
-// leases.
+// leavesLanes reports whether this relay should leave its lanes to other relays. It should if renewals succeed, but reads have
+// been failing for longer than a lease, for example because only the privilege to read was revoked. The parameter `since` is the
+// time when reads began to fail. If renewals fail, too, the whole database is unreachable. Then the relay keeps its lanes until
+// renewals have succeeded for the duration of a lease: a relay without lanes doesn't read, so it couldn't find out that the table
+// can be read again. After standDownTime the relay takes lanes and tries to read again, for the duration of two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {
