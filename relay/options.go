@@ -124,11 +124,11 @@ type SinkOptions struct {
 	// MaxAttempts is the number of charged attempts after which a message is parked. Defaults to 20; negative means no limit.
 	MaxAttempts int
 
-	// BreakerThreshold is how many keys must fail, without a delivery in between, before the destination counts as down, whatever
-	// it answers. Then the breaker opens, and later the sink is tried with one message at a time. Only a message's first failure
-	// counts, and a message without a key counts as a key of its own. If k keys usually fail between two deliveries, the
-	// threshold is multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5. If it is negative,
-	// failing keys never open the breaker, and every failure is charged.
+	// BreakerThreshold is how many keys must fail, without a delivery in between, before the relay considers the destination
+	// down, regardless of its answers. Then the breaker opens, and later the sink is tried with one message at a time. Only a
+	// message's first failure counts, and a message without a key counts as a key of its own. If k keys usually fail between two
+	// deliveries, the threshold is multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5. If it is
+	// negative, failing keys never open the breaker, and every failure is charged.
 	BreakerThreshold int
 
 	// JudgeAloneAfter applies to a message that keeps failing while no other message is delivered to its destination. After this
@@ -137,7 +137,7 @@ type SinkOptions struct {
 	// message, and any other failure charges an attempt. If another message is delivered in the meantime, the next failure is
 	// charged. This time doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
 	// [sinks.ReasonConfig], or while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a
-	// function of this process (inproc.Permanent). [NeverJudgeAlone] waits for ever.
+	// function of this process (inproc.Permanent). [NeverJudgeAlone] means no limit.
 	JudgeAloneAfter time.Duration
 
 	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than

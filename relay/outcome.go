@@ -289,7 +289,7 @@ func (e *engine) report(q *sinkQueue, n news) {
 		e.options.Observer.SinkDown(q.name, why.Reason, q.downDetail)
 		e.options.Logger.Warn("relay: the sink is unavailable; its messages wait", "relay", e.options.Name,
 			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
-	case why != nil: // the detail may have changed; for example, while the Kafka sink searches its log for a batch, the detail shows the progress
+	case why != nil: // the detail may have changed; for example, while the Kafka sink searches a partition for a batch, the detail shows the progress
 		detail, now := shorten(why.Detail, 1000), time.Now()
 		if detail == q.downDetail && now.Sub(q.downLogged) < remindAfter {
 			break

@@ -607,7 +607,7 @@ func (e *byLanes) mergeKeys(f *fetch) {
 	}
 }
 
-// dueInterval is the pause after a read that returned all deferred rows that were due. The next read comes sooner if the relay
+// dueInterval is the pause after a read that returned all deferred rows that were due. The next read begins sooner if the relay
 // knows of a row that becomes due sooner.
 const dueInterval = time.Second
 

@@ -31,7 +31,7 @@ type byRows struct {
 	claims   chan claimJob
 	claimed  int64        // used only in a drain: how many rows all relays together have claimed; -1 until they are counted
 	reclaims atomic.Int64 // the number of calls of Reclaim that have succeeded
-	freed    atomic.Int64 // the number of the last call of Reclaim that freed rows; the counter reclaims numbers the calls
+	freed    atomic.Int64 // the value of reclaims after the last call of Reclaim that freed rows
 	since    int64        // the value of reclaims when the last claim that returned rows was merged
 	looked   int64        // the value of reclaims when the last successful claim began
 }
@@ -303,9 +303,10 @@ func (r *byRows) lookEverywhere() {}
 func (r *byRows) ownLanes() map[int]bool { return nil }
 
 // drained reports whether three conditions hold. First, since the last claim that returned rows, Reclaim has run and found
-// nothing. Second, a claim has begun since Reclaim last freed rows, so it has considered these rows. Third, other relays are
-// active, or no row is claimed except by this relay; so the drain waits until the claims of a dead relay expire. Rows in this
-// relay's memory are ignored: drained is called only when memory has no rows, or only rows that keep failing.
+// nothing. Second, a successful claim has begun since Reclaim last freed rows, so that claim has considered these rows. Third,
+// other relays are active, or this relay has claimed all claimed rows. Because of the third condition, the drain of the only
+// active relay waits until the claims of a dead relay expire. Rows in this relay's memory are ignored: drained is called only
+// when memory has no rows, or only rows that keep failing.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
 	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.engine.lease.relays > 1)

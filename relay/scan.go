@@ -141,7 +141,7 @@ func (f *fetch) brings(l *lane, after int64) bool {
 // againBytes is approximately how many bytes of rows a page may read again to find late rows.
 const againBytes = 64 << 10
 
-// mergeLate merges the rows that appeared late, before the page that waited for them.
+// mergeLate merges the late rows that a scan has found. The page that waited for the scan is merged afterwards.
 func (e *byLanes) mergeLate(f *fetch) {
 	e.late.stride = f.late.stride
 	for p, id := range f.late.skipped { // first, so that rows above a skipped row wait, too
@@ -249,8 +249,8 @@ func (s *lateScan) follows(c storage.Candidate, queue int) bool {
 	return c.Key != "" && l.keysUnknown && l.readers[queue].mayLeaveOut(c.ID)
 }
 
-// keep decides whether the scan returns a row. A long transaction may commit more rows than a scan may return. For each row that
-// it leaves out for this reason, it records in s.skipped from which id the queues must read again.
+// keep decides whether the scan returns a row. If a long transaction has committed more rows than a scan may return, keep rejects
+// the rest, and records in s.skipped from which id the queues must read again.
 func (s *lateScan) keep(c storage.Candidate) bool {
 	wanted, full := s.unexpected(c), s.leftRows <= 0 || s.leftBytes <= 0
 	if len(wanted) == 0 {
@@ -400,8 +400,8 @@ func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 	return page, err
 }
 
-// unwalked returns what a failed scan leaves to be walked over: the ranges that it had not reached, and in lanes with found rows
-// everything from the first of these rows on.
+// unwalked returns the ranges that the next scan must cover after a failed one. These are the ranges that the failed scan did not
+// reach. In lanes where it found rows, they begin at the first found row at the latest, since the found rows are dropped.
 func unwalked(positions, left []storage.Position, found []storage.Row) (again []storage.Position) {
 	for _, p := range positions {
 		after := p.Until
@@ -445,7 +445,7 @@ type stride int64
 
 const minStride = 1000
 
-// slowStride is how long a read may take before the next one covers fewer ids, since other reads wait for it.
+// If a read takes longer than slowStride, the next one covers fewer ids, so that other reads don't wait long.
 const slowStride = 100 * time.Millisecond
 
 // learn makes the next read cover more ids if this one was quick, and fewer if it was slow.

@@ -112,9 +112,9 @@ func (e *engine) takeBatch(q *sinkQueue) []*item {
 	return batch
 }
 
-// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items have one key, or there
-// is a single item without a key. The first item that may not be sent, and all items after it, wait in their key. If the
-// result `blocked` is true, the first waiting item waits for a settlement of its row that is being written, and takeBatch puts
+// appendReady appends to the batch the items that may be sent, and marks them as in flight. The items have one key, or there is a
+// single item without a key. The first item that may not be sent, and all items after it, wait in their key. If the result
+// `blocked` is true, a settlement for another sink is being written for the row of the first waiting item. Then takeBatch puts
 // the entry back at the front of the queue.
 func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item) (_ []*item, blocked bool) {
 	wait := func(items []*item) {
@@ -165,7 +165,7 @@ func (e *engine) appendReady(batch []*item, q *sinkQueue, k *key, items []*item)
 	return batch, false
 }
 
-// give hands a job to a worker, with the items that it sends.
+// give hands a job to a worker, with the items that the job sends.
 func (e *engine) give(q *sinkQueue, j job, items []*item) {
 	f := &flight{queue: q, job: j, items: items, turn: q.breaker.begin(items), ctx: e.sendCtx, began: time.Now()}
 	q.flights[f] = struct{}{}

@@ -50,7 +50,7 @@ type settler struct {
 
 	began  time.Time // when the last settlement began
 	urgent bool      // some unwritten outcome is not a delivery, so the next settlement must not wait
-	dueAt  time.Time // until when deliveries wait to be written together
+	dueAt  time.Time // when the deliveries that wait for more are written (settleLinger)
 	proven bool      // false until a settlement has succeeded, and while the database refuses every outcome
 
 	joiner     joiner
@@ -243,7 +243,7 @@ func (s *settler) mayHaveMore() bool {
 	return s.proven || !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return len(q.unwritten)+q.inFlight > 0 })
 }
 
-// hopeless reports whether the database refuses every outcome and none is being written, so that a stop needn't wait.
+// hopeless reports whether the database refuses every outcome and none is being written. Then a stop needn't wait.
 func (s *settler) hopeless() bool {
 	return s.unwritable.refusal != nil && !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return q.inFlight > 0 })
 }
@@ -258,9 +258,9 @@ func (s *settler) count() (n int) {
 }
 
 // narrow searches for the row that made a settlement of n rows fail, by halving the next settlement. If the error may be
-// temporary, the search begins only after another call to the database has succeeded, since the failure of an unreachable or
-// busy database doesn't show that a row is the cause. narrow returns true if the failure is lasting, so that a smaller or
-// changed settlement should be written without a pause.
+// temporary, the search begins only after another call to the database has succeeded, since the failure of an unreachable or busy
+// database doesn't show that a row is the cause. narrow returns true if the failure is lasting and a smaller or changed
+// settlement should be written immediately.
 func (s *settler) narrow(q *unsettled, n int, alone bool, err error) (now bool) {
 	if isUnreachable(err) {
 		q.failed = 0

@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The end of a run. The relay reads and sends no more, waits until the messages in flight are settled or the deadline passes, and
-// gives back its leases or claims. A drain stops in the same way when no message is left (drain.go).
+// The end of a run. The relay stops reading and sending, waits until the messages in flight are settled or the deadline passes,
+// and gives back its leases or claims. A drain stops in the same way when no message is left (drain.go).
 
 // abortGrace is how long sends may take to return after they were cancelled, and how long the remaining settlements may take
 // after that.

@@ -36,7 +36,7 @@ func (u *unrouted) waits(row *storage.Row) {
 			clear(u.sinks)
 		}
 		u.sinks[row.Sinks] = now.Add(unroutedInterval)
-		u.base.options.Logger.Warn("relay: messages name a sink that this relay does not have, and wait; add the sink, or send the messages to another one: "+
+		u.base.options.Logger.Warn("relay: messages wait because they name a sink that this relay does not have; add the sink, or send the messages to another one: "+
 			"rowrelay messages requeue --sink NAME --to ANOTHER", "relay", u.base.options.Name, "sinks", row.Sinks, "topic", row.Message.Topic)
 	}
 	u.noRoute(row.Message.Topic)
@@ -52,7 +52,7 @@ func (u *unrouted) postponed(topic, sink, detail string) {
 	u.report(topic, "relay: messages wait because their sink has no handler or destination for their topic", "sink", sink, "detail", detail)
 }
 
-// report reports a topic, with a log line and its arguments.
+// report sets the log line of a topic, and writes it unless the topic was reported within the last unroutedInterval.
 func (u *unrouted) report(topic, text string, more ...any) {
 	of := u.topics[topic]
 	if of == nil {

@@ -21,9 +21,9 @@ const (
 	// row becomes unwritable: the cause is then the database or its settings, not the rows.
 	mostUnwritable = 10
 
-	// enoughRefusals is how often a row must be refused alone before its outcome is changed or set aside, if the reason may be
-	// temporary. A connection that breaks occasionally must not make a row unwritable, since later rows of its key would
-	// overtake it.
+	// If the reason of a refusal may be temporary, the outcome of a row is changed or set aside only after it was written alone
+	// and refused enoughRefusals times. A connection that breaks occasionally must not make a row unwritable, since later rows of
+	// its key would overtake it.
 	enoughRefusals = 3
 
 	// unwritablePause is the wait before the relay tries again to write the outcome of an unwritable row.
@@ -37,7 +37,7 @@ type unwritable struct {
 	trying  bool      // the outcome of one item is being written again
 	tryAt   time.Time // when the next item is tried
 	added   int       // how many items have become unwritable since the last successful settlement
-	refusal error     // why the database refuses every outcome; nil if it does not refuse every outcome
+	refusal error     // the error with which the database refuses every outcome; nil if it accepts some outcomes
 }
 
 // next removes and returns the item to try now; nil if none is due.
@@ -109,7 +109,7 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 			"row", it.row.ID, "id", it.row.Message.ID, "topic", it.row.Message.Topic, "error", err)
 		return true, false
 	}
-	if it.row.Malformed == "" { // malformed rows don't count, because their cause is known
+	if it.row.Malformed == "" { // malformed rows don't count, because it is known why their outcomes are refused
 		u.added++
 	}
 	u.items, u.tryAt = append(u.items, it), time.Now().Add(unwritablePause)

@@ -171,7 +171,7 @@ func (b *base) handle(ctx context.Context, q *sinkQueue, it *item) (outcome sink
 	case errors.Is(err, storage.ErrFenced):
 		return sinks.Ok(""), false // the settler writes the outcome, finds it fenced, and counts it
 	case !ran && errors.Is(err, storage.ErrInvalid): // the database refuses only this row
-		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "mark the message as delivered, before its handler runs: "+err.Error()), false
+		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, "the database refused to mark the message as delivered, before the handler ran: "+err.Error()), false
 	case ran:
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "commit the handler's transaction: "+err.Error()), false
 	default:

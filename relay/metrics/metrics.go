@@ -35,7 +35,7 @@ type Metrics struct {
 	unrouted                              *unrouted
 	refusedLogins                         prometheus.Counter
 
-	// Watch counts these periodically in the tables.
+	// Watch updates these metrics from periodic counts in the tables.
 	messages, oldest, oldestRetry, held, oldestHeld, controls, relays *prometheus.GaugeVec
 }
 

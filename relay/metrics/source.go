@@ -13,7 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Source counts the events of one source's relay. It is a relay.Observer.
+// Source counts the events of one relay. It is a relay.Observer. Its name stands for the table that the relay reads, the source
+// of its messages.
 type Source struct {
 	name    string
 	metrics *Metrics
@@ -200,9 +201,9 @@ const (
 	countRest    = 20
 )
 
-// Watch counts a table immediately and then every 15 s, or less often if counting takes long, until the context ends. The
-// argument count is the Status method of a store. If this method fails, Watch removes the gauges, because their values are
-// outdated, and counts a failure of the stage "status". If only a part of the status takes too long, Watch removes only that
+// Watch counts the messages of a table immediately and then every 15 s, or less often if counting takes long, until the context
+// ends. The argument count is the Status method of a store. If this method fails, Watch removes the gauges, because their values
+// are outdated, and counts a failure of the stage "status". If only a part of the status takes too long, Watch removes only that
 // part's gauges, and also counts a failure.
 func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage.Status, error)) {
 	for {

@@ -24,7 +24,7 @@ const (
 // Values of Bulk.Within: how many ids to search for delivered messages that overtook parked ones.
 const (
 	EveryDelivered = 1 << 62   // all
-	FirstDelivered = 1_000_000 // keeps the search short
+	FirstDelivered = 1_000_000 // a million ids, which keeps the search short
 )
 
 // Bulk changes any number of parked messages, in steps and at a limited rate. It changes only messages that Plan has found.
@@ -52,7 +52,7 @@ type Plan struct {
 	Left      RowIDs           // overtaken messages that stay parked
 	Named     []storage.Parked // the first MostNamed of Left
 	More      bool             // rows may have been left out, because of MostWaiting
-	Unfit     int              // messages that the action can't change: those that hold their keys can't be redirected, and those that hold none can't be skipped
+	Unfit     int              // messages that the action can't change. With To: parked messages that hold their keys, and other messages that also wait for another sink. With Skip: messages that don't hold their keys
 
 	parts  map[string]*part // the rows by their sinks: a message may have several rows, for different sinks
 	topics map[TopicCount]int
@@ -318,7 +318,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 	return pace.done, nil
 }
 
-// batches returns the ids in steps of this size. It omits the first skip ids.
+// batches returns the ids in steps of this size. The parameter `skip` is the number of ids to omit at the beginning.
 func (p *part) batches(size, skip int) iter.Seq[[]int64] {
 	return func(yield func([]int64) bool) {
 		var batch []int64

@@ -109,7 +109,7 @@ var ErrWildcard = errors.New("a topic is compared as it is, without wildcards: p
 
 // SetControl sets a pause or a limit. It returns [ErrWildcard] for a topic with a wildcard, and [ErrNoKeys] for a key if the
 // table is claimed by rows. It returns [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live
-// relay has and that isn't among the names in known. It accepts any name if the table has no relays, if no sinks are known, or if
+// relay has and that isn't in the argument `known`. It accepts any name if the table has no relays, if no sinks are known, or if
 // a relay's list of sinks is incomplete.
 func SetControl(ctx context.Context, operator storage.Operator, control storage.Control, lasts time.Duration, known ...string) error {
 	if control.Kind == storage.PauseTopic {

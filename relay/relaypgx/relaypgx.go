@@ -254,7 +254,8 @@ func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, ta
 	}
 }
 
-// The columns of a line of the result: a text, followed by the columns of a row.
+// The columns of a line of the result: a text about the server and the snapshot (backend.FirstLine), followed by the columns of a
+// row.
 const (
 	text = iota
 	id

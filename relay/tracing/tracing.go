@@ -153,7 +153,7 @@ func (t *Tracer) Send(ctx context.Context, sink string, to sinks.Sink, batch []s
 			switch {
 			case outcome.Result == sinks.Delivered:
 				delivered++
-			case failure.Result == sinks.Delivered || failure.Result == sinks.Unsent: // prefer the failure of a message that was sent: the messages behind it are unsent because of it
+			case failure.Result == sinks.Delivered || failure.Result == sinks.Unsent: // prefer the failure of a message that was sent, since it may be the reason why others are unsent
 				failure = outcome
 			}
 			if spans[i] != nil {
@@ -163,7 +163,7 @@ func (t *Tracer) Send(ctx context.Context, sink string, to sinks.Sink, batch []s
 		whole.SetAttributes(attribute.Int("rowrelay.delivered", delivered))
 		if failure.Result != sinks.Delivered {
 			whole.SetAttributes(errorType(failure))
-			whole.SetStatus(codes.Error, "not all was delivered")
+			whole.SetStatus(codes.Error, "not all messages were delivered")
 		}
 		whole.End()
 	}
@@ -203,8 +203,8 @@ func place(receipt string) (known []attribute.KeyValue) {
 	return known
 }
 
-// addresses returns the address of each message. A sink that isn't a broker, and the table, have the topic
-// as their destination.
+// addresses returns the address of each message. For a sink that isn't a broker, and for the table (a nil sink), the
+// destination is the topic.
 func addresses(sink sinks.Sink, messages []sinks.Message) []sinks.Address {
 	all := make([]sinks.Address, len(messages))
 	broker, is := sink.(sinks.Addressing)
