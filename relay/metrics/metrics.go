@@ -77,7 +77,7 @@ func New(build Build) *Metrics {
 		leasesLost:  counter("leases_lost_total", "Lane leases that ended without being released.", "source"),
 		fenced:      counter("fenced_writes_total", "Settlements that changed nothing because the lease or claim belonged to another relay.", "source"),
 		missing:     counter("stale_writes_total", "Settlements that changed nothing because the row had been settled or removed.", "source"),
-		failures:    counter("failures_total", "Failures of a stage of the relay. Each is retried.", "source", "stage"),
+		failures:    counter("failures_total", "Failures of the relay by stage, such as read or settle. The relay tries again after each failure.", "source", "stage"),
 		lag:         histogram("lag_seconds", "Time from writing a message to delivering it.", lagBuckets, "source", "sink"),
 		send:        histogram("send_seconds", "Time that a sink needed for a batch.", sendBuckets, "source", "sink"),
 		database:    histogram("database_seconds", "Duration of a database call: lease, controls, read, scan, claim, settle, or purge.", sendBuckets, "source", "call"),

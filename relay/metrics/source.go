@@ -13,8 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Source counts the events of one relay. It is a relay.Observer. Its name stands for the table that the relay reads, the source
-// of its messages.
+// Source counts the events of one relay, under the name of the relay's source, which is its table. It is a relay.Observer.
 type Source struct {
 	name    string
 	metrics *Metrics
