@@ -136,8 +136,8 @@ type SinkOptions struct {
 	// and after 5 s the sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the
 	// message, and any other failure charges an attempt. If another message is delivered in the meantime, the next failure is
 	// charged. This time doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
-	// [sinks.ReasonConfig], or while BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for rejections by a
-	// function of this process (inproc.Permanent). [NeverJudgeAlone] means no limit.
+	// [sinks.ReasonConfig], or while messages of BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for
+	// rejections by a function of this process (inproc.Permanent). [NeverJudgeAlone] means no limit.
 	JudgeAloneAfter time.Duration
 
 	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than

@@ -292,7 +292,8 @@ func (e *byLanes) merge(f *fetch) {
 	e.engine.health.readFails.Store(longest)
 }
 
-// errOtherServer is the error of a page whose epoch differs from the epoch of the lanes' leases.
+// errOtherServer is the error of a page whose epoch, which identifies the state of the server, differs from the epoch of the
+// lanes' leases.
 var errOtherServer = errors.New("the page comes from another server than the leases")
 
 // checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table
@@ -329,7 +330,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 	news := e.advance(f)
 	switch {
 	case f.page.More:
-		e.engine.poll.fresh, e.late.span = true, 0 // the next page shall not begin below the cursors, where rows that were read already would fill it
+		e.engine.poll.fresh, e.late.span = true, 0 // the next page must not begin below the cursors: it would be full of rows that were read already
 		e.readAhead(rows)
 	case f.isStretch():
 		e.engine.poll.fresh, news = true, true
@@ -481,10 +482,11 @@ func (e *byLanes) drained() bool {
 	return false
 }
 
-// Rows that are read again: rows that a sink had no room for, rows that were skipped while their key was blocked, and
-// deferred rows that are due. They are read from a position that a lane or a key remembers, or by their time, and admitted
-// again. What must hold: no position passes a row that was not offered to its queue. A key's position is cleared only after its
-// rows up to the reader's cursor were read by a page that met no limit (storage.Page.More is false).
+// Rows that are read again: rows that a sink had no room for, rows that were skipped while their key was blocked, and deferred
+// rows that are due. Pending rows are read from a position that a lane or a key remembers, deferred rows by the time at which
+// they are due. Then they are admitted again. What must hold: no position moves past a row that was not offered to its queue. A
+// key's position is cleared only after its rows up to the reader's cursor were read by a page that met no limit
+// (storage.Page.More is false).
 
 // pollSkipped reads rows that a queue skipped while it had no room.
 func (e *byLanes) pollSkipped() *fetch {

@@ -104,7 +104,8 @@ func (r *reader) offer(row *storage.Row, m meeting) answer {
 	}
 }
 
-// stopBefore moves the cursor to just before the row, unless the row is deferred, since deferred rows are found by their time.
+// stopBefore moves the cursor to just before the row, unless the row is deferred, since reads find deferred rows by the time at
+// which they are due.
 func (r *reader) stopBefore(row *storage.Row) {
 	if !row.Deferred {
 		r.rewind(row.ID - 1)

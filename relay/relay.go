@@ -177,7 +177,7 @@ func (r *Relay) Healthy() error {
 	if err := p.journal.unhealthy(now, "some messages are not sent, because writing the journals has failed", r.options.Lease); err != nil {
 		return err
 	}
-	if err := p.reclaim.unhealthy(now, "deferred messages and expired claims are not delivered, because making them claimable has failed", r.options.Lease); err != nil {
+	if err := p.reclaim.unhealthy(now, "deferred messages and messages with expired claims are not delivered, because making them claimable has failed", r.options.Lease); err != nil {
 		return err
 	}
 	if text := p.unwritable.Load(); text != nil {

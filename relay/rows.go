@@ -304,9 +304,9 @@ func (r *byRows) ownLanes() map[int]bool { return nil }
 
 // drained reports whether three conditions hold. First, since the last claim that returned rows, Reclaim has run and found
 // nothing. Second, a successful claim has begun since Reclaim last freed rows, so that claim has considered these rows. Third,
-// other relays are active, or this relay has claimed all claimed rows. Because of the third condition, the drain of the only
-// active relay waits until the claims of a dead relay expire. Rows in this relay's memory are ignored: drained is called only
-// when memory has no rows, or only rows that keep failing.
+// other relays are active, or all claimed rows belong to this relay. Because of the third condition, the drain of the only active
+// relay waits until the claims of a dead relay expire. Rows in this relay's memory are ignored: drained is called only when
+// memory has no rows, or only rows that keep failing.
 func (r *byRows) drained() bool {
 	reclaims, freed := r.reclaims.Load(), r.freed.Load() // in this order
 	return reclaims > max(r.since, freed) && r.looked >= freed && (r.claimed <= int64(len(r.known)) || r.engine.lease.relays > 1)

@@ -401,7 +401,7 @@ func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 }
 
 // unwalked returns the ranges that the next scan must cover after a failed one. These are the ranges that the failed scan did not
-// reach. In lanes where it found rows, they begin at the first found row at the latest, since the found rows are dropped.
+// reach. In lanes where it found rows, they begin at or below the first found row, since the found rows are dropped.
 func unwalked(positions, left []storage.Position, found []storage.Row) (again []storage.Position) {
 	for _, p := range positions {
 		after := p.Until

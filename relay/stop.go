@@ -12,8 +12,8 @@ import (
 // The end of a run. The relay stops reading and sending, waits until the messages in flight are settled or the deadline passes,
 // and gives back its leases or claims. A drain stops in the same way when no message is left (drain.go).
 
-// abortGrace is how long sends may take to return after they were cancelled, and how long the remaining settlements may take
-// after that.
+// abortGrace is how long the run waits, after it has cancelled the sends, until they have returned and the outcomes are written.
+// It is also how long the run waits for its goroutines to end, and the time-out for closing the sinks.
 const abortGrace = 5 * time.Second
 
 // leaveGrace is how long the run waits for the database to release the lanes or claims once the relay has given up its sends.
