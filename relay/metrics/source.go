@@ -83,8 +83,8 @@ var reasons = []sinks.Reason{
 	sinks.ReasonCancelled, sinks.ReasonBlocked, sinks.ReasonExhausted, sinks.ReasonCrash,
 }
 
-// rejectReasons are the reasons for which messages are parked. Their counters begin at 0. Expired messages also
-// have their own counter.
+// rejectReasons are the reasons for which messages are parked. Their counters begin at 0. Expired messages are also counted
+// separately.
 var rejectReasons = []sinks.Reason{sinks.ReasonTooLarge, sinks.ReasonInvalid, sinks.ReasonRefused, sinks.ReasonUnroutable, sinks.ReasonExhausted, sinks.ReasonCrash}
 
 const expired sinks.Reason = "expired"

@@ -250,8 +250,8 @@ func listAll(ctx context.Context, operator storage.Operator, filter storage.Filt
 	}
 }
 
-// parked finds parked messages, and counts those that the action can't change. If Limit is set, it prefers messages that
-// hold their keys: later messages of such a key are not sent.
+// parked finds parked messages, and counts those that the action can't change. If Limit is set, it prefers messages that hold
+// their keys, because later messages of these keys are not sent.
 func (b *Bulk) parked(ctx context.Context, operator storage.Operator, p *Plan) error {
 	var others []storage.Parked // with a Limit: messages that don't hold their keys
 	err := operator.Parked(ctx, b.Filter, b.Within, func(row storage.Parked) {

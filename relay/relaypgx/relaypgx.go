@@ -40,8 +40,8 @@ type ListenerOptions struct {
 	// sends to itself at its start. Defaults to 5 s.
 	Patience time.Duration
 
-	// Connection returns the current connection string, if its login can change. The listener calls it before each connection.
-	// By default the listener uses the string that was passed to NewListener.
+	// Connection returns the current connection string. Set it if the login can change. The listener calls it before each
+	// connection. By default the listener uses the string that was passed to NewListener.
 	Connection func(ctx context.Context) (string, error)
 }
 
@@ -201,9 +201,9 @@ func isOID(payload string) bool {
 // Reader reads a relay's pages directly through pgx. With database/sql, each value of each row becomes an interface and is
 // converted once more. That costs a fifth to a quarter of the time that a relay's process spends on a message.
 //
-// Reader uses the connections of a pool whose driver is pgx/v5/stdlib. The store falls back to
-// database/sql if the pool has another driver or a wrapped one, or if pgx runs in the modes exec or
-// simple_protocol, whose results are text. A Reader may be shared.
+// Reader uses the connections of a pool whose driver is pgx/v5/stdlib. The store falls back to database/sql if the pool has
+// another driver or a wrapped one, or if pgx runs in the modes exec or simple_protocol, whose results are text. Several stores
+// may share a Reader.
 type Reader struct{}
 
 var _ backend.Reader = Reader{}
@@ -289,8 +289,8 @@ var types = [columns][]uint32{
 	availableAt: times, expiresAt: times, priority: whole, attempts: whole, crashes: whole, createdAt: times, flags: whole,
 }
 
-// line is one row of a query's result, decoded: a text, and the columns of an outbox row. Each call of read replaces it with the next
-// row of the result.
+// line is one row of a query's result, decoded: a text, and the columns of an outbox row. Each call of the method `read` replaces
+// it with the next row of the result.
 type line struct {
 	text    []byte
 	row     backend.Columns
