@@ -64,8 +64,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/inproc"
 )
 
-// Database is a kind of database. Its value is the scheme of the URLs by which the
-// command rowrelay names such databases.
+// Database is a kind of database. Its value is also the scheme of the URL with which the
+// command rowrelay connects to a database of this kind.
 type Database string
 
 // The kinds of databases. docs/databases.md lists the servers and drivers that have been
@@ -102,12 +102,12 @@ type Options struct {
 
 	// Concurrency limits the number of concurrent calls of the functions given to
 	// Handle, for all topics together. The functions given to HandleTx have a separate
-	// limit of the same size; each call of these uses a connection of the database.
-	// Messages with the same key are always handled one at a time, in order, whatever
-	// their topics are. If Concurrency is 1, two functions given to Handle never run at the
-	// same time, nor do two given to HandleTx, so they need no locks among each other. But a
-	// slow one then delays all others. Defaults to 10 for Handle; for HandleTx to 4, and on
-	// SQLite, which has one writer at a time, to 1.
+	// limit of the same size, and each of their calls uses a database connection.
+	// Messages with the same key are always handled one at a time, in order, even if their
+	// topics differ. If Concurrency is 1, the functions given to Handle run one after the
+	// other, and need no locks among themselves, but a slow one delays the others. The same
+	// holds for the functions given to HandleTx. The default is 10 for Handle and 4 for
+	// HandleTx. On SQLite, which has one writer at a time, it is 1 for HandleTx.
 	Concurrency int
 
 	// Middleware wraps each handler given to Handle or HandleTx, for example to log
@@ -365,8 +365,8 @@ func (a *App) newRelay(ctx context.Context, drain bool, open func(context.Contex
 	return relay.New(store, options)
 }
 
-// advise adds to an error which argument of New must be changed: the kind of the database, or the table's name. It
-// returns other errors unchanged.
+// advise adds a hint to the errors that result from a wrong argument of New: the kind of the database, or the table's name.
+// It returns other errors unchanged.
 func advise(err error) error {
 	if errors.As(err, new(*storage.ForeignTable)) {
 		return fmt.Errorf("rowrelay: %w: set Options.Table to another name", err)
@@ -388,7 +388,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ran {
-		return relay.Options{}, errors.New("Run was called before, or Drain with sinks of Options.Relay; make a new App")
+		return relay.Options{}, errors.New("Run was called before, or Drain was called with Options.Relay.Sinks set; make a new App")
 	}
 	a.ran = !drain || len(a.options.Relay.Sinks) > 0
 	options, problems := a.options.Relay, slices.Clone(a.mistakes)
@@ -408,7 +408,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	routes := slices.Clone(options.Routes)
 	routed := slices.ContainsFunc(routes, func(r relay.Route) bool { return r.Sink != "" || len(r.Sinks) > 0 })
 	if !routed && len(options.Sinks) > 1 {
-		problems = append(problems, fmt.Errorf("Options.Relay.Routes: with %d sinks each topic that isn't handled needs a route", len(options.Sinks)))
+		problems = append(problems, fmt.Errorf("Options.Relay.Routes: with %d sinks, each topic without a handler needs a route", len(options.Sinks)))
 	}
 	for name := range options.Sinks {
 		if name == handlersSink || name == txHandlersSink {
@@ -422,7 +422,8 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	if options.Sinks == nil {
 		options.Sinks = map[string]relay.SinkOptions{}
 	}
-	// If an operator redirects a message to a handlers' sink without a handler for the message's topic, the Mux lets it wait.
+	// An operator can redirect a message to one of these sinks although it has no handler for the message's topic. The Mux then
+	// returns an error with which the message waits.
 	if len(a.handlers) > 0 {
 		mux := &inproc.Mux{}
 		for topic, handler := range a.handlers {
@@ -435,7 +436,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	}
 	if len(a.txHandlers) > 0 {
 		mux := &inproc.Mux{}
-		type txOf struct{} // the context that passes through the middleware has the transaction under this key
+		type txOf struct{} // the key of the transaction in the context that is passed through the middleware
 		for topic, handler := range a.txHandlers {
 			mux.Handle(topic, func(ctx context.Context, m sinks.Message) error { return handler(ctx, ctx.Value(txOf{}).(*sql.Tx), m) })
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// CancelAhead is how long before its AvailableAt a message can no longer be cancelled. The
-// transaction of a [Writer.Cancel] has to commit within this time.
+// CancelAhead is the time before a message's AvailableAt in which the message can no longer be
+// cancelled. The transaction has to commit within the same time after a [Writer.Cancel].
 const CancelAhead = 5 * time.Second
 
 // Cancel deletes scheduled messages in the transaction tx and returns the ids of the messages
@@ -26,10 +26,10 @@ const CancelAhead = 5 * time.Second
 // about to move the same message to the held table, the relay waits for the transaction to end.
 // If the transaction is rolled back, the messages are delivered when they are due.
 //
-// At READ COMMITTED, and at any isolation level on SQLite, on MySQL and on MariaDB before 11.6,
-// Cancel deletes all cancellable messages that the transaction can see. At a higher level on
-// PostgreSQL, SQL Server and MariaDB from 11.6 on, Cancel may fail with a serialization error or
-// not return an id, if a relay is moving the message at that moment.
+// At READ COMMITTED, Cancel deletes all cancellable messages that the transaction can see. On
+// SQLite, on MySQL and on MariaDB before 11.6 it does so at every isolation level. On the other
+// databases, at a higher level, a relay may be moving the message at that moment; Cancel may then
+// fail with a serialization error or not return the id.
 //
 // An id is the UUID that the message was written with; for any other text Cancel returns an
 // error that matches [ErrInvalid]. With Options.Duplicates, Cancel also deletes the ids of

@@ -13,7 +13,7 @@ const (
 	maxText       = 255 // bytes of a topic, a key or a header's name
 	maxHeaders    = 16 << 10
 	minYear       = 1970
-	maxYear       = 2999 // a later year is probably a mistaken unit, such as milliseconds for seconds
+	maxYear       = 2999 // a later year probably comes from a wrong unit, such as milliseconds instead of seconds
 	reservedNames = "rowrelay-"
 )
 

@@ -140,9 +140,9 @@ func (w *Writer) write(ctx context.Context, tx Execer, messages []Message) error
 	return nil
 }
 
-// checkHandle refuses a handle that is nil or not suitable. Write needs a transaction, unless the handle comes from
-// WithoutTransaction. Cancel, and Write with KeyLocks or Duplicates, need a transaction in any case. Cancel and Duplicates
-// also need the number of rows that each statement affected, which a *pgx.Batch doesn't return.
+// checkHandle refuses a handle that is nil or unsuitable. A plain Write needs a transaction, or a handle from
+// WithoutTransaction. Cancel, KeyLocks and Duplicates always need a transaction. Cancel and Duplicates also need the number
+// of rows that each statement affected, which a *pgx.Batch doesn't return.
 func (w *Writer) checkHandle(tx Execer, cancels bool) error {
 	if handle.IsNil(tx) {
 		return fmt.Errorf("the transaction is nil (%T): pass the transaction that makes the change", tx)

@@ -46,9 +46,9 @@
 //     duplicate may arrive after later messages of its key.
 //   - If relay and consumer share a database: sinks/inproc can run a handler
 //     inside the transaction that marks its message as delivered.
-//   - If the effect is outside the database, such as a mail or a payment. No table
-//     can make it happen only once. If the system that receives it recognises
-//     duplicates by an id, send it the message's id.
+//   - If the effect is outside the database, such as a mail or a payment: no table
+//     can ensure that it happens only once. If the other system recognises
+//     duplicates by an id, pass the message's id to that system.
 //
 // # The window
 //
@@ -62,10 +62,12 @@
 //   - the longest outage of the sink, of the relays or of their database: if the
 //     answer to a message was lost, the message is sent again after the outage;
 //   - the time within which an operator requeues a parked message, if it was parked
-//     after attempts whose outcome is unknown. Later, the operator must discard it;
-//   - the time within which a system between relay and consumer can send a message
-//     again: the retention of a Kafka topic, if a group can be reset to the topic's
-//     beginning; the age of the oldest message in a queue; a gateway's retries.
+//     after attempts whose outcome is unknown. After this time, the operator must
+//     discard the message;
+//   - the time within which a system between relay and consumer can deliver a
+//     message again. Examples are the retention of a Kafka topic, if a group can be
+//     reset to the topic's beginning, the age of the oldest message in a queue, and
+//     the duration of a gateway's retries.
 //
 // An id takes about 200 bytes with its indexes. At 100 messages a second, 7 days
 // are 60 million ids.

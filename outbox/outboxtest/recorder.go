@@ -79,7 +79,7 @@ func (r *Recorder) Messages() []outbox.Message {
 	return slices.Clone(r.messages)
 }
 
-// rules is a Writer that is used only to check messages: it writes to nowhere.
+// rules is a Writer that is used only to check messages. Its statements have no effect, because they run on a nowhere.
 var rules, _ = outbox.NewWriter(dialect.SQLite(), outbox.Options{}) // can't fail with these options
 
 // nowhere is an Execer that ignores all statements.
