@@ -4,7 +4,7 @@
 // connection. The SQL of relays is in relay/sqlstore, one folder for each database.
 //
 // dialect.go has the parts that all databases share: the interface, the names of the tables, and
-// the check whether a database is of another kind than its dialect. insert.go builds INSERTs.
+// the check that a database and its dialect are of the same kind. insert.go builds INSERTs.
 // Each database has one file, ordered by topic: writing, the inbox, the tables, errors, the server.
 package dialect
 
@@ -44,8 +44,7 @@ type Dialect interface {
 	// (ahead). The first statement deletes it from the pending table, the second from the
 	// held table. The caller runs them in this order, because a scheduled message only
 	// moves from pending to held, and runs the second only if the first affects no row.
-	// Neither statement locks rows that it doesn't delete, or waits for a relay's send to
-	// end.
+	// Neither statement locks other rows or waits for a relay's send to end.
 	//
 	// On some databases the caller first runs the query find, which takes no locks. It
 	// selects three values: which statement to run first, as its index in deletes, and the
@@ -287,7 +286,7 @@ type Table struct {
 	Messages string // a view over all messages with their state
 
 	Epoch     string // PostgreSQL: the server empties this table when commits may have been lost
-	LaneLocks string // MySQL and MariaDB: rows that settles and takeovers lock
+	LaneLocks string // MySQL and MariaDB: rows that relays lock to lease lanes and to write outcomes
 	KeyLocks  string // MySQL and MariaDB: rows that writers of a key lock
 
 	SchemaVersion string // the table in which goose records the applied migrations

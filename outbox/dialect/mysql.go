@@ -185,8 +185,8 @@ func (mysql) SchemaVersion(table Table) Query {
 
 // MakeRowIndexes creates both indexes in one statement, so that both exist or neither does. MySQL
 // has no partial indexes, so the indexes begin with claimed_until. Rows without a claim are
-// first, because their claimed_until is NULL. Both indexes also serve to find claims that have
-// ended.
+// first, because their claimed_until is NULL. Claims that have ended are found by the same
+// indexes.
 func (mysql) MakeRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending +
 		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
@@ -349,10 +349,12 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	}
 	if why != "" {
 		fit.Unordered = true
-		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may overtake each other, even if one transaction began after the other had ended on another server",
+		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may be delivered out of order, even if their transactions ran one after the other, on different servers",
 			Hint: "send all writes to one server, or don't rely on the order; each transaction that writes messages must end within longest_transaction"})
 	}
-	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} { // both can delay a writer after its row has an id, and before its transaction has a number
+	// Each of these can delay an INSERT after its row got an id and before its transaction got a number. Meanwhile relays don't see
+	// the transaction.
+	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} {
 		if value := facts[name]; value != "" && value != "0" {
 			fit.Notes = append(fit.Notes, Note{Name: "settings", Detail: name + " is " + value + ": if it delays an INSERT for a second, the message may be delivered out of order",
 				Hint: "set it to 0, its default"})

@@ -274,9 +274,9 @@ var postgresVersion = regexp.MustCompile(`PostgreSQL ([\d.]+)`)
 // as PostgreSQL does, so relays would lose messages that commit late.
 //
 // Fit warns if jit is on. After a burst of messages the index is large and the table nearly
-// empty, and the planner estimates four index pages for each of the few rows. It then
-// considers every statement expensive enough to compile each time it runs, and compiling
-// takes a hundred times as long as running the statement.
+// empty, and the planner estimates four index pages for each of the few rows. So it considers
+// every statement expensive, and the server compiles it each time it runs. Compiling takes a
+// hundred times as long as running the statement.
 func (postgres) Fit(server Server) (Fit, error) {
 	version := server.Facts["version"]
 	for mark, product := range map[string]string{"CockroachDB": "CockroachDB", "-YB-": "YugabyteDB"} {

@@ -319,8 +319,8 @@ func (d sqlserver) Fit(server Server) (Fit, error) {
 
 // SQLServerList returns a list as JSON for OPENJSON, because a statement may have at most
 // 2,100 parameters. If the list is not empty, its JSON is padded with spaces: to 500 characters if
-// it fits, otherwise to 4,001. The server caches a plan for each type of a parameter, and the driver declares
-// a text of up to 4,000 characters as nvarchar of exactly its length, so there are only two types.
+// it fits, otherwise to 4,001. Without the padding, the driver would declare a text of up to 4,000
+// characters as nvarchar of exactly its length, and the server would cache a plan for each length.
 func SQLServerList[T any](items []T) string {
 	text := bind.JSON(items)
 	units := 0 // the length in UTF-16
