@@ -2,7 +2,7 @@
 // an inbox, with which consumers recognise duplicates. The SQL is embedded, and
 // goose runs it. [Migrations.Print] prints the SQL for other migration tools.
 //
-// Published files are never edited.
+// A migration file is never edited after its release.
 package migrations
 
 import (
@@ -27,8 +27,8 @@ import (
 // Version is the number of the newest migration, which this release needs.
 const Version = 2
 
-// compatible is the lowest schema version whose releases can use tables of the version [Version]. The newest migration stores it as the
-// setting schema_compatible.
+// compatible is the lowest Version of the releases that can use the tables of this release. The newest migration stores it as the setting
+// schema_compatible.
 const compatible = 1
 
 // Options name the table and select optional objects.
@@ -106,7 +106,7 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	}
 	m.schema = product.Schema
 	if m.options.Notify != "" && m.schema.Notify == "" {
-		return nil, fmt.Errorf("notify: %s has no notifications: leave it out, relays poll anyway", m.dialect.Name())
+		return nil, fmt.Errorf("notify: %s has no notifications: leave the option out, relays poll anyway", m.dialect.Name())
 	}
 	if m.schema.Quoted != nil {
 		m.table = m.schema.Quoted(m.table)
@@ -120,8 +120,7 @@ func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	return m, nil
 }
 
-// notMade returns an error for a Migrations that came from neither New nor
-// NewInbox.
+// notMade returns an error unless New or NewInbox made m.
 func (m *Migrations) notMade() error {
 	if m == nil || m.dialect == nil {
 		return errors.New("the Migrations are nil or empty: use what New returned, after checking its error")
@@ -334,7 +333,7 @@ func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time,
 	return applied, nil
 }
 
-// foreign returns an error if another program created a table that has a name of the outbox's or the inbox's tables.
+// foreign returns an error if a table that another program created has the name of one of our tables.
 func (m *Migrations) foreign(ctx context.Context) error {
 	find := backend.ForeignOutbox
 	if m.set == inboxSet {
@@ -470,9 +469,9 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 
 // repairVersions inserts rows into goose's table of versions if this table is empty, because goose would return
 // an error for an empty table. The table is empty if the first migration failed on a database that commits each
-// CREATE, and in a copy of the tables without rows. If the outbox's tables exist, repairVersions records the
-// steps that they have as applied. If the dialect is Repeating, it inserts only version 0, so that goose runs
-// all steps again.
+// CREATE, and in a copy of the tables without rows. If the tables of the outbox or inbox exist, repairVersions
+// records the steps that created or updated them. If the dialect is Repeating, it inserts only version 0, so that
+// goose runs all steps again.
 func (m *Migrations) repairVersions(ctx context.Context) error {
 	applied := m.versions()
 	if applied.Exists == "" {

@@ -28,18 +28,18 @@ type FileOptions struct {
 	// After is the version that the tables already have, or 0 for new tables.
 	After int64
 
-	// Inbox is the name of an inbox that the first file creates, too. It requires that After is 0.
+	// Inbox is the name of an inbox that the first file also creates. Inbox requires that After is 0.
 	Inbox string
 
-	// Folder is the tool's folder of migrations. Files continues its numbers and, for alembic, its revisions. It may be
-	// nil; the files are then numbered by the time.
+	// Folder is the tool's folder of migrations. The new files continue the folder's numbers or, for alembic, its revisions.
+	// If Folder is nil, the files are numbered by the current time.
 	Folder fs.FS
 }
 
 // tool is another migration tool.
 type tool struct {
 	write   func(change, number) []File
-	numbers *regexp.Regexp // the number of a file or folder; nil if they have none
+	numbers *regexp.Regexp // finds the number in the name of a migration; nil if the names have no numbers
 	times   bool           // numbers are always times
 }
 
@@ -244,8 +244,8 @@ type number struct {
 
 func (n number) String() string { return fmt.Sprintf("%0*d", n.digits, n.value) }
 
-// next returns the number after those in the folder. It is a time, as these tools number migrations by default, unless the
-// folder has shorter numbers.
+// next returns the number of a new migration. By default it is the current time, as these tools number migrations. If the
+// folder's highest number is later, or is shorter and the tool permits that, next returns the number after it.
 func (t tool) next(folder fs.FS) (number, error) {
 	now, _ := strconv.ParseUint(time.Now().UTC().Format("20060102150405"), 10, 64)
 	next := number{value: now, digits: 14}

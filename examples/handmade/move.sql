@@ -51,7 +51,7 @@ BEGIN
         IF SQLSTATE LIKE '40%' THEN -- a deadlock, or a conflict of serializable transactions
             RAISE;
         END IF;
-        -- The mapping fails for this row. This must not fail the program's transaction.
+        -- The mapping fails for this row, but the program's transaction must not fail.
         SELECT 'unknown' AS topic, NULL::text AS message_key, to_json(NEW)::text AS payload_text INTO m;
         refused := 'the mapping fails with SQLSTATE ' || SQLSTATE || '; the payload is the whole row';
     END;

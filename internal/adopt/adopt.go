@@ -125,7 +125,7 @@ type Adoption struct {
 	outbox dialect.Table    // with its schema
 	placed placed
 
-	recorded   bool // the settings have the record of an earlier Run
+	recorded   bool // the outbox's table of settings has the record of an earlier Run
 	remembered bool // the mapping is from this record
 }
 
@@ -145,8 +145,9 @@ type database interface {
 	newID() string            // an SQL expression for a random UUID
 	isBytes(typeName string) bool
 
-	// text and uuid return an SQL expression that converts the given one to the type of a column of the outbox. The argument
-	// column describes the given expression if this is just a column of the table; otherwise it is the zero Column.
+	// text and uuid return an SQL expression that converts the argument expression to the type of the outbox's columns with text
+	// and of message_id. If expression is just the name of a column of the table, the argument column describes this column.
+	// Otherwise it is the zero Column.
 	text(expression string, column Column) string
 	uuid(expression string, column Column) string
 
@@ -165,8 +166,8 @@ type database interface {
 	// batch forwards the first rows of the backlog in the caller's transaction; limit 0 means all rows.
 	batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error)
 
-	// switchOver locks the table, calls rest to forward the rest of the backlog, and creates the triggers if rest returns
-	// true. If the lock isn't granted soon, it returns the database's error, and has changed nothing.
+	// switchOver locks the table and calls the function rest, which forwards the rest of the backlog. If rest returns true,
+	// switchOver creates the triggers. If the lock isn't granted soon, it changes nothing and returns the database's error.
 	switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error
 
 	// undo removes the triggers. If the lock isn't granted soon, it returns the database's error.
@@ -209,7 +210,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	if err != nil {
 		return nil, err
 	}
-	// The record of a run that failed before it forwarded a row must not decide the mapping of a later one.
+	// If a run failed before it forwarded a row, its record must not decide the mapping of a later run.
 	a.recorded, a.remembered = known, known && (r.Forwarded > 0 || r.Complete || found.placed.Way != "")
 	if a.Mapping = propose(d.Name(), found.table); a.remembered {
 		a.Way, a.Mapping = r.Way, r.Mapping
@@ -245,8 +246,8 @@ var uuid = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{1
 // Adopted returns the way in which the table is adopted, or an empty Way.
 func (a *Adoption) Adopted() Way { return a.placed.Way }
 
-// Recorded reports whether the settings have the record of an earlier Run. Undo removes this record even if the table isn't
-// adopted.
+// Recorded reports whether the outbox's table of settings has the record of an earlier Run. Undo removes this record even if the
+// table isn't adopted.
 func (a *Adoption) Recorded() bool { return a.recorded }
 
 // Remembered reports whether Open has read the mapping from the record of an earlier Run.

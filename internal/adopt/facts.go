@@ -9,7 +9,7 @@ import (
 // Facts are sentences about a plan, for the person who decides whether to run it.
 type Facts struct{ Costs, Locks, Rights, Limits []string }
 
-// Facts returns what is known, without reading the table's rows, about adopting the table in the way a.Way.
+// Facts returns what is known about adopting the table in the way a.Way. It doesn't read the table's rows.
 func (a *Adoption) Facts() (f Facts) {
 	a.base.facts(a, &f)
 	if len(a.Table.Writers) > 0 {
@@ -42,7 +42,7 @@ func (a *Adoption) orderLimit() string {
 	switch {
 	case a.onlyNew():
 	case strings.EqualFold(strings.TrimSpace(last), "ctid"):
-		return "Waiting rows with equal values in the rest of the order, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. A row that was updated has the number and the place of the UPDATE; even if the UPDATE was rolled back, as that of a killed loop, the row has lost the number of its INSERT."
+		return "Waiting rows with equal values in the rest of the order, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. An UPDATE gives a row a new number and a new place. Even if the UPDATE was rolled back, for example because the loop was killed, the row has lost the number of its INSERT."
 	case proposal{table: a.Table}.id(column.Name) != "":
 		return "Waiting rows with equal values in the rest of the order are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
 	}
@@ -78,7 +78,7 @@ const lastvalLimit = "After an INSERT, lastval() returns the id of the message. 
 func (postgres) facts(a *Adoption, f *Facts) {
 	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user, because INSERTs would fail."}
 	if a.Way == View {
-		f.Costs = []string{"Each new row is written once, to the outbox only. For a message of 200 bytes, writing and delivering together wrote 5 % more write-ahead log than with a loop over the table, and 49 % less with retention: 0."}
+		f.Costs = []string{"Each new row is written once, to the outbox only. In a test with messages of 200 bytes, writing and delivering together wrote 5 % more write-ahead log than with a loop over the table, and 49 % less with retention: 0."}
 		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. So does --undo."}
 		f.Limits = []string{
 			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
@@ -90,10 +90,10 @@ func (postgres) facts(a *Adoption, f *Facts) {
 		}
 		return
 	}
-	f.Costs = []string{"Each row is written to the table and to the outbox, and updated once to mark it. For a message of 200 bytes, writing and delivering together wrote 69 % more write-ahead log than with a loop over the table, and 18 % more with retention: 0. A view (--view) writes less."}
+	f.Costs = []string{"Each row is written to the table and to the outbox, and updated once to mark it. In a test with messages of 200 bytes, writing and delivering together wrote 69 % more write-ahead log than with a loop over the table, and 18 % more with retention: 0. A view (--view) writes less."}
 	f.Locks = []string{
 		"LOCK TABLE … IN EXCLUSIVE MODE: programs that write wait, and programs that read don't. The command waits for it at most half a second at a time, and tries for ten minutes.",
-		"--undo needs ACCESS EXCLUSIVE, for which readers wait, too.",
+		"--undo locks the table IN ACCESS EXCLUSIVE MODE: programs that read wait, too.",
 	}
 	f.Limits = []string{lastvalLimit, pathLimit}
 }

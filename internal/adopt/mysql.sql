@@ -48,7 +48,7 @@ BEGIN
         BEGIN
             DECLARE EXIT HANDLER FOR SQLEXCEPTION
             BEGIN
-                -- The mapping fails for this row. This must not fail the program's transaction.
+                -- The mapping fails for this row, but the program's transaction must not fail.
                 GET DIAGNOSTICS CONDITION 1 @rowrelay_errno = MYSQL_ERRNO;
                 IF @rowrelay_errno IN (1205, 1213) THEN -- a time-out of a lock, or a deadlock
                     RESIGNAL;
@@ -62,7 +62,7 @@ BEGIN
         VALUES (concat('rowrelay adopt: ', refused),
            {{template "accepted" (.With "m_")}});
         IF refused IS NOT NULL THEN
-            -- The outbox would refuse the row as it is. It is parked with the reason.
+            -- The outbox would refuse the message. It is parked with the reason.
             SET new_id = last_insert_id();
             {{template "park" (.With "m_")}} id = new_id;
             DELETE FROM {{.Outbox.Pending}} WHERE id = new_id;
@@ -72,8 +72,8 @@ BEGIN
 END;
 {{end}}
 
-{{define "marker"}}{{if and .Marks (not .Delete)}}-- Marks a row that waits as sent. The server doesn't allow the other trigger to do this. That trigger forwards only rows that
--- were inserted, and not those that INSERT IGNORE skipped or ON DUPLICATE KEY UPDATE changed.
+{{define "marker"}}{{if and .Marks (not .Delete)}}-- Marks a waiting row as sent. The server allows this only in a trigger before the INSERT. The other trigger forwards the row after
+-- the INSERT, because rows that INSERT IGNORE skips or ON DUPLICATE KEY UPDATE changes must not be forwarded.
 CREATE TRIGGER {{.Marker}} BEFORE INSERT ON {{.From}} FOR EACH ROW
 BEGIN
     SET {{.Flag}} = ({{.New.Waiting}}) IS TRUE;
@@ -111,7 +111,7 @@ FROM (
     SELECT b.place, {{.Row.Named}}
     FROM rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}}) AS m ORDER BY m.place;
 {{if not .Refuse}}
--- Park the messages that the outbox would refuse as they are.
+-- Park the messages whose original values the outbox would refuse.
 {{template "park" .}} id >= last_insert_id() AND last_error LIKE 'rowrelay adopt: %';
 
 DELETE FROM {{.Outbox.Pending}} WHERE id >= last_insert_id() AND last_error LIKE 'rowrelay adopt: %';

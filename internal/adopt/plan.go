@@ -24,7 +24,7 @@ type names struct {
 	Trigger     string // the name of the trigger that forwards rows
 	TriggerName string // its name as in the catalogue, not quoted
 	Marker      string // MySQL, MariaDB: the name of the trigger that marks rows
-	Flag        string // MySQL, MariaDB: the session variable in which one trigger stores for the other whether the row waited
+	Flag        string // MySQL, MariaDB: the session variable in which Marker stores, for Trigger, whether the row waits
 	Function    string // PostgreSQL: the name of the trigger's function
 
 	View, ViewBare       string // the name of the view that takes the table's place, with and without the schema
@@ -80,7 +80,7 @@ type field struct {
 	Failed        string // the value if the mapping fails for a row
 }
 
-// key is a column of the primary key, and its name in lists of rows.
+// key is a column of the primary key. Short is its name in the list of the rows of a batch, such as key1.
 type key struct{ Column, Short string }
 
 // Values returns the expressions in the order of Columns.
@@ -215,7 +215,7 @@ func (a *Adoption) marksNew() bool {
 	return a.marks() && !(isMySQL && a.deletes())
 }
 
-// onlyNew reports whether no row waits, and all new rows are forwarded.
+// onlyNew reports whether the condition of waiting rows is "false": the backlog is empty, and all new rows are forwarded.
 func (a *Adoption) onlyNew() bool {
 	return strings.EqualFold(strings.TrimSpace(a.Mapping.Waiting), "false")
 }
@@ -291,7 +291,7 @@ func (a *Adoption) render(name string, limit int) (string, error) {
 	return strings.TrimSpace(b.String()), err
 }
 
-// statements returns the statements of a template. An empty line ends a statement.
+// statements returns the statements of a template. A semicolon before an empty line ends a statement.
 func (a *Adoption) statements(name string, limit int) (list []string, err error) {
 	text, err := a.render(name, limit)
 	for statement := range strings.SplitSeq(text, ";\n\n") {

@@ -148,8 +148,8 @@ func (postgres) find(ctx context.Context, db *sql.DB, table *Table, name string)
 	return oid, kind, err
 }
 
-// describeColumns reads the columns. With this search_path, PostgreSQL writes the schema of each name into the texts of defaults,
-// except for names of pg_catalog.
+// describeColumns reads the columns. It sets a search_path with which PostgreSQL writes the schema before each name in the texts of
+// defaults, except before names of pg_catalog.
 func (postgres) describeColumns(ctx context.Context, db *sql.DB, oid int64, table *Table) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {

@@ -47,7 +47,7 @@ BEGIN
         IF SQLSTATE LIKE '40%' THEN -- a deadlock, or a conflict of serializable transactions
             RAISE;
         END IF;
-        -- The mapping fails for this row. This must not fail the program's transaction.
+        -- The mapping fails for this row, but the program's transaction must not fail.
         SELECT {{.New.Failed}} INTO m;
         refused := 'the mapping fails with SQLSTATE ' || SQLSTATE || '; the payload is the whole row';
     END;
@@ -136,7 +136,7 @@ ALTER TABLE {{.Renamed}} RENAME TO {{.ViewBare}};
 )
 SELECT count(*) FROM checked{{end}}
 
-{{/* So that the mapping's expressions call no function that another user has created. */}}
+{{/* With this search_path, the mapping's expressions call no function that another user has created. */}}
 {{define "path"}}SET LOCAL search_path = pg_catalog, pg_temp{{end}}
 
 {{define "placed"}}SELECT CASE c.relkind WHEN 'v' THEN 'view' ELSE 'trigger' END
@@ -175,7 +175,7 @@ COMMIT;
 DROP FUNCTION IF EXISTS {{.Function}}();
 {{- end}}
 
-{{/* The rights that the user lacks, for the user that will own the function. */}}
+{{/* The rights that the current user lacks. This user will own the function. */}}
 {{define "missing rights"}}SELECT needed FROM pg_class AS c, LATERAL (VALUES
     (pg_has_role(c.relowner, 'USAGE'), 'it does not own {{.From}}, and only the owner can drop a trigger: ALTER TABLE {{.From}} OWNER TO ' || quote_ident(current_user)),
     (has_schema_privilege(c.relnamespace, 'CREATE'), 'GRANT CREATE ON SCHEMA ' || c.relnamespace::regnamespace || ' TO ' || quote_ident(current_user)),

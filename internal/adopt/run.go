@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// While writers continue, the first transaction forwards at most firstRows rows, and each next one twice as many, up to
-	// lastRows. The batches grow because finding the waiting rows takes longer the more rows have been forwarded, and writers
-	// write new rows meanwhile.
+	// While writers continue, the first transaction forwards at most firstRows rows. Each later one may forward twice as many as
+	// the one before it, up to lastRows. The batches grow because the search for waiting rows gets slower with each forwarded
+	// row, while writers add new rows.
 	firstRows = 1000
 	lastRows  = 32_000
 
@@ -33,7 +33,8 @@ const (
 type Progress func(forwarded int64, try int)
 
 // Run forwards the backlog and creates the triggers. If the context ends, Run completes the batch in progress and returns; another
-// call continues after it. (If Run rolled the batch back, the batch's rows would have lost cmin, by which they may be ordered.) Run returns the number of rows of the backlog that this call has forwarded.
+// call continues after it. Run doesn't roll the batch back, because its rows would then lose cmin, by which they may be ordered. Run
+// returns the number of rows of the backlog that this call has forwarded.
 //
 // While writers have transactions open, Run waits for the lock at most half a second at a time (on MySQL and MariaDB, one
 // second), because other writers wait meanwhile. It tries again for ten minutes.

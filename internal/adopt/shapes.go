@@ -186,8 +186,8 @@ func (p proposal) order() string {
 	return p.orderAfter(at)
 }
 
-// orderAfter returns an order by the column at, if it isn't empty, and by the primary key for equal times. If the key is random,
-// PostgreSQL's cmin and ctid are used instead: the number of the INSERT in its transaction, and the row's place in the table. They
+// orderAfter returns an order by the column that the argument at names, if any, and by the primary key for equal times. On PostgreSQL,
+// if the key is random, cmin and ctid replace it: the number of the INSERT in its transaction, and the row's place in the table. They
 // matter because all rows of one transaction have the same now().
 func (p proposal) orderAfter(at string) string {
 	columns := p.table.Key

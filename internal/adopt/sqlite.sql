@@ -41,7 +41,7 @@ BEGIN
     {{template "insert" .}}
     FROM (SELECT {{.New.Named}}) AS m;
 {{- if not .Refuse}}
-    -- The outbox would refuse the row as it is. It is parked with the reason.
+    -- If the outbox would refuse the message, it is parked with the reason.
     {{template "park" .}} WHERE id = last_insert_rowid() AND last_error LIKE 'rowrelay adopt: %';
     DELETE FROM {{.Outbox.Pending}} WHERE id = last_insert_rowid() AND last_error LIKE 'rowrelay adopt: %';
 {{- end}}
@@ -59,7 +59,7 @@ END;
 {{define "batch"}}{{template "insert" .}}
     FROM (SELECT row_number() OVER (ORDER BY {{.Row.Order}}) AS place, {{.Row.Named}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}}{{if .Limit}} LIMIT {{.Limit}}{{end}}) AS m ORDER BY m.place;
 {{if not .Refuse}}
--- Park the messages that the outbox would refuse as they are.
+-- Park the messages whose original values the outbox would refuse.
 {{template "park" .}} WHERE {{if .Limit}}id > last_insert_rowid() - {{.Limit}} AND {{end}}last_error LIKE 'rowrelay adopt: %';
 
 DELETE FROM {{.Outbox.Pending}} WHERE {{if .Limit}}id > last_insert_rowid() - {{.Limit}} AND {{end}}last_error LIKE 'rowrelay adopt: %';

@@ -12,13 +12,13 @@ import (
 // Survey is what a plan and a status show about the table's rows.
 type Survey struct {
 	Waiting int64         // rows that wait in the table; -1 if that is unknown
-	Took    time.Duration // how long counting them took. Writers wait about as long while Run forwards the last of them.
+	Took    time.Duration // how long the count took. Writers wait about as long while Run forwards the last waiting rows.
 
 	Adopted   Way   // the way in which the table is adopted; empty: it isn't
 	Forwarded int64 // rows of the backlog that were forwarded
 	Complete  bool  // the whole backlog was forwarded
 
-	Parked int64 // parked messages of rows that the outbox would have refused as they are
+	Parked int64 // parked messages: the outbox would have refused their rows, or the mapping failed for them
 
 	// If the table has rows, Sampled is true, and Topic, Key and ID are the values of the first row that waits or, if no row waits,
 	// of any row.
@@ -83,7 +83,8 @@ func (a *Adoption) survey(ctx context.Context) (s Survey, err error) {
 	return s, a.sample(ctx, tx, &s)
 }
 
-// Parked returns the number of parked messages of rows that the outbox would have refused as they are.
+// Parked returns the number of messages that are parked because the outbox would have refused their rows, or because the mapping
+// failed for them.
 func (a *Adoption) Parked(ctx context.Context) (count int64, err error) {
 	err = a.select1(ctx, a.db, "count parked", &count)
 	return count, err
@@ -145,7 +146,7 @@ func (a *Adoption) sample(ctx context.Context, q queryer, s *Survey) error {
 	return nil
 }
 
-// texts returns the texts that a template selects, which may be empty.
+// texts returns the texts that a template selects. It returns none if the template is empty for this database.
 func (a *Adoption) texts(ctx context.Context, q queryer, template string) (list []string, err error) {
 	statement, err := a.render(template, 0)
 	if err != nil || statement == "" {

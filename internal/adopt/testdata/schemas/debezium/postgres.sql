@@ -1,7 +1,7 @@
 -- The table of Debezium's outbox event router: the columns of its documentation (Outbox Event Router,
 -- "Basic outbox table"), and the column timestamp that the Quarkus extension adds
--- (debezium/debezium-quarkus, OutboxEventHbmWriter and DebeziumOutboxConfig: table OutboxEvent, not
--- null but for the payload).
+-- (debezium/debezium-quarkus, OutboxEventHbmWriter and DebeziumOutboxConfig: table OutboxEvent;
+-- all columns are NOT NULL except payload).
 CREATE TABLE outboxevent (
     id            uuid         NOT NULL,
     aggregatetype varchar(255) NOT NULL,
