@@ -314,7 +314,7 @@ func (a *App) Store(ctx context.Context) (storage.Operator, error) {
 	}
 	store, err := a.openStore(ctx)
 	if err != nil {
-		return nil, err // not the nil store, because an interface that holds it isn't nil
+		return nil, err // an interface that holds the nil store would not be nil
 	}
 	return store, nil
 }
@@ -423,7 +423,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 		options.Sinks = map[string]relay.SinkOptions{}
 	}
 	// An operator can redirect a message to one of these sinks although it has no handler for the message's topic. The Mux then
-	// returns an error with which the message waits.
+	// returns an error that makes the message wait.
 	if len(a.handlers) > 0 {
 		mux := &inproc.Mux{}
 		for topic, handler := range a.handlers {

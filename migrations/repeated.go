@@ -17,8 +17,8 @@ const (
 	statementEnd   = "-- +goose StatementEnd"
 )
 
-// repeated returns the steps for a database that commits each DDL statement. The function statements splits
-// them, because goose's parser leaves the semicolon at a statement's end, which Oracle doesn't accept.
+// repeated returns the steps for a database that commits each DDL statement. It doesn't use goose's parser,
+// which leaves the semicolon at the end of a statement, because Oracle refuses this semicolon.
 // A step ignores errors about objects that exist already or are gone already, because it may be run again.
 func (m *Migrations) repeated(done dialect.Repeating) []*goose.Migration {
 	all := make([]*goose.Migration, len(m.steps))

@@ -151,7 +151,7 @@ func (m *Migrations) change(options FileOptions) (change, error) {
 	return all.and(up, down), nil
 }
 
-// and returns the change with more statements: at the end of the way up, and at the beginning of the way down.
+// and adds statements to a change: at the end of its way up, and at the beginning of its way down.
 func (c change) and(up, down []statement) change {
 	c.up, c.down = slices.Concat(c.up, up), slices.Concat(down, c.down)
 	return c

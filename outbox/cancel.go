@@ -28,8 +28,8 @@ const CancelAhead = 5 * time.Second
 //
 // At READ COMMITTED, Cancel deletes all cancellable messages that the transaction can see. On
 // SQLite, on MySQL and on MariaDB before 11.6 it does so at every isolation level. On the other
-// databases, at a higher level, a relay may be moving the message at that moment; Cancel may then
-// fail with a serialization error or not return the id.
+// databases, at a higher level, Cancel may fail with a serialization error or not return an id if a
+// relay is moving the message at that moment.
 //
 // An id is the UUID that the message was written with; for any other text Cancel returns an
 // error that matches [ErrInvalid]. With Options.Duplicates, Cancel also deletes the ids of

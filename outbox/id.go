@@ -34,9 +34,9 @@ func newID(now time.Time, last *atomic.Uint64) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// nextTick converts the parameter now to ticks, which are 4096ths of a millisecond. If the
-// result isn't later than the tick in the parameter last, nextTick returns the tick after the
-// one in last. It stores the returned tick in last.
+// nextTick converts a time to ticks, which are 4096ths of a millisecond. The parameter last has
+// the tick that the previous call returned. If the time isn't later, nextTick returns the tick
+// after the previous one. It stores the returned tick in last.
 func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	fraction := uint64(now.Nanosecond()%int(time.Millisecond)) << 12 / uint64(time.Millisecond)
 	tick := uint64(now.UnixMilli())<<12 | fraction

@@ -145,9 +145,8 @@ type database interface {
 	newID() string            // an SQL expression for a random UUID
 	isBytes(typeName string) bool
 
-	// text and uuid return an SQL expression that converts the argument expression to the type of the outbox's columns with text
-	// and of message_id. If expression is just the name of a column of the table, the argument column describes this column.
-	// Otherwise it is the zero Column.
+	// text and uuid return an SQL expression that converts another one to text, or to the type of the outbox's message_id. If the
+	// other expression is just a column of the table, the argument column describes this column. Otherwise it is the zero Column.
 	text(expression string, column Column) string
 	uuid(expression string, column Column) string
 

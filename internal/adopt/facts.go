@@ -82,7 +82,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. So does --undo."}
 		f.Limits = []string{
 			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
-			"INSERT … ON CONFLICT with columns or a constraint fails. So do TRUNCATE, and foreign keys that refer to new rows.",
+			"These fail: INSERT … ON CONFLICT with columns or a constraint, TRUNCATE, and an INSERT into another table with a foreign key that refers to a new row.",
 			"The table's constraints are not checked for new rows, and its triggers don't run. So a key that exists already is not refused.",
 			lastvalLimit, pathLimit,
 			"RETURNING, DEFAULT, COPY and defaults of columns work. Generated columns are NULL.",

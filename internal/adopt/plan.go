@@ -187,7 +187,7 @@ func (a *Adoption) fields(of string) (list []field, err error) {
 	return append(list, field{"headers", b.headers(whole, members), b.failed("headers", a.Table)}), err
 }
 
-// row returns the mapping as SQL. The argument is the prefix of the table's columns in it.
+// row returns the mapping as SQL. The argument is a prefix for the columns of the table, such as NEW.
 func (a *Adoption) row(of string) (r row, err error) {
 	r.Fields, err = a.fields(of)
 	for _, assignment := range a.Mapping.Published {

@@ -127,8 +127,8 @@ IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1`,
 	return queries
 }
 
-// SQLServerObject returns the name of a table, or of an object named after it with a suffix,
-// as an SQL literal for OBJECT_ID. Names contain no quotes or brackets that would need to be
+// SQLServerObject returns the name of a table, or the name of an object that consists of the
+// table's name and a suffix, as an SQL literal for OBJECT_ID. Names contain no quotes or brackets that would need to be
 // doubled.
 func SQLServerObject(table Table, suffix string) string {
 	name := "[" + table.Name + suffix + "]'"

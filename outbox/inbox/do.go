@@ -16,7 +16,7 @@ const tries = 4
 // Do runs [Inbox.Once] and the function effect in one transaction: it begins a
 // transaction on db, calls the function if the message is received for the first time,
 // and commits. When Do returns without an error, the effect is committed: acknowledge
-// the message. The result first reports whether this call applied the effect.
+// the message. Do returns true if this call applied the effect, and false for a duplicate.
 //
 // If the function fails, Do rolls the transaction back and returns the error. If the
 // database is busy or read-only, Do may call the function up to four times, each time

@@ -79,10 +79,9 @@ func (r *Recorder) Messages() []outbox.Message {
 	return slices.Clone(r.messages)
 }
 
-// rules is a Writer that is used only to check messages. Its statements have no effect, because they run on a nowhere.
+// rules is a Writer that is used only to check messages. Its calls get the Execer nowhere, which ignores all statements.
 var rules, _ = outbox.NewWriter(dialect.SQLite(), outbox.Options{}) // can't fail with these options
 
-// nowhere is an Execer that ignores all statements.
 type nowhere struct{}
 
 func (nowhere) ExecContext(context.Context, string, ...any) (sql.Result, error) {
