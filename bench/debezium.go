@@ -70,7 +70,7 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 	return err
 }
 
-// compared is one of the contenders, with the results of its turns.
+// compared is one of the compared systems, with the results of its turns.
 type compared struct {
 	name   string
 	prefix string // prepended to the names of figures
@@ -88,7 +88,7 @@ type compared struct {
 	lost, disorder   int
 }
 
-// subject is a contender on its own database.
+// subject is a system on its own database.
 type subject struct {
 	debezium.Side
 	db     *table.Database
@@ -97,7 +97,7 @@ type subject struct {
 	broker int // Kafka's process
 }
 
-// on creates a database for the contender, runs the contender until it has delivered some
+// on creates a database for the system, runs the system until it has delivered some
 // messages, stops it, and then calls the function use.
 func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.Kafka, use func(context.Context, *subject) error) (err error) {
 	d, err := server.Create(ctx)
@@ -137,8 +137,8 @@ func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.K
 	return err
 }
 
-// running starts the contender, calls the function use when the contender is ready, and stops the
-// contender when this function returns.
+// running starts the system, calls the function use when the system is ready, and stops the
+// system when this function returns.
 func (u *subject) running(ctx context.Context, quick bool, use func(*debezium.Process) error) error {
 	p, err := u.Start(ctx, quick)
 	if err != nil {
@@ -235,7 +235,7 @@ func (c *compared) drainWarm(ctx context.Context, u *subject, p *debezium.Proces
 	return err
 }
 
-// spending is the CPU that the contender's process, both servers and all other processes used in a
+// spending is the CPU that the system's process, both servers and all other processes used in a
 // period.
 type spending struct{ own, database, broker, others, took time.Duration }
 
@@ -390,8 +390,8 @@ func (r reading) next(kill time.Time) float64 {
 	return 0
 }
 
-// report reports the contender's results, and compares them with the results of the other
-// contender.
+// report reports the system's results, and compares them with the results of the other
+// system.
 func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both := func(what, unit string, digits int, goal string, met func(ratio float64) bool, values func(*compared) []float64) {
 		own, others := values(c), values(other)
@@ -403,9 +403,9 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both("a backlog, warm", "/s", 0, "≥ 3", atLeast3, func(c *compared) []float64 { return c.warm })
 	both("a backlog, from the first message after a start", "/s", 0, "≥ 3", atLeast3, func(c *compared) []float64 { return c.cold })
 	both("a backlog, including the start of the process", "s", 1, "", nil, func(c *compared) []float64 { return c.whole })
-	both("CPU of the process a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.own })
-	both("CPU of PostgreSQL a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.database })
-	both("CPU of Kafka a message", "µs", 0, "", nil, func(c *compared) []float64 { return c.broker })
+	both("CPU of the process per message", "µs", 0, "", nil, func(c *compared) []float64 { return c.own })
+	both("CPU of PostgreSQL per message", "µs", 0, "", nil, func(c *compared) []float64 { return c.database })
+	both("CPU of Kafka per message", "µs", 0, "", nil, func(c *compared) []float64 { return c.broker })
 	both("memory at most, resident", "MiB", 0, "≤ 1/20", func(ratio float64) bool { return ratio <= 1./20 }, func(c *compared) []float64 { return c.peak })
 	load := fmt.Sprintf("%d/s", debeziumRate)
 	both(load+", p50", "ms", 1, "≤ 1/5", func(ratio float64) bool { return ratio <= 1./5 }, func(c *compared) []float64 { return c.p50 })
@@ -413,11 +413,11 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both(load+", CPU of the process", "% of a core", 1, "", nil, func(c *compared) []float64 { return c.ownLoad })
 	both(load+", CPU of PostgreSQL with its writers", "% of a core", 1, "", nil, func(c *compared) []float64 { return c.dbLoad })
 	both(load+", memory, resident", "MiB", 0, "≤ 1/20", func(ratio float64) bool { return ratio <= 1./20 }, func(c *compared) []float64 { return c.steady })
-	both(fmt.Sprintf("new messages again after a kill (%d kills a round)", debeziumKills), "s", 2, "", nil, func(c *compared) []float64 { return c.back })
+	both(fmt.Sprintf("next new message after a kill (%d kills per round)", debeziumKills), "s", 2, "", nil, func(c *compared) []float64 { return c.back })
 	report(figure.Figure{What: c.prefix + fmt.Sprintf("duplicates after %d kills, of %d messages", debeziumKills, debeziumBacklog), Value: ranged(c.duplicates, "", 0),
 		Ratio: (1 + figure.Median(c.duplicates)) / (1 + figure.Median(other.duplicates)), Reference: other.name + " " + ranged(other.duplicates, "", 0)})
 	report(figure.Figure{What: c.prefix + "what else ran while the warm backlog was drained", Value: ranged(c.others, "cores", 2) + ", with " + other.name + " " + ranged(other.others, "cores", 2)})
-	report(figure.Figure{What: c.prefix + "lost, and out of their key's order, in all", Value: fmt.Sprintf("%d and %d (%s: %d and %d)", c.lost, c.disorder, other.name, other.lost, other.disorder)})
+	report(figure.Figure{What: c.prefix + "messages lost, and messages out of order, in total", Value: fmt.Sprintf("%d and %d (%s: %d and %d)", c.lost, c.disorder, other.name, other.lost, other.disorder)})
 }
 
 // ranged formats the median of values with the least and the greatest value. Unlike [figure.Spread]
@@ -428,8 +428,8 @@ func ranged(values []float64, unit string, digits int) string {
 	return strings.TrimSpace(text(figure.Median(sorted))+" "+unit) + " (" + text(sorted[0]) + "–" + text(sorted[len(sorted)-1]) + ")"
 }
 
-// log measures how much of the write-ahead log the server can't remove because of the contender:
-// while the contender is down, after it has caught up, and while it is idle and another table is
+// log measures how much of the write-ahead log the server can't remove because of the system:
+// while the system is down, after it has caught up, and while it is idle and another table is
 // written.
 func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figure)) error {
 	return u.onTopic(ctx, func(t *debezium.Topic) error {
@@ -458,8 +458,8 @@ func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figur
 			}
 			idle, err := u.rested(ctx)
 			report(figure.Figure{What: "write-ahead log that " + c.name + " holds", Value: fmt.Sprintf(
-				"down: %d of %d MiB; %v after it has caught up: %d MiB; another table is written, %d MiB, %v later: %d MiB",
-				down>>20, written>>20, restTime, after>>20, strange>>20, restTime, idle>>20)})
+				"while it is down: %d of %d MiB; %v after it has caught up: %d MiB; %v after %d MiB were written for another table: %d MiB",
+				down>>20, written>>20, restTime, after>>20, restTime, strange>>20, idle>>20)})
 			return err
 		})
 	})

@@ -111,8 +111,8 @@ func (c drainCase) figure(values, by []float64, reference string) figure.Figure 
 	return figure.Figure{What: c.String(), Value: figure.Spread(values, "/s"), Ratio: ratio, Reference: reference + figure.Spread(by, "/s")}
 }
 
-// readsNatively reports whether the relay reads through pgx instead of database/sql. A
-// handwritten loop could also use pgx.
+// readsNatively reports whether the relay reads through pgx instead of database/sql. If it does, a
+// handwritten loop through pgx is measured, too.
 func (c drainCase) readsNatively() bool { return c.server.Dialect.Name() == "postgres" && !c.rows }
 
 // rate returns a turn, that is, a function that creates a table with a backlog, drains it with

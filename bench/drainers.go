@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// drainer is rowrelay or a peer.
+// drainer is a system that delivers a backlog: rowrelay, or another outbox or queue (a peer).
 type drainer interface {
 	fmt.Stringer
 	create(ctx context.Context, d *table.Database) error
@@ -21,7 +21,7 @@ type drainer interface {
 	untilDone(ctx context.Context, d *table.Database) error
 }
 
-// drainers returns the drainers that run on a server. Peers run only on PostgreSQL.
+// drainers returns rowrelay in two configurations and, on PostgreSQL, the peers.
 func drainers(server table.Server) []drainer {
 	all := []drainer{own{keep: true}, own{}}
 	if server.Dialect.Name() != "postgres" {
@@ -33,7 +33,7 @@ func drainers(server table.Server) []drainer {
 	return all
 }
 
-// own is rowrelay.
+// own is rowrelay as a drainer.
 type own struct{ keep bool }
 
 func (o own) String() string {
@@ -75,7 +75,7 @@ func (h handling) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	return sinks.All(len(batch), sinks.Ok(""))
 }
 
-// other is a peer.
+// other is a peer as a drainer.
 type other struct{ peers.Peer }
 
 func (o other) String() string { return o.Name() }

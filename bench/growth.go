@@ -105,7 +105,7 @@ func (c *growthCase) figure(values, reference []float64) figure.Figure {
 	ratio := figure.Ratio(values, reference)
 	f := figure.Figure{
 		What: c.String(), Ratio: ratio, Reference: fmt.Sprintf("100 k: %.1f µs", figure.Median(reference)),
-		Value: fmt.Sprintf("%.1f µs a message", figure.Median(values)),
+		Value: fmt.Sprintf("%.1f µs per message", figure.Median(values)),
 	}
 	if len(c.first) > 0 {
 		f.Value += fmt.Sprintf(" (first %s %.1f, last %.1f)", count(growthWindow), figure.Median(c.first), figure.Median(c.last))

@@ -25,7 +25,7 @@ func held(ctx context.Context, s settings, report func(figure.Figure)) error {
 
 func beside1M(ctx context.Context, s settings, state string, report func(figure.Figure)) error {
 	name := "with " + count(heldRows) + " " + map[string]string{"scheduled": "scheduled", "error": "parked"}[state] + ": "
-	cases := []work{rate(name+"a backlog drained", drained), rate(name+"20 k requeued", requeued), rate(name+"50 k due at once", due)}
+	cases := []work{rate(name+"a backlog drained", drained), rate(name+"20 k requeued", requeued), rate(name+"50 k made due", due)}
 	if cases = only(cases, s); len(cases) == 0 {
 		return nil
 	}

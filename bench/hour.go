@@ -46,7 +46,7 @@ func hour(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, snapshot := range []bool{false, true} {
 		name := "PostgreSQL 15"
 		if snapshot {
-			name += ", a snapshot held open for a sixth of it"
+			name += ", a snapshot held open for a sixth of the time"
 		}
 		if len(only([]text{text(name)}, s)) == 0 {
 			continue
@@ -200,7 +200,7 @@ func (h *hourRun) report(name string, report func(figure.Figure)) {
 		Reference: fmt.Sprintf("first tenth %.0f /s", first), Goal: "≥ 0.90", Met: last >= 0.9*first})
 	cost := h.each(func(p hourPart) float64 { return p.cost })
 	first, last = figure.Median(cost[:tenth]), figure.Median(cost[hourParts-tenth:])
-	report(figure.Figure{What: name + ": CPU of a message in bursts, last tenth", Value: fmt.Sprintf("%.1f µs", last), Ratio: last / first,
+	report(figure.Figure{What: name + ": CPU per message of bursts, last tenth", Value: fmt.Sprintf("%.1f µs", last), Ratio: last / first,
 		Reference: fmt.Sprintf("first tenth %.1f µs", first), Goal: "≤ 1.10", Met: last <= 1.1*first})
 	first, last = figure.Median(tail[:tenth]), figure.Median(tail[hourParts-tenth:])
 	report(figure.Figure{What: name + ": p99, last tenth", Ratio: last / first,

@@ -23,7 +23,7 @@ import (
 // cleans up once.
 const idleTime = 10 * time.Second
 
-// idler is a relay or server that has nothing to deliver.
+// idler is a relay that has nothing to deliver, or the server without a relay.
 type idler struct {
 	name  string
 	claim string // the claim mode that the tables are made for; empty: any

@@ -71,7 +71,7 @@ type wakening struct {
 
 func (c latencyCase) wakenings() []*wakening {
 	all := []*wakening{
-		{name: "nobody delivers", start: nobody, noReference: true},
+		{name: "no relay", start: nobody, noReference: true},
 		{name: "a loop every ms", start: everyMillisecond},
 		{name: "Wake", start: woken, byRelay: true},
 	}

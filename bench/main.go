@@ -58,12 +58,12 @@ var scenes = []scene{
 	{"kafka", "a backlog to Kafka, against a bare producer and the table's limit", kafkaScene},
 	{"rabbitmq", "a backlog to RabbitMQ, against a bare publisher and the table's limit", rabbitScene},
 	{"latency", "the time from a commit to the sink's answer, against a loop that polls every ms", latency},
-	{"idle", "a relay with nothing to do, and its database", idle},
+	{"idle", "the CPU of an idle relay and its database", idle},
 	{"producer", "a Write against a bare INSERT", producer},
 	{"growth", "backlogs of all sizes: the cost per message, the memory of the command", growth},
-	{"held", "a million deferred rows, 100,000 messages behind a blocked key, and the same without them", held},
-	{"done", "a day of delivered rows, and the same without them; the purge", done},
-	{"hour", "a steady load and the sizes of the tables, the last tenth of the time against the first", hour},
+	{"held", "work on a table with a million deferred rows or 100,000 messages behind a blocked key, against a table without them", held},
+	{"done", "work on a table with a day of delivered rows, against a table without them; the rate of a purge", done},
+	{"hour", "a steady load, the last tenth of the time against the first; the sizes of the tables", hour},
 	{"debezium", "the command against Debezium on Kafka Connect, from PostgreSQL to Kafka", besideDebezium},
 	{"plugin", "the file sink as a plug-in, against the same sink in the process", pluginScene},
 }
@@ -74,7 +74,7 @@ func main() {
 		return
 	}
 	var s settings
-	flag.IntVar(&s.rounds, "rounds", 5, "the `number` of rounds; each round measures each contender once")
+	flag.IntVar(&s.rounds, "rounds", 5, "the `number` of rounds; each round measures each of the compared systems once")
 	flag.StringVar(&s.servers, "servers", "", "a `list` of postgres15, postgres18, mysql, mariadb1011, sqlite; default: all that are up")
 	flag.StringVar(&s.only, "only", "", "measure only figures with this `text` in their names")
 	flag.BoolVar(&s.long, "long", false, "also measure the large sizes, which take minutes and many GB each")

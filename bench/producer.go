@@ -34,9 +34,9 @@ func (c producerCase) String() string {
 	if c.native {
 		text += ", through pgx"
 	}
-	text += fmt.Sprintf(", %d a transaction", c.messages)
+	text += fmt.Sprintf(", %d per transaction", c.messages)
 	if c.producers > 1 {
-		text += fmt.Sprintf(", %d at once", c.producers)
+		text += fmt.Sprintf(", %d producers", c.producers)
 	}
 	return text + c.how
 }
@@ -48,7 +48,7 @@ func producer(ctx context.Context, s settings, report func(figure.Figure)) error
 	for _, c := range only(producerCases(s), s) {
 		first := ", Write"
 		if c.trigger {
-			first = ", with it"
+			first = ", with the trigger"
 		}
 		values, err := figure.Turns(ctx, s.rounds,
 			figure.Contender{Name: c.String() + first, Turn: c.turn(true)},
@@ -84,7 +84,7 @@ func producerCases(s settings) (cases []producerCase) {
 		for _, producers := range []int{1, 8} {
 			cases = append(cases,
 				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY each", options: outbox.Options{Notify: true}},
-				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY ≤ 1 a ms", options: outbox.Options{Notify: true, NotifyInterval: time.Millisecond}},
+				producerCase{server: server, messages: 1, producers: producers, how: ", NOTIFY ≤ 1 per ms", options: outbox.Options{Notify: true, NotifyInterval: time.Millisecond}},
 				producerCase{server: server, messages: 1, producers: producers, how: ", key locks", options: outbox.Options{KeyLocks: true}},
 				producerCase{server: server, messages: 1, producers: producers, how: ", plain INSERTs that notify by the trigger", trigger: true})
 		}

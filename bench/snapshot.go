@@ -22,8 +22,8 @@ import (
 const (
 	snapshotRounds = 10
 	snapshotRound  = 30_000 // messages of a round
-	// ahead is a number of messages that is higher than the number that any relay or peer reads
-	// into memory while its handler is blocked.
+	// ahead is a number of messages: more than any relay or peer reads into memory while its handler
+	// is blocked.
 	ahead = 6_000
 )
 

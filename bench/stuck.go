@@ -91,7 +91,7 @@ func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
 			Reference: "one behind it " + figure.Spread(values[1], "/s"), Goal: "≥ 0.90", Met: ratio >= 0.9})
 		memory := figure.Median(shut.heap) - figure.Median(open.heap)
 		report(figure.Figure{What: what + ": memory that they take", Value: fmt.Sprintf("%.1f MiB", memory), Goal: "≤ 4 MiB", Met: memory <= 4})
-		report(figure.Figure{What: what + ": once it goes on", Value: figure.Spread(shut.rate, "/s, in order")})
+		report(figure.Figure{What: what + ": once the key is unblocked", Value: figure.Spread(shut.rate, "/s, in order")})
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (r *stuckRun) goOn(ctx context.Context, behind int) error {
 			return err
 		}
 		if n, err := store.Requeue(ctx, storage.Filter{Key: stuckKey}); err != nil || n != 1 {
-			return fmt.Errorf("requeued %d of the key, want the one that holds it: %w", n, err)
+			return fmt.Errorf("requeued %d messages, want only the message that holds the key: %w", n, err)
 		}
 	}
 	if err := until(ctx, func() bool { return sink.passed.Load() >= 1 }); err != nil {

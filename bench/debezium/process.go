@@ -1,5 +1,5 @@
-// Package debezium runs the contenders of the scene debezium: Debezium's connector for PostgreSQL
-// on Kafka Connect, and the rowrelay command. Each contender is a process that delivers the
+// Package debezium runs the two systems that the scene debezium compares: Debezium's connector for
+// PostgreSQL on Kafka Connect, and the rowrelay command. Each of them is a process that delivers the
 // messages of an outbox table to Kafka.
 package debezium
 

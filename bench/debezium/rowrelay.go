@@ -57,7 +57,7 @@ func (r Rowrelay) Ready(ctx context.Context, p *Process) error {
 	})
 }
 
-// Pause pauses the sink, and waits long enough that the relay has read the control. Without this
+// Pause pauses the sink, and waits for two seconds, because the relay reads the pause with a delay. Without this
 // wait, the relay could deliver the first of the next messages while the others are still being
 // written, and the time of writing would count as the relay's.
 func (r Rowrelay) Pause(ctx context.Context) error {

@@ -13,9 +13,9 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Side is a contender on its database.
+// Side is one of the compared systems, with its own database.
 type Side interface {
-	// Prepare creates the contender's table in an empty database.
+	// Prepare creates the system's table in an empty database.
 	Prepare(ctx context.Context) error
 
 	// Insert returns a plain INSERT of topic, key and payload. Fill returns an INSERT of the same
@@ -23,11 +23,11 @@ type Side interface {
 	Insert() string
 	Fill(selected string) string
 
-	// Start starts the contender. If the argument quick is true, it selects settings for a low
+	// Start starts the system. If the argument quick is true, it selects settings for a low
 	// latency.
 	Start(ctx context.Context, quick bool) (*Process, error)
 
-	// Ready waits until the contender delivers new messages.
+	// Ready waits until the system delivers new messages.
 	Ready(ctx context.Context, p *Process) error
 
 	// Pause stops the delivery, and Resume continues it, while the process keeps running.
@@ -35,11 +35,11 @@ type Side interface {
 	Resume(ctx context.Context) error
 
 	// Held returns the number of bytes in the write-ahead log that the server can't remove because
-	// of the contender.
+	// of the system.
 	Held(ctx context.Context) (int64, error)
 
-	// Close removes everything that the contender has created outside its database. The contender
-	// must not be running.
+	// Close removes everything that the system has created outside its database. The system must
+	// not be running.
 	Close(ctx context.Context) error
 }
 

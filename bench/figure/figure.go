@@ -1,5 +1,5 @@
-// Package figure measures contenders in turns and records the figures that docs/performance.md
-// prints.
+// Package figure measures the compared programs alternately, and records the figures that
+// docs/performance.md prints.
 package figure
 
 import (

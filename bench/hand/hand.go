@@ -1,6 +1,6 @@
 // Package hand has handwritten loops. They have no leases of lanes, no fences, no retries, and nothing
-// else that a relay needs for its guarantees. They show the rate that the tables and statements permit,
-// and so the additional cost of a relay.
+// else that a relay needs for its guarantees. They show the rate that the tables and statements alone permit;
+// the difference to a relay's rate is the cost of its guarantees.
 package hand
 
 import (
@@ -31,7 +31,7 @@ type Options struct {
 // columns are the columns that a loop must read to deliver a message.
 const columns = "id, message_id, topic, message_key, payload, headers, attempts, created_at"
 
-// kept are the columns that a done row also has.
+// kept are the columns that are copied to the table of done rows.
 const kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at"
 
 // Drain runs the loop until the table is empty, and returns how long that took and the number of

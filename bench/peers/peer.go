@@ -50,7 +50,7 @@ const (
 	most = 5000
 )
 
-// some is the number of messages that a transaction writes: many, but only a part of the backlog.
+// some is the number of messages that each transaction writes.
 const some = 1000
 
 // Fill creates the peer's tables with a backlog, and makes the database do its

@@ -100,7 +100,7 @@ func (d *Database) Write(ctx context.Context, m Messages) error {
 	return nil
 }
 
-// Rest makes the database do its deferred work now, while nothing is measured.
+// Rest makes the database do its deferred work, such as VACUUM and a checkpoint, while nothing is measured.
 func (d *Database) Rest(ctx context.Context) error {
 	var statements []string
 	switch d.Dialect.Name() {

@@ -158,7 +158,7 @@ func (s Server) createOn(ctx context.Context, dsn, name, force string) (drop fun
 	}
 	return func() {
 		if _, err := admin.Exec("DROP DATABASE " + name + force); err != nil {
-			fmt.Fprintf(os.Stderr, "drop database %s yourself: %v\n", name, err)
+			fmt.Fprintf(os.Stderr, "couldn't drop the database %s, please drop it: %v\n", name, err)
 		}
 		_ = admin.Close()
 	}, nil

@@ -66,11 +66,11 @@ type comparison struct{ row, what, label, other string }
 var comparisons = []comparison{
 	{"debezium", "a backlog, warm", "a backlog to Kafka", "Debezium"},
 	{"debezium", "a backlog, including the start of the process", "200,000 messages to Kafka, including the start of the process", "Debezium"},
-	{"debezium", "memory at most, resident", "memory for this", "Debezium"},
+	{"debezium", "memory at most, resident", "peak memory while it delivers a backlog", "Debezium"},
 	{"debezium", "200/s, p50", "commit to Kafka's consumer, 200 a second, median", "Debezium"},
-	{"debezium", "new messages again after a kill (5 kills a round)", "next delivery after a kill", "Debezium"},
-	{"debezium", "CPU of the process a message", "CPU of the process for a message", "Debezium"},
-	{"debezium", "CPU of PostgreSQL a message", "CPU of PostgreSQL for a message", "Debezium"},
+	{"debezium", "next new message after a kill (5 kills per round)", "next delivery after a kill", "Debezium"},
+	{"debezium", "CPU of the process per message", "CPU of the process per message", "Debezium"},
+	{"debezium", "CPU of PostgreSQL per message", "CPU of PostgreSQL per message", "Debezium"},
 	{"rabbitmq", "1 classic queue, compared with others, by River", "a backlog to RabbitMQ", "River"},
 	{"rabbitmq", "1 classic queue, compared with others, by Watermill SQL", "a backlog to RabbitMQ", "Watermill SQL"},
 	{"rabbitmq", "1 classic queue, compared with others, by oagudo/outbox", "a backlog to RabbitMQ", "oagudo/outbox"},
@@ -79,9 +79,9 @@ var comparisons = []comparison{
 	{"peers", "PostgreSQL 15, kept, by Watermill SQL", "a backlog, delivered rows kept", "Watermill SQL, a subscriber"},
 	{"peers", "PostgreSQL 15, deleted, by oagudo/outbox", "a backlog, delivered rows deleted", "oagudo/outbox"},
 	{"drain", "PostgreSQL 15, lanes, kept, 256 B, batches of 500", "a backlog, delivered rows kept", "a loop by hand"},
-	{"drain", "MySQL 9.7, lanes, kept, 256 B, batches of 500", "the same on MySQL 9.7", "a loop by hand"},
-	{"drain", "MariaDB 10.11, lanes, kept, 256 B, batches of 500", "the same on MariaDB 10.11", "a loop by hand"},
-	{"drain", "SQLite, lanes, kept, 256 B, batches of 500", "the same on SQLite", "a loop by hand"},
+	{"drain", "MySQL 9.7, lanes, kept, 256 B, batches of 500", "a backlog on MySQL 9.7, delivered rows kept", "a loop by hand"},
+	{"drain", "MariaDB 10.11, lanes, kept, 256 B, batches of 500", "a backlog on MariaDB 10.11, delivered rows kept", "a loop by hand"},
+	{"drain", "SQLite, lanes, kept, 256 B, batches of 500", "a backlog on SQLite, delivered rows kept", "a loop by hand"},
 }
 
 var (
@@ -129,15 +129,15 @@ func figure(t testing.TB, row, what string) measured {
 var scenes = map[string]string{
 	"drain":    "a backlog to a sink that does nothing, against a loop by hand",
 	"peers":    "a backlog, against River, Watermill and oagudo/outbox",
-	"kafka":    "a backlog to Kafka, against the slower of Kafka and the table",
+	"kafka":    "a backlog to Kafka, against a bare producer or the table's limit, whichever is lower",
 	"rabbitmq": "a backlog to RabbitMQ, against a bare producer and others",
 	"latency":  "commit to delivery, and the CPU for it, against a loop that polls each millisecond",
 	"idle":     "CPU of a relay that has nothing to do",
 	"snapshot": "a backlog while a snapshot is held open, last round against first",
-	"growth":   "cost of a message and memory, up to 10 million messages",
+	"growth":   "cost per message, and memory, up to 10 million messages",
 	"hour":     "an hour of 1,000 a second, last tenth against first",
-	"done":     "a backlog with a day of delivered rows, against none",
-	"held":     "a backlog with a million scheduled or parked rows, against none",
+	"done":     "a backlog with a day of delivered rows in the table, against a table without them",
+	"held":     "a backlog with a million scheduled or parked rows in the table, against a table without them",
 	"producer": "a transaction with `Write`, against one with a bare INSERT",
 	"plugin":   "a plug-in, against the same sink inside the process",
 	"fanout":   "a backlog to two sinks, against one",
@@ -193,12 +193,12 @@ func besideDebezium(t testing.TB) string {
 			fmt.Fprintf(&lines, "| %s | %s | %s | %s |\n", f.What, f.Value, other.Value, strings.TrimPrefix(f.Reference, "Debezium "))
 		}
 	}
-	const lost = "lost, and out of their key's order, in all"
+	const lost = "messages lost, and messages out of order, in total"
 	ours, theirs, _ := strings.Cut(strings.TrimSuffix(figure(t, "debezium", lost).Value, ")"), " (Debezium: ")
 	also, _, _ := strings.Cut(figure(t, "debezium", idempotent+lost).Value, " (")
 	fmt.Fprintf(&lines, "| %s | %s | %s | %s |\n", lost, ours, also, theirs)
 	log := figure(t, "debezium", "write-ahead log that rowrelay holds").Value
-	fmt.Fprintf(&lines, "| write-ahead log that is held | %s | the same | %s |\n", log, figure(t, "debezium", "write-ahead log that Debezium holds").Value)
+	fmt.Fprintf(&lines, "| write-ahead log that the server must keep | %s | the same | %s |\n", log, figure(t, "debezium", "write-ahead log that Debezium holds").Value)
 	fmt.Fprintf(&lines, "\nMeasured on %s.\n", strings.Join(occasions(on), "; "))
 	return lines.String()
 }
@@ -230,7 +230,7 @@ func TestSpeedInTheREADMEIsMeasured(t *testing.T) {
 	if want := fmt.Sprintf("%.1f times as fast as Debezium", figure(t, "debezium", "a backlog, warm").Ratio); !strings.Contains(readme, want) {
 		t.Errorf("README.md lacks %q", want)
 	}
-	if memory := figure(t, "debezium", "memory at most, resident").Ratio; memory > 0.105 && strings.Contains(readme, "a tenth of its memory") {
+	if memory := figure(t, "debezium", "memory at most, resident").Ratio; memory > 0.105 && strings.Contains(readme, "a tenth of Debezium's memory") {
 		t.Errorf("README.md says that rowrelay takes a tenth of Debezium's memory; measured: %.3f", memory)
 	}
 }
