@@ -2,5 +2,5 @@
 // import, and check the imports in the tree.
 //
 // The tests read the source files themselves. So files with any build tag count, and go test
-// notices each change and doesn't use a cached result.
+// doesn't reuse a cached result after a change.
 package arrows

@@ -156,7 +156,7 @@ func (d *disk) powerFails(random *rand.Rand) *image {
 // image is what survives a power failure.
 type image struct {
 	entries bool        // all entries of folders survive
-	lucky   func() bool // whether the next page that was not synced survives
+	lucky   func() bool // decides whether the next page that was not synced survives
 }
 
 // save writes what survives to a folder of another file system.

@@ -46,7 +46,7 @@ func (i *inode) in(operation func() syscall.Errno) syscall.Errno {
 }
 
 // inodeOf returns the kernel's inode for a node. A node with several names has several inodes in the kernel, which is
-// correct as long as no program has the file open under two of them.
+// correct as long as no program has the file open under two names.
 func (i *inode) inodeOf(ctx context.Context, n *node) *fs.Inode {
 	return i.NewInode(ctx, &inode{disk: i.disk, node: n}, fs.StableAttr{Mode: n.mode & syscall.S_IFMT})
 }

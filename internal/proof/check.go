@@ -39,8 +39,8 @@ const (
 	WindowClock      = "clock"       // the database's clock jumped
 )
 
-// reach is the time in seconds after an event during which a message may still arrive, so that the event explains a later duplicate
-// of the message. Requests in flight still arrive, and a relay still sends until it notices that its database is gone.
+// reach is a time in seconds. An event explains a duplicate only if the message also arrived before, at most reach after the event:
+// requests in flight still arrive, and a relay still sends until it notices that its database is gone.
 const reach = 60
 
 // message has the events of a history that belong to one message.

@@ -72,7 +72,7 @@ const (
 	AnswerLost = "answer_lost" // the relay doesn't know whether the destination accepted messages
 )
 
-// Event is a later line of a history's file.
+// Event is any line of a history's file except the first.
 type Event struct {
 	Event    string  `json:"event"`
 	At       float64 `json:"at,omitempty"` // seconds since the history began; 0: not known

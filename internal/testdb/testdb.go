@@ -31,8 +31,7 @@ type Target struct {
 
 	// optional means that tests are skipped if the target is missing, even with REQUIRE_SERVERS=1.
 	optional bool
-	// repeated means that one of the other targets has the same server, and one has the same
-	// driver.
+	// repeated means that other targets cover this target's server and its driver.
 	repeated bool
 	// missing describes what Open needs and can't find. It returns "" if nothing is missing.
 	missing func() string
@@ -72,8 +71,8 @@ func repeated(target Target) Target {
 	return target
 }
 
-// given returns the target if its server is configured, and otherwise no target, because no script
-// starts that server by default.
+// given returns the target only if its server is configured. It is used for servers that no script
+// starts by default.
 func given(target Target) []Target {
 	if target.missing() != "" {
 		return nil

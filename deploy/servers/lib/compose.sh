@@ -1,5 +1,5 @@
-# The same servers from deploy/compose.test.yaml, for machines that have Docker but not
-# the packages.
+# Starts the servers from deploy/compose.test.yaml, on machines that have Docker but not the
+# packages.
 
 compose() {
 	SERVER_PORT=${port:-0} SERVER_PASSWORD=${password:-} quietly docker compose \

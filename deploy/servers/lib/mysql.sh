@@ -12,7 +12,7 @@ start() {
 }
 
 # The collation isn't binary and the time zone isn't UTC, so that tests notice code that relies
-# on either. All other settings, such as isolation levels, have their defaults, as on users'
+# on a binary collation or on UTC. All other settings, such as isolation levels, have their defaults, as on users'
 # servers.
 #
 # exec replaces the shell with the program, because a shell in the background would keep

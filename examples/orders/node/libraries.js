@@ -1,4 +1,4 @@
-// The same order and message, written with other libraries.
+// Writes an order and its message with Drizzle's own transaction, with Prisma and with TypeORM.
 import { PrismaPg } from "@prisma/adapter-pg";
 import prisma from "@prisma/client";
 import { drizzle } from "drizzle-orm/node-postgres";

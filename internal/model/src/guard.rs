@@ -38,7 +38,7 @@ named! {
         SendTrusted = "nothing is sent after safeUntil",
         LossDrops = "a lane that was lost is dropped from memory",
         ReleaseIdle = "a lane is released only if none of its messages is in flight or, before the drain time-out, unsettled",
-        KeptAfterRenewal = "a lane that was to be given up is kept only after a renewal",
+        KeptAfterRenewal = "a relay keeps a lane that it was giving up only after a renewal",
         // Marks.
         MarkSafe = "no mark is above the safe id of the last merged page",
         MarkCursor = "no mark is above the cursor",
@@ -86,7 +86,7 @@ named! {
 
 impl Guard {
     /// Returns the name of the scene that shows what the guard is for, and the invariant that the scene violates without the guard.
-    /// Other scenes may have no violation then: without SettleOnce, some have infinitely many states and none.
+    /// In other scenes the guard may not be needed. Without SettleOnce, some scenes have infinitely many states and no violation.
     pub fn shown(self) -> (&'static str, Invariant) {
         use Invariant::*;
         match self {
@@ -129,7 +129,7 @@ impl Guards {
         self.0 & (1 << guard as u64) != 0
     }
 
-    /// Reports whether the guard lets pass what it checks, and counts its results.
+    /// Reports whether the condition is true or the guard is not in force, and counts the condition's values.
     pub fn pass(self, guard: Guard, condition: bool) -> bool {
         COUNTS.with_borrow_mut(|counts| counts[guard as usize][usize::from(condition)] += 1);
         condition || !self.has(guard)
@@ -143,7 +143,7 @@ thread_local! {
     static COUNTS: RefCell<Counts> = const { RefCell::new([[0; 2]; Guard::ALL.len()]) };
 }
 
-/// Returns the counts of this thread, and begins to count again.
+/// Returns the counts of this thread, and resets them.
 pub fn take_counts() -> Counts {
     COUNTS.with_borrow_mut(|counts| std::mem::replace(counts, [[0; 2]; Guard::ALL.len()]))
 }

@@ -247,7 +247,7 @@ impl Model {
         if self.guards.pass(guard, condition) { Ok(()) } else { Err(Refusal::Guard(guard)) }
     }
 
-    /// Carries out an action, or returns why it is not enabled. The state is worthless after a refusal.
+    /// Carries out an action, or returns why it is not enabled. In this case the state must not be used any more.
     pub fn step(&self, s: &mut State, action: &Action) -> Step {
         match action {
             Action::Insert { rows } => {

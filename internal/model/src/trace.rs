@@ -129,7 +129,7 @@ impl Range {
 /// Why a trace is rejected.
 type Rejection = String;
 
-/// What the model doesn't have about a message.
+/// What the replay stores about a message in addition to the model.
 struct About {
     topic: String,
     due: i64,
