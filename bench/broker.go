@@ -64,7 +64,7 @@ func (c brokerCase) measure(ctx context.Context, rounds int, report func(figure.
 	return nil
 }
 
-// cost has a contender's rates and CPU times, one of each for every turn.
+// cost has the rates and the CPU times of one of the compared ways, with one value for each turn.
 type cost struct {
 	rates       []float64
 	own, others []float64 // microseconds of CPU per message

@@ -21,8 +21,8 @@ const (
 	doneScaled = doneDay / 10
 	doneSmall  = 64
 
-	// doneHours is the number of hours over which the rows finished. With a retention of a day, the
-	// rows of the first two hours may be purged.
+	// doneHours is the number of past hours over which the times of delivery are spread. With a
+	// retention of a day, the rows of the first two hours may be purged.
 	doneHours = 26
 )
 
@@ -54,7 +54,7 @@ func done(ctx context.Context, s settings, report func(figure.Figure)) error {
 	return purged(ctx, s, b.loaded, report)
 }
 
-// tail returns the 99th percentile of a steady load's times, in ms.
+// tail returns the 99th percentile of the delivery times of a steady load, in ms.
 func tail(ctx context.Context, d *table.Database) (float64, error) {
 	var clock steady.Clock
 	r, stop, err := relays.Start(ctx, d, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &clock}}, Retention: 48 * time.Hour})

@@ -44,8 +44,8 @@ func ParseRuns(text []byte) (runs []Run, err error) {
 // recording serialises reads and writes of the record.
 var recording sync.Mutex
 
-// Record stores the fresh runs in place of the recorded runs of the same targets, and new targets at the end. root is
-// the path of the module's folder.
+// Record replaces the recorded runs of the targets in fresh, and appends the runs of new targets. root is the path of the
+// module's folder.
 func Record(root string, fresh map[string]Run) error {
 	recording.Lock()
 	defer recording.Unlock()
