@@ -14,7 +14,7 @@ const (
 	MostAttemptLog = 4000 // the maximum length of its text, in bytes
 )
 
-// Attempt is an attempt to deliver a message that failed.
+// Attempt is a failed attempt to deliver a message.
 type Attempt struct {
 	At         time.Time `json:"at"`             // when the attempt began, on the database's clock as the relay estimates it; in UTC
 	Relay      string    `json:"relay"`          // the relay or consumer that made the attempt

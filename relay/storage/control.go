@@ -13,8 +13,8 @@ type ControlKind string
 // The kinds of controls. All but LimitSink are pauses.
 const (
 	PauseSink  ControlKind = "sink"  // no message is sent to the sink
-	PauseTopic ControlKind = "topic" // no message of the topic is sent, nor any later message of another topic with the same key
-	PauseKey   ControlKind = "key"   // no message of the key is sent, of any topic and to any sink; only when claiming by lanes
+	PauseTopic ControlKind = "topic" // no message of the topic is sent; later messages of the same keys wait, whatever their topic
+	PauseKey   ControlKind = "key"   // no message of the key is sent, whatever its topic or sink; only when claiming by lanes
 	PauseRelay ControlKind = "relay" // the relay leaves its share of the messages to other relays, if any are alive
 	LimitSink  ControlKind = "limit" // all relays together send the sink at most Rate messages a second
 )

@@ -53,9 +53,9 @@ type Replayer interface {
 	// Replays returns the stored replays, sorted by name.
 	Replays(ctx context.Context) ([]Replay, error)
 
-	// StoreReplay stores a new state of a replay. The argument was is the previous state, or nil to
-	// start a replay. StoreReplay returns the stored state, which includes the UntilID of a new replay.
-	// It returns ErrReplayChanged if the stored state differs from the previous state.
+	// StoreReplay stores the state `is` of a replay in place of the state `was`, which is nil to start a
+	// replay. It returns the stored state, which includes the UntilID of a new replay. It returns
+	// ErrReplayChanged if the state in the store differs from `was`.
 	StoreReplay(ctx context.Context, was *Replay, is Replay) (Replay, error)
 
 	// Replay copies the next messages, at most limit or slightly more. The copies are new messages in

@@ -29,7 +29,7 @@ var (
 	// ErrNewerSchema wraps ErrNoSchema: the tables have a newer version than this release supports.
 	ErrNewerSchema = fmt.Errorf("%w: it is newer", ErrNoSchema)
 
-	// ErrFenced means that the row belongs to another relay now, so that this relay must not change it.
+	// ErrFenced means that the row belongs to another relay now, so this relay must not change it.
 	ErrFenced = errors.New("the lease or claim belongs to another relay now")
 
 	// ErrInvalid means that the database rejects a value of a row, and would reject it again.
@@ -48,8 +48,8 @@ var (
 	ErrTimeout = errors.New("a time limit of the database ended the call")
 )
 
-// ForeignTable is the error for a table or a view that has the name of one of rowrelay's, but was created by
-// another program.
+// ForeignTable is the error for a table or a view that has a name that rowrelay uses, but was created by another
+// program.
 type ForeignTable struct {
 	Table   string
 	Columns []string // in lower case
@@ -186,22 +186,22 @@ type Store interface {
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
 	// Purge deletes at most limit done rows that finished longer ago than the retention. It also
-	// deletes at most limit of the message ids that producers stored so that a duplicate is rejected.
-	// Such an id is deleted if it was stored longer ago than the retention and its message is gone or
-	// done. An id may stay longer while old rows are pending. Purge also deletes relays that have been
+	// deletes at most limit of the message ids that producers stored to have duplicates rejected. An id
+	// is deleted if it was stored longer ago than the retention and its message is gone or done. It may
+	// stay longer while old rows are pending. Purge also deletes relays that have been
 	// dead for a long time. It returns the number of deleted rows or the number of deleted ids,
 	// whichever is higher. If another transaction, such as that of an abandoned purge, has locked rows,
 	// a later call deletes these rows.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
 	// Remaining calls its callback for every row that is due: pending rows that no relay has claimed, and
-	// held rows (scheduled or retry). It finds the rows by their times alone, whatever their lanes and
-	// ids, and visits them in no particular order. Rows that another transaction has locked are included.
+	// held rows (scheduled or retry). It selects rows only by their times, not by lane or id, and visits
+	// them in no particular order. Rows that another transaction has locked are included.
 	// Remaining fills in the ID, the Lane, the message's ID, Topic and Key, the Sinks, and Deferred. It
 	// keeps no list of the rows.
 	//
-	// Remaining stops when the callback returns false. A limit above 0 limits the pending rows and the
-	// held rows separately; a Store may also stop when both together reach the limit. If the database was
+	// Remaining stops when the callback returns false. A limit above 0 applies to the pending rows and to
+	// the held rows separately. A Store may instead apply it to both together. If the database was
 	// busy, the callback may receive a row twice. The callback must not keep the pointer.
 	Remaining(ctx context.Context, limit int, each func(*Row) (more bool)) error
 
@@ -215,7 +215,7 @@ type Store interface {
 	RowStore
 }
 
-// Parallelism has, for each kind of call, the number of concurrent calls with which a store is fastest.
+// Parallelism has the number of concurrent calls with which a store is fastest, for each kind of call.
 // Each number is at least 1. A relay runs at most 2 settlements concurrently.
 type Parallelism struct{ Claims, Settles int }
 
@@ -313,17 +313,17 @@ type Settlement struct {
 	// pending row Sinks is compared only if Left is set.
 	Sinks string
 
-	// With For and Left, a settlement is for some of a message's sinks (For), while the other sinks
-	// (Left) still need the message. They are used only when claiming by lanes. The row stays in its
-	// state, with Left as its Sinks. Settle adds a second row, with For as its Sinks and the State of
+	// For and Left are set if the settlement is only for some of the message's sinks: For names these
+	// sinks, and Left names those that still need the message. They are used only when claiming by lanes.
+	// The row stays in its state, with Left as its Sinks. Settle adds a second row, with For as its Sinks and the State of
 	// the settlement: a done row (if done rows are kept), a retry or a parked row. With StateDiscarded
 	// it adds no second row. If the sinks of the row in the table differ from Sinks, Settle changes and
 	// adds nothing, so a repeated settlement counts as missing. If For and Left are empty, the
 	// settlement applies to the whole row.
 	//
-	// It is an error to set only one of For and Left, to set Left to the row's present sinks, or to
-	// set both together with Token, because a relay that claims by rows sends a message to one sink
-	// only. It is also an error if the same call of Settle has another settlement of the row.
+	// It is an error to set only one of For and Left, to set Left to the row's present sinks, or to have
+	// another settlement of the row in the same call of Settle. It is also an error to set For and Left
+	// together with Token, because a relay that claims by rows sends a message to one sink only.
 	For, Left string
 
 	// State is the new state: StateDone, StateRetry, StateError, StateDiscarded, StateScheduled (the row
@@ -543,17 +543,18 @@ type Page struct {
 	Through int64
 
 	// LateAfter is the id above which late rows may have appeared since the last successful Read of this
-	// Store, in any lane, whether or not this Read visited the lane. A late row may be at or below ids
-	// that have been read. LateAfter is negative if no late row can have appeared.
+	// Store, in any lane, whether or not this Read visited the lane. A late row is a row whose transaction
+	// was committed late, so higher ids may have been read before it. LateAfter is negative if no late row
+	// can have appeared.
 	LateAfter int64
 
 	// SafeID is the highest id at or below which no new row can appear.
 	SafeID int64
 
 	// LastID is the highest id that was issued, as far as the store knows. If it is lower than the
-	// LastID of an earlier page or than a position's After, the id sequence was reset. The store may
-	// know only the ids of the rows that it has read. But if More is false and the Until of a position
-	// is above these ids, the store has queried the last id.
+	// LastID of an earlier page or than a position's After, the id sequence was reset. A store may know
+	// only the ids of the rows that it has read. If More is false and the Until of a position is above
+	// these ids, this store queries the last id.
 	LastID int64
 
 	// Epoch identifies the state of the server. It changes when another server answers, or when the same
@@ -635,8 +636,7 @@ type LaneStore interface {
 
 	// Due returns at most limit held rows of the lanes (scheduled or retry) that are due now and follow
 	// the cursor, in the order of their times. If several rows have the same time and id, as rows of one
-	// message may, the limit may cut some of them off. Due returns the rows that were cut off when it is
-	// called with the zero cursor again.
+	// message may, the limit may cut some of them off. The next call with the zero cursor returns these.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
 }
 
@@ -702,7 +702,7 @@ type Filter struct {
 	Since       time.Time // written at or after this time
 	Error       string    // last_error contains this text
 	Holds       bool      // only parked rows that hold their keys (HoldsKey)
-	AfterID     int64     // only higher ids, for the next page of a listing; if Limit cut off rows with this id, the next page doesn't have them
+	AfterID     int64     // only higher ids, for the next page of a listing; rows with this id that Limit cut off are on no page
 	Limit       int       // maximum number of messages; 0 means 100 for a listing, and no limit for a change
 
 	// MaxBytes ends a listing when its payloads have reached this many bytes. The listing includes the row
@@ -806,8 +806,8 @@ type Operator interface {
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
 	// Find returns the messages that List returns for a filter with IDs, and how far it searched.
-	// Message ids are not indexed, so Find searches for them in short steps, until about the duration
-	// patience has passed; 0 means no time limit. Each call finds a message or advances Found.Until.
+	// Message ids are not indexed, so Find searches for them in short steps. It stops after about the given
+	// patience; 0 means no time limit. Each call finds a message or advances Found.Until.
 	// If the search did not finish, more messages may exist above Found.Until: call Find again with
 	// the same filter and Found.Until as its AfterID.
 	//
