@@ -15,8 +15,8 @@ import (
 
 // These checks are about the logs of failed attempts.
 
-// hostile is an answer of a sink that some database could change or refuse. Databases with the character set Latin-1 can't
-// store all of its characters.
+// hostile is a sink's answer with characters that a database could change or refuse. Databases with the character set Latin-1
+// can't store all of them.
 const hostile = `{"a": '1'} \ %_; -- </script> ü✓𝄞 ` + "\x01\t\n\x7f"
 
 // attempt returns a failed attempt. The numbers of a row's attempts must ascend.
@@ -91,7 +91,7 @@ func attemptsAreKept(t testing.TB, table Table) {
 	a.wantLog("the delivered message", id, "", nil)
 }
 
-// In one batch, each row gets its own attempts, whatever the others' states are.
+// Each row of a batch gets only its own attempts, whatever states the other rows get.
 func attemptsOfABatch(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(4)...)
@@ -130,7 +130,7 @@ func attemptLogsAreLimited(t testing.TB, table Table) {
 	}
 }
 
-// The rows of a message that several sinks need have their own logs.
+// If several sinks need a message, each of its rows has its own log.
 func attemptsOfEachSink(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {

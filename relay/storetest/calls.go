@@ -74,7 +74,7 @@ func (w *worker) row(id int64) storage.Row {
 	rows := w.pending()
 	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.ID == id })
 	if at < 0 {
-		w.Fatalf("row %d is not pending; pending are %v", id, ids(rows))
+		w.Fatalf("row %d is not pending; the pending rows are %v", id, ids(rows))
 	}
 	return rows[at]
 }

@@ -58,7 +58,7 @@ func reclaimConcurrently(t testing.TB, table Table) {
 					n, err = store.Reclaim(ctx, 7)
 					return err
 				}); err != nil || n > 7 {
-					t.Errorf("reclaim of 7 rows at most: %d, %v", n, err)
+					t.Errorf("Reclaim with a limit of 7 returned %d and the error %v", n, err)
 				}
 				mu.Lock()
 				total += n
@@ -100,8 +100,8 @@ func (w *worker) extend(token string, ids []int64) (still []int64) {
 	return still
 }
 
-// Reclaim moves deferred rows back when they are due, and keeps their attempts. It moves no row
-// that isn't due and no parked row.
+// Reclaim moves deferred rows back when they are due, and keeps their attempts. It doesn't move parked
+// rows.
 func reclaimMovesDueRowsBack(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	write(t, table, plain(5)...)

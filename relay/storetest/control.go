@@ -119,8 +119,8 @@ func controlsEnd(t testing.TB, table Table) {
 	}
 }
 
-// The log has an action for each change of a control. It also has one for each kind of change to
-// messages that is made through the Operator that Logged returns. The latest action comes first.
+// The log has an action for each change of a control. If messages are changed through storage.Logged,
+// it also has an action for each kind of change. The latest action comes first.
 func actionsAreLogged(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.control(storage.Control{Kind: storage.PauseSink, Name: "s", By: "ann", Reason: "why"}, 90*time.Minute)

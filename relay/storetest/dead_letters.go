@@ -93,8 +93,8 @@ func unlessExpired(at time.Time) time.Time {
 	return at
 }
 
-// A settlement that changes no row writes no dead letter. Such a settlement has an old fence, is by
-// another relay or for another message, is repeated, or follows an operator's decision.
+// A settlement that changes no row writes no dead letter. The check tries settlements with an old fence,
+// by another relay, for another message, repeated ones, and one that follows an operator's skip.
 func deadLettersAreWrittenOnce(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, keyed("k", 3)...)
@@ -103,14 +103,14 @@ func deadLettersAreWrittenOnce(t testing.TB, table Table) {
 	fenced.Fence--
 	other.MessageID = "0197a3b4-0000-7abc-8def-0123456789ab"
 	if got, want := a.settle(fenced), (storage.Settled{Fenced: 1}); got != want {
-		t.Errorf("with another fence: %+v, want %+v", got, want)
+		t.Errorf("settled with another fence: %+v, want %+v", got, want)
 	}
 	b := hire(t, table, "b")
 	if got, want := b.settle(hot), (storage.Settled{Fenced: 1}); got != want {
-		t.Errorf("by another relay: %+v, want %+v", got, want)
+		t.Errorf("settled by another relay: %+v, want %+v", got, want)
 	}
 	if got, want := a.settle(other), (storage.Settled{Missing: 1}); got != want {
-		t.Errorf("of another message: %+v, want %+v", got, want)
+		t.Errorf("settled for another message: %+v, want %+v", got, want)
 	}
 	wantIDs(t, "dead letters before the messages are parked", ids(a.deadLetters()), []int64{})
 	a.mustSettle(hot, again, a.as(storage.StateDone, a.row(written[2])))
@@ -118,14 +118,14 @@ func deadLettersAreWrittenOnce(t testing.TB, table Table) {
 	held.Holds = true
 	a.mustSettle(held)
 	if got, want := a.settle(hot, held), (storage.Settled{Missing: 2}); got != want {
-		t.Errorf("repeated: %+v, want %+v", got, want)
+		t.Errorf("settled again: %+v, want %+v", got, want)
 	}
 	a.do("skip", func(ctx context.Context) error {
 		_, err := a.store.Skip(ctx, storage.Filter{})
 		return err
 	})
 	if got, want := a.settle(held), (storage.Settled{Missing: 1}); got != want {
-		t.Errorf("repeated after an operator's decision: %+v, want %+v", got, want)
+		t.Errorf("settled again after an operator's skip: %+v, want %+v", got, want)
 	}
 	if letters := a.deadLetters(); len(letters) != 2 || letters[0].Message.ID != hot.DeadLetter.MessageID || letters[1].Message.ID != held.DeadLetter.MessageID {
 		t.Errorf("two messages were parked; the dead letters are %+v", letters)
@@ -182,12 +182,12 @@ func deadLettersRequireTheToken(t testing.TB, table Table) {
 		t.Fatalf("claimed %d rows, want 3", len(rows))
 	}
 	if got, want := a.settle(dying(claimed("another", storage.StateError, rows[0]), 1)), (storage.Settled{Fenced: 1}); got != want {
-		t.Errorf("with another token: %+v, want %+v", got, want)
+		t.Errorf("settled with another token: %+v, want %+v", got, want)
 	}
 	batch := []storage.Settlement{dying(claimed("one", storage.StateError, rows[0]), 2), claimed("one", storage.StateError, rows[1]), claimed("one", storage.StateDone, rows[2])}
 	a.mustSettle(batch...)
 	if got, want := a.settle(batch...), (storage.Settled{Missing: 3}); got != want {
-		t.Errorf("repeated: %+v, want %+v", got, want)
+		t.Errorf("settled again: %+v, want %+v", got, want)
 	}
 	letters := a.claim(storage.ClaimRequest{Token: "two", Limit: 3})
 	if len(letters) != 1 || letters[0].Message.ID != batch[0].DeadLetter.MessageID || string(letters[0].Message.Payload) != string(rows[0].Message.Payload) {
@@ -234,12 +234,12 @@ func deadLettersOfEachSink(t testing.TB, table Table) {
 	}
 	a.mustSettle(first...)
 	if got, want := a.settle(first...), (storage.Settled{Missing: 2}); got != want {
-		t.Errorf("repeated for some sinks: %+v, want %+v", got, want)
+		t.Errorf("settled again for some sinks: %+v, want %+v", got, want)
 	}
 	a.mustSettle(last...)
 	for _, repeated := range [][]storage.Settlement{first, last} {
 		if got, want := a.settle(repeated...), (storage.Settled{Missing: 2}); got != want {
-			t.Errorf("repeated: %+v, want %+v", got, want)
+			t.Errorf("settled again: %+v, want %+v", got, want)
 		}
 	}
 	var got []string

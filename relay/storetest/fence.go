@@ -79,7 +79,7 @@ func wrongFenceChangesNothing(t testing.TB, table Table) {
 		wrong := settlement
 		wrong.Fence += by
 		if got, want := a.settle(wrong), (storage.Settled{Fenced: 1}); got != want {
-			t.Errorf("settled with the fence %+d: %+v, want %+v", by, got, want)
+			t.Errorf("settled with a fence that differs by %d: %+v, want %+v", by, got, want)
 		}
 	}
 	a.wantState(storage.StatePending, id)
@@ -118,9 +118,9 @@ func batchWithCurrentAndLostLeases(t testing.TB, table Table) {
 	}
 }
 
-// A settlement begins before a takeover, and waits for a locked row during it. A store may then let
-// the takeover wait for the settlement, let it skip the lane, or fence the settlement. In no case
-// does the old holder change a row that the new holder has read.
+// A settlement begins before a takeover, and waits for a locked row during it. Depending on the store,
+// the takeover waits for the settlement or skips the lane, or the settlement is fenced. In each case
+// the old holder must not change a row that the new holder has read.
 func settleDuringTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)
@@ -143,7 +143,7 @@ func settleDuringTakeover(t testing.TB, table Table) {
 		t.Fatalf("the settlement that waited: %+v, want one row changed or fenced", counts)
 	}
 	if changed := counts.Changed == 1; changed == read {
-		t.Errorf("the old holder changed the row: %t; the new holder read the row: %t; want one of them", changed, read)
+		t.Errorf("the old holder changed the row: %t; the new holder read the row: %t; want exactly one of the two", changed, read)
 	}
 }
 

@@ -32,7 +32,7 @@ func filtersSelect(t testing.TB, table Table) {
 	id := func(i int) string { return strconv.FormatInt(written[i], 10) }
 	tests := []struct {
 		filter storage.Filter
-		want   []int64 // the indexes of the parked rows that are selected
+		want   []int64 // the ids of the parked rows that are selected
 	}{
 		{storage.Filter{}, written},
 		{storage.Filter{State: storage.StateError}, written},
@@ -100,7 +100,8 @@ func (w *worker) parkAgain() {
 	w.mustSettle(w.allAs(storage.StateError, w.due())...)
 }
 
-// discardEach discards one row, then the others, and requires that exactly these rows stay parked.
+// discardEach discards count rows: first one, then the others. It requires that exactly the rows in left
+// stay parked.
 func (w *worker) discardEach(filter storage.Filter, count int, left []int64) {
 	w.Helper()
 	one := filter
@@ -130,7 +131,7 @@ func listPages(t testing.TB, table Table) {
 	var got []int64
 	for page := a.list(storage.Filter{Limit: 7}); len(page) > 0 && len(got) < plenty; page = a.list(storage.Filter{Limit: 7, AfterID: got[len(got)-1]}) {
 		if len(page) > 7 {
-			t.Fatalf("a page of 7 has %d rows", len(page))
+			t.Fatalf("a page with a limit of 7 rows has %d rows", len(page))
 		}
 		got = append(got, infoIDs(page)...)
 	}
@@ -139,7 +140,7 @@ func listPages(t testing.TB, table Table) {
 	large := write(t, table, slices.Repeat([]outbox.Message{{Topic: "large", Payload: make([]byte, 20_000)}}, 5)...)
 	for i, want := range [][]int64{large[:2], large[2:4], large[4:]} { // the row that exceeds the limit of bytes is still returned
 		page := a.list(storage.Filter{Topic: "large", MaxBytes: 30_000, AfterID: large[2*i] - 1})
-		wantIDs(t, "a page of 30,000 bytes", infoIDs(page), want)
+		wantIDs(t, "a page with a limit of 30,000 bytes", infoIDs(page), want)
 	}
 }
 

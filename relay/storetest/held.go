@@ -78,7 +78,7 @@ func dueDistinguishesRetries(t testing.TB, table Table) {
 	wantIDs(t, "due", ids(rows), written)
 	for _, row := range rows {
 		if retry := row.ID == written[0]; !row.Deferred || row.Retrying != retry || row.Later {
-			t.Errorf("a due row whose last state is retry: %t; it has Deferred %t, Retrying %t, Later %t", retry, row.Deferred, row.Retrying, row.Later)
+			t.Errorf("Due returned a row (a retry: %t) with Deferred %t, Retrying %t and Later %t", retry, row.Deferred, row.Retrying, row.Later)
 		}
 	}
 }

@@ -19,7 +19,7 @@ func (w *worker) journal(lease storage.Lease, suspects ...storage.Suspect) (held
 }
 
 // The next holder of a lane gets the journal that the last holder wrote, unless that relay released
-// the lane or its last renewal was calm. Other relays can't write the journal.
+// the lane or then renewed it with Calm. Other relays can't write the journal.
 func journalsAreKept(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	suspects := []storage.Suspect{{ID: 1 << 40, Check: 1<<32 - 1, Crashes: 2, Alone: true}, {ID: 7}}

@@ -94,7 +94,7 @@ func takeoverAfterExpiry(t testing.TB, table Table) {
 	c.release(storage.Renewal{Lease: c.lease(7)})
 	released := d.acquire(storage.Lanes, long)
 	if len(released) != 1 || released[0].Lane != 7 || released[0].Fence <= c.fences[7] {
-		t.Fatalf("after lane 7 (fence %d) was released: %+v", c.fences[7], released)
+		t.Fatalf("lane 7 was released with the fence %d; the next relay acquired %+v, want only lane 7 with a higher fence", c.fences[7], released)
 	}
 	wantCrashes(t, released, 0)
 }
@@ -109,7 +109,7 @@ func wantCrashes(t testing.TB, grants []storage.Grant, want int) {
 	}
 }
 
-// A calm renewal resets the count of crashes.
+// A renewal with Calm resets the count of crashes.
 func calmRenewal(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	a.acquire(2, short)

@@ -9,8 +9,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// reader reads all lanes repeatedly, and checks each row that earlier pages did not have against the
-// earlier safe ids and the LateAfter of its page.
+// reader reads all lanes repeatedly. If a page has a row that earlier pages did not have, it checks the
+// row's id: it must be above the safe ids of the earlier pages, and a late row must be above the page's LateAfter.
 type reader struct {
 	*worker
 	seen    map[int64]bool // rows of earlier pages
@@ -174,7 +174,7 @@ func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 }
 
 // A transaction begins while a settlement waits for a lock. A store may learn from its
-// settlements which transactions are open. This one shows only those that were open when it
+// settlements which transactions are open. This settlement shows only those that were open when it
 // began, so the safe id must stay below the row of the new transaction.
 func lateCommitDuringASlowSettle(t testing.TB, table Table) {
 	a := holder(t, table, "a")

@@ -46,7 +46,7 @@ func restartedRelayHasNoLeases(t testing.TB, table Table) {
 	before.renewAll(short)
 
 	after.beat(storage.ByLanes, long)
-	own := after.takeOver(1, long)[0] // this lease has ended, and so have the others, because all were renewed together
+	own := after.takeOver(1, long)[0] // all leases of the predecessor have ended now, because they were renewed together
 	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
 		t.Fatalf("renewed %+v, and the relay still has %+v", own.Lease, held)
 	}
@@ -80,11 +80,11 @@ func deregisteringKeepsLeases(t testing.TB, table Table) {
 	a.leave()
 	for _, grant := range b.takeOver(storage.Lanes-1, long) {
 		if grant.Lane == kept.Lane {
-			t.Errorf("lane %d was taken over when its relay deregistered, within %v", grant.Lane, long)
+			t.Errorf("lane %d was taken over after its relay had deregistered, although its lease lasts for %v", grant.Lane, long)
 		}
 	}
 	if late := b.acquire(storage.Lanes, long); len(late) != 0 {
-		t.Errorf("%+v was taken over when its relay deregistered, within %v", late, long)
+		t.Errorf("%+v was taken over after its relay had deregistered, although its lease lasts for %v", late, long)
 	}
 }
 

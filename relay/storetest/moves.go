@@ -44,7 +44,7 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 	wantTime(w, "available_at", row.Message.AvailableAt, message.AvailableAt)
 	wantExpiry(w, "pending", row, message, false)
 	if row.Deferred || row.Retrying || row.Later || row.Malformed != "" || row.Attempts != 0 || row.Crashes != 0 {
-		w.Errorf("a new row: %+v", row)
+		w.Errorf("a new row is not in its initial state: %+v", row)
 	}
 	if age := time.Since(row.CreatedAt).Abs(); age > 15*time.Minute {
 		w.Errorf("row %d was created at %v, which is %v from the test's present time", id, row.CreatedAt, age)
@@ -59,8 +59,8 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 	step(storage.Settlement{State: storage.StateDone, Attempts: 4, Receipt: "receipt ✓"}, storage.Info{State: storage.StateDone, LastError: "boom 2", Receipt: "receipt ✓"})
 }
 
-// stepper returns a function that settles the row, pending or deferred, and compares the row
-// afterwards.
+// stepper returns a function that settles the row and then compares it with the given Info. The row may
+// be pending or deferred.
 func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info) {
 	return func(settlement storage.Settlement, want storage.Info) {
 		w.Helper()
@@ -72,7 +72,7 @@ func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info)
 			w.Errorf("settled with %+v, and the list has %+v", settlement, info)
 		}
 		if done := info.State == storage.StateDone; done == info.FinishedAt.IsZero() {
-			w.Errorf("a row that is %s finished at %v", info.State, info.FinishedAt)
+			w.Errorf("a row in the state %s has the FinishedAt %v", info.State, info.FinishedAt)
 		}
 		wantSame(w, info.Row, row, settlement)
 		for _, due := range w.due() {

@@ -48,10 +48,10 @@ func bulkMutants() []mutant {
 		listing("no row is reported as overtaken", "overtaken messages are marked in the list", asked, func(p *storage.Parked) { p.Overtaken = false }),
 		listing("all rows with keys are reported as overtaken", "overtaken messages are marked in the list", asked, func(p *storage.Parked) { p.Overtaken = p.Key != "" }),
 		listing("overtaking rows are searched for without a limit", "overtaken messages are marked in the list", func(_ *storage.Filter, within *int64) { *within = math.MaxInt32 }, told),
-		{"redirect only requeues", []string{"redirect requeues to a sink", "redirect leaves out messages with a pending part"}, func(s Store, _ *facts) Store {
+		{"redirect only requeues", []string{"redirect requeues to a sink", "redirect leaves out messages with a pending row"}, func(s Store, _ *facts) Store {
 			return onRedirect{s, func(ctx context.Context, filter storage.Filter, _ string) (int, error) { return s.Requeue(ctx, filter) }}
 		}},
-		{"only parked rows are redirected", []string{"redirect of waiting rows", "redirect of waiting rows by rows"}, func(s Store, _ *facts) Store {
+		{"only parked rows are redirected", []string{"redirect waiting rows", "redirect waiting rows when claiming by rows"}, func(s Store, _ *facts) Store {
 			return onRedirect{s, func(ctx context.Context, filter storage.Filter, sink string) (int, error) {
 				if filter.State == storage.StatePending {
 					return 0, nil

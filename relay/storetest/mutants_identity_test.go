@@ -65,7 +65,7 @@ func identityMutants() []mutant {
 				return 1, err
 			}}
 		}},
-		{"no row is moved back while the id of one is pending", []string{"reclaim leaves a row deferred while its id is pending", "reclaim moves one row of an id at a time"}, func(s Store, _ *facts) Store {
+		{"no row is moved back while the id of one is pending", []string{"reclaim leaves a row deferred while another row with its id is pending", "reclaim moves rows with the same id one at a time"}, func(s Store, _ *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				held, err := s.List(ctx, storage.Filter{State: storage.StateRetry})
 				if err != nil {
@@ -81,7 +81,7 @@ func identityMutants() []mutant {
 				return s.Reclaim(ctx, limit)
 			}}
 		}},
-		{"only one row is picked for each id", []string{"pick returns all rows of an id"}, func(s Store, _ *facts) Store {
+		{"only one row is picked for each id", []string{"pick returns all rows with an id"}, func(s Store, _ *facts) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row {
 				return slices.CompactFunc(rows, func(a, b storage.Row) bool { return a.ID == b.ID })
 			}}

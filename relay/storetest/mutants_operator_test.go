@@ -26,14 +26,14 @@ func filtered(s Store, change func(*storage.Filter)) Store {
 
 func operatorMutants() []mutant {
 	return []mutant{
-		{"Requeue changes no row", []string{"requeue parked", "requeue by rows", "moves keep the message"}, func(s Store, _ *facts) Store {
+		{"Requeue changes no row", []string{"requeue parked", "requeue when claiming by rows", "moves keep the message"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				filter.State = storage.StateError
 				infos, err := s.List(ctx, filter)
 				return len(infos), err
 			}}
 		}},
-		{"a retry is not made due", []string{"operators change retries", "operators change retries by rows"}, func(s Store, _ *facts) Store {
+		{"a retry is not made due", []string{"operators change retries", "operators change retries when claiming by rows"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				if filter.State == storage.StateRetry {
 					return 0, nil
@@ -41,11 +41,11 @@ func operatorMutants() []mutant {
 				return s.Requeue(ctx, filter)
 			}}
 		}},
-		{"requeued rows expire again", []string{"a requeued expired message never expires", "a requeued expired message never expires by rows"}, func(s Store, _ *facts) Store {
+		{"requeued rows expire again", []string{"a requeued expired message never expires", "a requeued expired message never expires when claiming by rows"}, func(s Store, _ *facts) Store {
 			expires := func(row *storage.Row) { row.NeverExpires = false }
 			return eachClaimed(eachDue(s, expires), expires)
 		}},
-		{"all requeued rows never expire", []string{"a requeued expired message never expires", "a requeued expired message never expires by rows"}, func(s Store, _ *facts) Store {
+		{"all requeued rows never expire", []string{"a requeued expired message never expires", "a requeued expired message never expires when claiming by rows"}, func(s Store, _ *facts) Store {
 			never := func(row *storage.Row) { row.NeverExpires, row.Message.ExpiresAt = true, time.Time{} }
 			return eachClaimed(eachDue(s, never), never)
 		}},
@@ -61,7 +61,7 @@ func operatorMutants() []mutant {
 		{"requeue keeps the attempts", []string{"requeue parked"}, func(s Store, _ *facts) Store {
 			return eachDue(s, func(row *storage.Row) { row.Attempts = 20 })
 		}},
-		{"requeue by rows keeps the attempts", []string{"requeue by rows"}, func(s Store, _ *facts) Store {
+		{"requeue by rows keeps the attempts", []string{"requeue when claiming by rows"}, func(s Store, _ *facts) Store {
 			return eachClaimed(s, func(row *storage.Row) { row.Attempts = 20 })
 		}},
 		{"requeue counts one too many", []string{"requeue parked", "filters select"}, func(s Store, _ *facts) Store {

@@ -124,7 +124,7 @@ func readMutants() []mutant {
 				return s.Read(ctx, request)
 			}}
 		}},
-		{"a page begins with the lowest lanes", []string{"read first positions first"}, func(s Store, _ *facts) Store {
+		{"a page begins with the lowest lanes", []string{"a full page begins with the first position or the oldest row"}, func(s Store, _ *facts) Store {
 			return positioned(s, func(positions []storage.Position) {
 				slices.SortFunc(positions, func(a, b storage.Position) int { return cmp.Compare(a.Lane, b.Lane) })
 			})
@@ -132,7 +132,7 @@ func readMutants() []mutant {
 		{"Through is too high", []string{"read in order"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.Through = 1 << 40 })
 		}},
-		{"More is never set", []string{"read first positions first", "read in order", "read obeys the byte limit"}, func(s Store, _ *facts) Store {
+		{"More is never set", []string{"a full page begins with the first position or the oldest row", "read in order", "read obeys the byte limit"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.More = false })
 		}},
 		{"Read ignores the byte limit", []string{"read obeys the byte limit"}, func(s Store, _ *facts) Store {

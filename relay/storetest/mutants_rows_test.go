@@ -170,7 +170,7 @@ func reclaimMutants() []mutant {
 		{"rows are moved back before they are due", []string{"reclaim moves due rows back"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Delay = 0 })
 		}},
-		{"no row is moved back", []string{"reclaim moves due rows back", "requeue by rows"}, func(s Store, _ *facts) Store {
+		{"no row is moved back", []string{"reclaim moves due rows back", "requeue when claiming by rows"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) {
 				if settlement.State != storage.StateDone {
 					settlement.State, settlement.Delay = storage.StateRetry, 24*time.Hour

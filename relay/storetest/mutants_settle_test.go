@@ -61,7 +61,7 @@ func discardsAs(s Store, state storage.State) Store {
 func settleMutants() []mutant {
 	return []mutant{
 		{"discarded rows are kept as done", []string{"discarded rows are deleted", "discard by token", "discard unblocks a held key"}, func(s Store, _ *facts) Store { return discardsAs(s, storage.StateDone) }},
-		{"failed attempts are not kept", []string{"failed attempts are kept", "failed attempts of a batch", "failed attempts of each sink", "failed attempts by rows", "logs of failed attempts are limited"}, func(s Store, _ *facts) Store {
+		{"failed attempts are not kept", []string{"failed attempts are kept", "failed attempts of a batch", "failed attempts of each sink", "failed attempts when claiming by rows", "logs of failed attempts are limited"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.Failed = nil })
 		}},
 		{"only the first failed attempt of a settlement is kept", []string{"failed attempts are kept", "failed attempts of a batch", "failed attempts of each sink", "logs of failed attempts are limited"}, func(s Store, _ *facts) Store {

@@ -36,7 +36,7 @@ func severalMutants() []mutant {
 		unkept  = "settle for some sinks without done rows"
 		keeps   = "settle for some sinks requires lease, message and sinks"
 		apart   = "rows of a message are settled separately"
-		beside  = "settle parts and whole rows in one batch"
+		beside  = "settle rows for some or all sinks in one batch"
 	)
 	return []mutant{
 		eachPart("a settlement for some sinks moves the row", []string{forSome, unkept, keeps, apart, beside, "reads return the sinks"}, func(s *storage.Settlement, _ *facts) { s.For, s.Left = "", "" }),
@@ -83,7 +83,7 @@ func severalMutants() []mutant {
 		}},
 
 		tellsNoSinks("a page", func(s Store, forget func(*storage.Row)) Store { return eachRead(s, forget) }),
-		tellsNoSinks("a claim", func(s Store, forget func(*storage.Row)) Store { return eachClaimed(s, forget) }, "reclaim moves one part of a message at a time"),
+		tellsNoSinks("a claim", func(s Store, forget func(*storage.Row)) Store { return eachClaimed(s, forget) }, "reclaim moves rows of a message one at a time"),
 		tellsNoSinks("a due row", func(s Store, forget func(*storage.Row)) Store { return eachDue(s, forget) }),
 		tellsNoSinks("a picked row", func(s Store, forget func(*storage.Row)) Store {
 			return onPick{s, func(rows []storage.Row) []storage.Row { return changed(rows, forget) }}
@@ -118,7 +118,7 @@ func severalMutants() []mutant {
 			}}
 		}},
 
-		{"filters ignore the sink", []string{"filter by sink", "operators change one part of a message"}, func(s Store, _ *facts) Store {
+		{"filters ignore the sink", []string{"filter by sink", "operators change a message for one sink"}, func(s Store, _ *facts) Store {
 			return filtered(s, func(f *storage.Filter) { f.Sink = "" })
 		}},
 		{"a filter by sink finds sinks whose names contain it", []string{"filter by sink"}, func(s Store, _ *facts) Store {
@@ -138,7 +138,7 @@ func severalMutants() []mutant {
 				return infos, err
 			}}
 		}},
-		{"a requeue changes all rows of a message", []string{"operators change one part of a message"}, func(s Store, _ *facts) Store {
+		{"a requeue changes all rows of a message", []string{"operators change a message for one sink"}, func(s Store, _ *facts) Store {
 			return onRequeue{s, func(ctx context.Context, filter storage.Filter) (int, error) {
 				n, err := s.Requeue(ctx, filter)
 				if err == nil && filter.Limit == 1 {
@@ -148,7 +148,7 @@ func severalMutants() []mutant {
 				return n, err
 			}}
 		}},
-		{"moving a row back deletes another row of its message", []string{"reclaim moves one part of a message at a time"}, func(s Store, f *facts) Store {
+		{"moving a row back deletes another row of its message", []string{"reclaim moves rows of a message one at a time"}, func(s Store, f *facts) Store {
 			return onReclaim{s, func(ctx context.Context, limit int) (int, error) {
 				n, err := s.Reclaim(ctx, limit)
 				f.table.DB.Delete(func(row storage.Row) bool { return n > 0 && row.Sinks == "b" })

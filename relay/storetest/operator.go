@@ -276,7 +276,7 @@ func repeatedSettlementKeepsAChange(t testing.TB, table Table) {
 		}
 		due := a.due()
 		if len(due) != 1 || due[0].ID != row.ID || len(a.deadLetters()) != letters {
-			t.Errorf("%s: due after another settlement: %+v, and %d dead letters", test.name, due, len(a.deadLetters()))
+			t.Errorf("%s: due after the repeated settlement: %+v, and %d dead letters", test.name, due, len(a.deadLetters()))
 			continue
 		}
 		again := a.as(storage.StateRetry, due[0])
@@ -311,14 +311,14 @@ func repeatedSettlementKeepsADecision(t testing.TB, table Table) {
 		due := a.due()
 		slices.SortFunc(due, func(a, b storage.Row) int { return int(a.ID - b.ID) })
 		if len(due) != 2 || due[0].Holds != storage.WantSkip || due[1].Holds != storage.WantDiscard {
-			t.Errorf("%s: due after another settlement: %+v", state, due)
+			t.Errorf("%s: due after the repeated settlements: %+v", state, due)
 		}
 		a.mustSettle(a.allAs(storage.StateDiscarded, due)...)
 	}
 }
 
-// An operator can make a retry due, which keeps its attempts, or skip or discard it like a parked
-// message that holds its key. Other rows don't change, and neither does a retry that is due,
+// An operator can make a retry due; it keeps its attempts. An operator can also skip or discard it, like
+// a parked message that holds its key. Other rows don't change, and neither does a retry that is due,
 // because a relay may be sending it.
 func operatorsChangeRetries(t testing.TB, table Table) {
 	a := holder(t, table, "a")
@@ -353,8 +353,8 @@ func operatorsChangeRetries(t testing.TB, table Table) {
 	a.wantHolders(rows[:4]...)
 }
 
-// When claiming by rows, a discarded retry is deleted immediately, without a relay. A retry then
-// blocks no key, so it can't be skipped.
+// When claiming by rows, a discarded retry is deleted immediately, without a relay. A retry can't be
+// skipped, because in this mode it blocks no key.
 func operatorsChangeRetriesByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	ids := write(t, table, plain(2)...)

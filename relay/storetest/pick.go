@@ -26,17 +26,17 @@ func claimSkipsLockedRows(t testing.TB, table Table) {
 			unlocks = append(unlocks, unlock)
 		}
 		free := slices.DeleteFunc(slices.Clone(written), func(id int64) bool { return slices.Contains(locked, id) })
-		wantIDs(t, "claimed by "+string(pick)+" while rows are locked", a.claimSoon(pick, 5), someOf(free, pick, 5))
-		wantIDs(t, "claimed by "+string(pick)+" a second time", a.claimSoon(pick, 5), someOf(free, pick, -2))
+		wantIDs(t, "claimed with the pick "+string(pick)+" while rows are locked", a.claimSoon(pick, 5), someOf(free, pick, 5))
+		wantIDs(t, "claimed with the pick "+string(pick)+" a second time", a.claimSoon(pick, 5), someOf(free, pick, -2))
 		for _, unlock := range unlocks {
 			unlock()
 		}
-		wantIDs(t, "claimed by "+string(pick)+" after the rows were unlocked", a.claimSoon(pick, 5), locked)
+		wantIDs(t, "claimed with the pick "+string(pick)+" after the rows were unlocked", a.claimSoon(pick, 5), locked)
 	}
 }
 
-// someOf returns the first count ids in the order of the pick, or the last ones if count is
-// negative. The ids and the result are sorted.
+// someOf returns the first count ids in the order of the pick or, if count is negative, the last -count
+// ids. The ids and the result are sorted.
 func someOf(ids []int64, pick storage.Pick, count int) []int64 {
 	if pick == storage.Newest {
 		count = -count
@@ -58,7 +58,7 @@ func (w *worker) claimSoon(pick storage.Pick, limit int) []int64 {
 	defer cancel()
 	rows, err := w.store.Claim(ctx, storage.ClaimRequest{Relay: w.name, Token: newToken(), TTL: long, Limit: limit, Pick: pick})
 	if err != nil {
-		w.Errorf("claim by %s: %v", pick, err)
+		w.Errorf("claim with the pick %s: %v", pick, err)
 	}
 	return ids(rows)
 }
@@ -86,7 +86,7 @@ func claimObeysThePick(t testing.TB, table Table) {
 			for _, i := range part {
 				want = append(want, written[i])
 			}
-			wantIDs(t, "claimed by "+string(pick), inOrder(a.claim(storage.ClaimRequest{Token: newToken(), Limit: len(part), Pick: pick})), want)
+			wantIDs(t, "claimed with the pick "+string(pick), inOrder(a.claim(storage.ClaimRequest{Token: newToken(), Limit: len(part), Pick: pick})), want)
 		}
 		if rest := a.claim(storage.ClaimRequest{Token: newToken(), Limit: 10, Pick: pick}); len(rest) != 0 {
 			t.Errorf("rows %v were claimed twice", inOrder(rest))

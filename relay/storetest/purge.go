@@ -30,7 +30,7 @@ func purgeObeysTheRetention(t testing.TB, table Table) {
 	if n := a.purge(time.Hour, plenty); n != 0 {
 		t.Errorf("purged %d rows that finished within the hour", n)
 	}
-	delete(kept, storage.StateDone) // the second purge deletes the other 5
+	delete(kept, storage.StateDone) // the next purges delete this row and the 4 others that are done
 	total := 0
 	eventually(t, "5 rows are purged", func() bool {
 		n := a.purge(short, 2)

@@ -96,7 +96,7 @@ func readInOrder(t testing.TB, table Table) {
 			more = page.More && len(page.Rows) > 0 && len(got) < plenty
 		}
 		for lane, want := range all {
-			wantIDs(t, "the pages of a lane in their order", byLane(got)[lane], want)
+			wantIDs(t, "all pages of a lane", byLane(got)[lane], want)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func readFirstPositionsFirst(t testing.TB, table Table) {
 				t.Errorf("read %d of about 12 rows with a limit of %d, More: %t", len(page.Rows), limit, page.More)
 			}
 			if len(page.Rows) == 0 || page.Rows[0].Lane != order[0] && page.Rows[0].ID != oldest {
-				t.Errorf("read lanes %v with a limit of %d: the first row is neither of the first lane nor the oldest", order, limit)
+				t.Errorf("read lanes %v with a limit of %d; want that the first row is of the first lane or is the oldest", order, limit)
 			}
 		}
 	}
@@ -169,7 +169,7 @@ func readObeysTheByteLimit(t testing.TB, table Table) {
 		}
 		wantIDs(t, "the page", inOrder(page.Rows), written[:min(count, len(page.Rows))])
 		if !page.More && len(page.Rows) < count {
-			t.Errorf("a page of %d rows of %d has More not set", len(page.Rows), count)
+			t.Errorf("a page has %d of %d rows, but More is not set", len(page.Rows), count)
 		}
 	}
 	for _, row := range a.pending() {
@@ -178,7 +178,7 @@ func readObeysTheByteLimit(t testing.TB, table Table) {
 	a.do("due", func(ctx context.Context) error {
 		rows, _, err := a.store.Due(ctx, lanes(), storage.DueCursor{}, plenty, 3*size)
 		if len(rows) < 3 || len(rows) > 4 {
-			t.Errorf("%d due rows of %d bytes, want 3 or 4", len(rows), size)
+			t.Errorf("Due returned %d rows of %d bytes with a limit of %d bytes, want 3 or 4 rows", len(rows), size, 3*size)
 		}
 		return err
 	})

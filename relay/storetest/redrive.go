@@ -57,7 +57,7 @@ func parkedMessagesAreListed(t testing.TB, table Table) {
 	} {
 		for _, within := range []int64{0, plenty} {
 			if got := a.parked(test.filter, within); !slices.Equal(got, test.want) {
-				t.Errorf("parked by %+v: %+v, want %+v", test.filter, got, test.want)
+				t.Errorf("Parked with the filter %+v returned %+v, want %+v", test.filter, got, test.want)
 			}
 		}
 	}
@@ -112,8 +112,8 @@ func overtakenMessagesAreMarked(t testing.TB, table Table) {
 	want("overtaken by a copy of an earlier message", storage.Filter{Key: "d"}, plenty)
 }
 
-// Redirect requeues messages to the given sink. It leaves out rows that hold their keys, and
-// messages that have another, deferred row.
+// Redirect requeues parked messages to the given sink. It leaves out rows that hold their keys, and
+// messages that have a second deferred row.
 func redirectRequeues(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -224,7 +224,7 @@ func redirectOfWaitingRows(t testing.TB, table Table) {
 		}
 	}
 	if parts := a.list(storage.Filter{IDs: []string{rows[5].Message.ID}, Sink: "old"}); len(parts) != 1 {
-		t.Errorf("a row was redirected although its message has another part: %+v", parts)
+		t.Errorf("a row was redirected although its message has another undelivered row: %+v", parts)
 	}
 	if counts := a.settle(a.as(storage.StateDone, rows[0]), a.as(storage.StateRetry, rows[8])); counts != (storage.Settled{Missing: 2}) {
 		t.Errorf("settled rows that were read before the redirect: %+v", counts)
@@ -249,7 +249,7 @@ func redirectOfWaitingRowsByRows(t testing.TB, table Table) {
 	}
 	a.mustSettle(allClaimed("two", storage.StatePending, claim)...)
 	if n := a.redirect(waiting, "new"); n != 1 {
-		t.Errorf("redirected %d rows, want the other 1", n)
+		t.Errorf("redirected %d rows after the other claim was released, want 1", n)
 	}
 	a.freed(2)
 	rows := a.claim(storage.ClaimRequest{Token: "three", Limit: 3})

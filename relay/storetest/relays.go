@@ -81,10 +81,10 @@ func tellSetups(t testing.TB, a, b *worker) {
 	}
 	for _, setup := range []storage.Config{first, full, {}} {
 		if got := told(a.tell(setup), "a"); got != setup.Text() {
-			t.Errorf("a sent the configuration %s and received %s for itself", setup.Text(), got)
+			t.Errorf("relay a sent the configuration %s and received %s for itself", setup.Text(), got)
 		}
 		if got := told(b.tell(first), "a"); got != setup.Text() {
-			t.Errorf("a sent the configuration %s, and b received %s", setup.Text(), got)
+			t.Errorf("relay a sent the configuration %s, and relay b received %s", setup.Text(), got)
 		}
 		if status := a.status(); status.Relays[0].Config.Text() != setup.Text() || status.Relays[1].Config.Text() != first.Text() {
 			t.Errorf("the status has other configurations: %+v", status.Relays)
@@ -142,8 +142,8 @@ func (w *worker) wantAdopt(claim storage.Claim, want error) {
 	}
 }
 
-// A change of the claim mode resets marks and claims. Otherwise a mark would remain above rows that
-// are moved back below it, or a claim would remain that no relay frees.
+// A change of the claim mode resets marks and claims. Otherwise rows could be moved back below a mark,
+// where no relay reads them, or a claim could remain that no relay frees.
 func claimModeChangeResetsMarks(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)

@@ -82,8 +82,8 @@ func byPlace(a, b storage.Row) int {
 	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Sinks, b.Sinks))
 }
 
-// wantRemaining requires that Remaining returns these rows. It also requires that a limit does not
-// reduce the number of rows below that limit, and that a callback that returns false ends the call.
+// wantRemaining requires that Remaining returns these rows. It also requires that a call with a limit
+// returns at least that number of rows, and that a call ends when its callback returns false.
 func (w *worker) wantRemaining(what string, want []storage.Row) {
 	w.Helper()
 	slices.SortFunc(want, byPlace)
@@ -99,7 +99,7 @@ func (w *worker) wantRemaining(what string, want []storage.Row) {
 	}
 	for limit := range len(want) {
 		if n := len(w.remaining(limit + 1)); n <= limit {
-			w.Errorf("%s: a limit of %d returned %d rows of %d", what, limit+1, n, len(want))
+			w.Errorf("%s: with a limit of %d, Remaining returned %d of %d rows", what, limit+1, n, len(want))
 		}
 	}
 	calls := 0

@@ -70,7 +70,7 @@ func replayCopiesInOrder(t testing.TB, table Table) {
 	before := a.pending()
 	is, copies := a.replayed(storage.Replay{Name: "r-1", Rate: 5})
 	if len(copies) != len(done) || is.Rate != 5 {
-		t.Fatalf("%d copies of %d messages, %+v", len(copies), len(done), is)
+		t.Fatalf("the replay wrote %d copies of %d messages: %+v", len(copies), len(done), is)
 	}
 	var got []storage.Row
 	for _, row := range a.pending() {

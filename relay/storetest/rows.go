@@ -151,7 +151,7 @@ func claimObeysTheByteLimit(t testing.TB, table Table) {
 			rows := a.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty, MaxBytes: maxBytes, Pick: pick})
 			want := min(count, max(1, (maxBytes+size-1)/size)) // the row that exceeds the limit of bytes is still claimed
 			if len(rows) != want {
-				t.Errorf("claimed %d rows of %d bytes by %s with a limit of %d bytes, want %d rows", len(rows), size, pick, maxBytes, want)
+				t.Errorf("claimed %d rows of %d bytes with a limit of %d bytes and the pick %s, want %d rows", len(rows), size, maxBytes, pick, want)
 			}
 			first := slices.Clone(written)
 			if pick == storage.Newest {
@@ -160,7 +160,7 @@ func claimObeysTheByteLimit(t testing.TB, table Table) {
 			wantIDs(t, "claimed", inOrder(rows), first[:min(count, len(rows))])
 			for _, row := range rows {
 				if len(row.Message.Payload) != size {
-					t.Errorf("row %d was claimed with %d bytes of %d", row.ID, len(row.Message.Payload), size)
+					t.Errorf("row %d was claimed with a payload of %d bytes, want %d", row.ID, len(row.Message.Payload), size)
 				}
 			}
 			rest := b.claim(storage.ClaimRequest{Token: newToken(), Limit: plenty, Pick: pick})

@@ -27,7 +27,7 @@ func settleTwice(t testing.TB, table Table) {
 		before := a.info(id)
 		for _, again := range states() {
 			if got, want := a.settle(a.as(again, row)), (storage.Settled{Missing: 1}); got != want {
-				t.Errorf("settled as %s and then, as read before, as %s: %+v, want %+v", state, again, got, want)
+				t.Errorf("settled as %s, and then as %s with the row as it was before: %+v, want %+v", state, again, got, want)
 			}
 		}
 		if after := a.info(id); after.State != before.State || after.Attempts != before.Attempts {
@@ -177,7 +177,7 @@ func cancelledSettleWritesAllOrNothing(t testing.TB, table Table) {
 	late := time.AfterFunc(patience/3, unlock)
 	err := <-failed
 	if inTime := late.Stop(); err == nil || errors.Is(err, storage.ErrBusy) || !inTime {
-		t.Errorf("a settlement whose context ended while it waited for a row returned before the row was unlocked: %t, error: %v", inTime, err)
+		t.Errorf("a settlement was cancelled while it waited for a locked row; it returned before the row was unlocked: %t, error: %v", inTime, err)
 	}
 	unlock()
 	counts := a.settle(a.allAs(storage.StateDone, rows)...)

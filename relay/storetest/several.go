@@ -209,9 +209,9 @@ func settlePartsAndWholeRows(t testing.TB, table Table) {
 		row, other, third := a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, held, outbox.Message{Topic: "several"}), a.waitingAt(table, false, outbox.Message{Topic: "several"})
 		fourth := a.waitingAt(table, held, outbox.Message{Topic: "several"})
 		first, second, last := a.part(storage.StateDone, row, "a", "b,c"), a.part(storage.StateError, row, "c", "b"), a.as(storage.StateRetry, row)
-		for what, twice := range map[string]storage.Settlement{"other sinks": a.part(storage.StateError, row, "c", "a,b"), "as a whole": last} {
+		for what, twice := range map[string]storage.Settlement{"for other sinks": a.part(storage.StateError, row, "c", "a,b"), "as a whole": last} {
 			if _, err := a.store.Settle(t.Context(), a.name, true, []storage.Settlement{first, twice}); err == nil {
-				t.Errorf("a batch that settles a row for some sinks and then for %s is no error", what)
+				t.Errorf("Settle accepted a batch that settles a row for some sinks and then %s, want an error", what)
 			}
 		}
 		second.Sinks, last.Sinks = "b,c", "b"
@@ -318,7 +318,7 @@ func operatorsChangeOnePart(t testing.TB, table Table) {
 		if what == "" {
 			want = []string{"a error", "c error"}
 		}
-		a.wantParts("changed for sink b to "+what, row.ID, want...)
+		a.wantParts(fmt.Sprintf("after the change %q for sink b", what), row.ID, want...)
 		filter.Sink, filter.Limit = "", 1
 		if n := change(filter); n != 1 {
 			t.Errorf("%q with a limit of 1 changed %d rows of one message, want 1", what, n)
@@ -342,7 +342,7 @@ func listPageHasAllParts(t testing.TB, table Table) {
 	for _, info := range a.list(storage.Filter{MaxBytes: 1}) {
 		got = append(got, info.Row)
 	}
-	wantIDs(t, "a page of one byte", ids(got), []int64{row.ID, row.ID, row.ID})
+	wantIDs(t, "a page with a limit of one byte", ids(got), []int64{row.ID, row.ID, row.ID})
 }
 
 // When claiming by rows, Reclaim moves back only one of a message's rows at a time.

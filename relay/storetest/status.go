@@ -52,7 +52,7 @@ func wantRelays(t testing.TB, relays []storage.RelayInfo) {
 	}
 	a, dead := relays[0], relays[1]
 	if !a.Alive || dead.Alive || a.Lanes != storage.Lanes || dead.Lanes != 0 {
-		t.Errorf("want relay a alive with all lanes, and relay dead expired and without lanes: %+v", relays)
+		t.Errorf(`want that the relay "a" is alive with all lanes, and the relay "dead" is not alive and has no lanes: %+v`, relays)
 	}
 	if a.Host != "host of a" || a.Version != "v1" || a.Claim != storage.ByLanes || a.Since.IsZero() || a.LastHeartbeat.Before(a.Since) {
 		t.Errorf("relay a is %+v", a)

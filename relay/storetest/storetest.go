@@ -57,8 +57,8 @@ type Store interface {
 	storage.Operator
 }
 
-// Tx is a producer's transaction, on its own connection. One goroutine calls its methods, possibly
-// another one than the test's. So if the database fails, they call Errorf and not Fatalf.
+// Tx is a producer's transaction, on its own connection. One goroutine calls its methods. It may not
+// be the test's goroutine, so if the database fails, the methods call Errorf and not Fatalf.
 type Tx interface {
 	// Insert writes a message and returns the id of its row, or 0 after an error.
 	Insert(message outbox.Message) int64

@@ -11,7 +11,7 @@ import (
 
 const (
 	long  = time.Hour              // a lease that doesn't end within a check
-	short = 250 * time.Millisecond // a lease that a check lets end
+	short = 250 * time.Millisecond // a lease that ends during a check
 
 	patience = 6 * time.Minute // the limit for waiting on asynchronous results
 	pause    = 3 * time.Millisecond
@@ -71,7 +71,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for start := time.Now(); !condition(); time.Sleep(pause) {
 		if time.Since(start) > patience {
-			t.Fatalf("waited %v without success until %s", patience, what)
+			t.Fatalf("waited %v, but this has not become true: %s", patience, what)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (c *counter) end() {
 	c.changed.Broadcast()
 }
 
-// wait waits until more pages have been read.
+// wait waits until this number of further pages have been read.
 func (c *counter) wait(more int) {
 	c.changed.L.Lock()
 	defer c.changed.L.Unlock()
