@@ -9,9 +9,9 @@ import (
 )
 
 // Save returns a function that restores the present state of the table: rows, leases, relays and
-// the last assigned id. Calling restore is like an asynchronous failover, or like the crash of a
-// server that confirms commits before writing them to disk. Open transactions and settlements in
-// progress are lost, but relays and sinks keep their memory. restore may be called repeatedly.
+// the last assigned id. Calling it is like an asynchronous failover, or like the crash of a server
+// that confirms commits before writing them to disk. Open transactions and settlements in progress
+// are lost, but relays and sinks keep their memory. The function may be called repeatedly.
 func (db *DB) Save() (restore func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// LockRow locks a pending row, as another session's transaction would. Reads still return the row,
-// and claims skip it. A settlement that has to change the row waits until unlock is called, and
-// keeps its lanes locked while it waits. unlock may be called repeatedly.
+// LockRow locks a pending row, as another session's transaction would, and returns a function that
+// unlocks it and may be called repeatedly. Reads still return the row, and claims skip it. A settlement
+// that has to change the row waits until the row is unlocked, and keeps its lanes locked meanwhile.
 func (db *DB) LockRow(id int64) (unlock func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

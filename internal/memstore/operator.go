@@ -175,9 +175,9 @@ func shortError(text string) string {
 
 func parked(*record) bool { return true }
 
-// relaysChange reports whether a relay has to carry out an operator's decision about the row,
-// so that the relay then unblocks the row's key. This is the case if the row holds its key, or
-// if it is a retry and the table is claimed by lanes.
+// relaysChange reports whether a relay must carry out an operator's decision about the row, because
+// the relay must unblock the row's key. This is the case if the row holds its key, or if it is a
+// retry and the table is claimed by lanes.
 func (db *DB) relaysChange(r *record) bool {
 	if r.state == storage.StateRetry {
 		return db.claim != storage.ByRows
@@ -185,8 +185,8 @@ func (db *DB) relaysChange(r *record) bool {
 	return r.holds()
 }
 
-// changeParked calls change(r) for each selected row r for which which(r) is true. These are parked
-// rows or, if the filter's state is retry, also retries that are not due yet.
+// changeParked calls the function change for the selected rows that the function which accepts. It
+// selects parked rows or, if the filter's state is retry, retries that are not due yet.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {
