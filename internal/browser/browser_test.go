@@ -472,7 +472,7 @@ func TestTheHeadOfAKeyIsSkipped(t *testing.T) {
 		s.write(outbox.Message{Topic: "ledger.entry", Key: "account-1", Payload: []byte("bad entry")}, outbox.Message{Topic: "ledger.entry", Key: "account-1", Payload: []byte("next entry")})
 		s.counted(storage.StateError, 1)
 		s.login()
-		s.do("find it", shows("#problems", "1 key waits with a parked message"), click("#problems", "Show"), chromedp.WaitVisible("#bulk"),
+		s.do("find it", shows("#problems", "1 key is blocked by a parked message"), click("#problems", "Show"), chromedp.WaitVisible("#bulk"),
 			chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Message "))
 		s.do("find what waits by its id, whatever its state is", chromedp.KeyEvent("\x1b"), gone("#panel"), filter(map[string]string{"id": "2"}), shows("#messages", "pending"),
 			filter(map[string]string{"id": "1"}), shows("#messages", "holds its key"), chromedp.KeyEvent("j"), chromedp.KeyEvent("\r"), shows("#panel", "Message 1"))

@@ -61,10 +61,10 @@ func TestTimeLineOfAKey(t *testing.T) {
 		s.counted(storage.StateError, 1)
 		s.login()
 		s.do("open the line", shows("#messages", "ledger.entry"), clickOn("#messages tbody tr"), shows("#panel", "Message 2"), click("#panel", "Time line of its key"),
-			shows("#panel h2", "Key \u2068"+key), shows("#panel", "Holds the key, so that later messages wait"), shows("#panel", "1 ledger.entry"), shows("#panel", "2 ledger.entry"), shows("#panel", "3 ledger.entry"), shows("#panel", "HTTP 409"))
+			shows("#panel h2", "Key \u2068"+key), shows("#panel", "Blocks the key: later messages wait"), shows("#panel", "1 ledger.entry"), shows("#panel", "2 ledger.entry"), shows("#panel", "3 ledger.entry"), shows("#panel", "HTTP 409"))
 		s.picture("key", 1280, 900, false)
 		s.picture("key-phone", 390, 844, true)
-		s.do("open it by its address", chromedp.EmulateViewport(1280, 900), chromedp.Reload(), shows("#panel", "Holds the key"))
+		s.do("open it by its address", chromedp.EmulateViewport(1280, 900), chromedp.Reload(), shows("#panel", "Blocks the key"))
 		s.do("skip", click("#panel", "Skip: unblock the key"))
 		s.counted(storage.StateDone, 2)
 		s.do("see it unblocked", click("#panel", "Refresh"), shows("#panel", "Parked or scheduled"), click("#panel", "1 ledger.entry"), shows("#panel", "Message 1"))

@@ -57,7 +57,7 @@ func TestAHeldKeyIsFoundAmongMany(t *testing.T) {
 		s.write(outbox.Message{Topic: "ledger.entry", Key: "account-1", Payload: []byte("held")})
 		s.counted(storage.StateError, 301)
 		s.login()
-		s.do("find it", shows("#problems", "1 key waits with a parked message"), click("#problems li:first-child", "Show"), shows("#messages", "account-1"), gone("#messages tbody tr:nth-child(2)"),
+		s.do("find it", shows("#problems", "1 key is blocked by a parked message"), click("#problems li:first-child", "Show"), shows("#messages", "account-1"), gone("#messages tbody tr:nth-child(2)"),
 			click("#bulk", "Skip"), shows("#preview", "1 message will be skipped"))
 	})
 }

@@ -169,7 +169,7 @@ func (a *api) inTurn(show func(http.ResponseWriter, *http.Request, *table)) func
 // sessionAnswer describes a client.
 type sessionAnswer struct {
 	Role       string   `json:"role"`
-	Sources    []string `json:"sources"`    // those that the client may see
+	Sources    []string `json:"sources"`    // the sources that the client may see
 	Changeable bool     `json:"changeable"` // the server has an operator's token
 	LoggedIn   bool     `json:"logged_in"`
 	User       string   `json:"user,omitempty"` // the name that a trusted proxy has set
@@ -320,12 +320,12 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		Messages []operate.Message `json:"messages"`
 		Next     int64             `json:"next,omitempty"` // the value of the parameter `after` for the next page
 
-		// LookedThrough is set if the search examined only about this number of messages in each table, so that more may match.
+		// LookedThrough is set if the search examined only about this number of messages in each table. More may match then, and
 		// ?all=yes searches the whole table.
 		LookedThrough int `json:"looked_through,omitempty"`
 
-		// LookedUntil is set if the search for a message's id ended at this row id, above which more rows may match. ?after=
-		// continues there, and ?all=yes searches for longer.
+		// LookedUntil is set if the search for a message's id ended at this row id. More rows above it may match: ?after= continues
+		// there, and ?all=yes searches for longer.
 		LookedUntil int64 `json:"looked_until,omitempty"`
 	}{Messages: []operate.Message{}}
 	payloads := 0
@@ -534,7 +534,7 @@ func (a *api) work(ctx context.Context, of *table, asked *jobRequest) (work work
 	case a.options.HidePayloads && filter.Error != "":
 		return nil, "", errHiddenErrors
 	case asked.All == asked.Select.Selects() && (asked.Action != "replay" || asked.Name == ""):
-		return nil, "", errors.New("select messages either by ids or filters, or with \"all\"")
+		return nil, "", errors.New("select messages by ids or filters, or select every message with \"all\"")
 	case asked.Rate < 0 || asked.Select.Limit != 0 || asked.Select.After != 0:
 		return nil, "", errors.New("\"rate\" must not be negative, and \"limit\" and \"after\" can't be given for a job")
 	case asked.To != "" && !a.hasSink(of, asked.To):

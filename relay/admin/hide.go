@@ -23,7 +23,8 @@ func (a *api) hideText(text string) string {
 	return reasoned.FindString(text) + hidden
 }
 
-// hideInfo hides the values of headers, the receipt, and the error and the answers of failed attempts except for their reasons.
+// hideInfo hides the receipt, the text of Malformed and the values of headers. In the error and in the answers of failed attempts
+// it hides everything but the reasons.
 func (a *api) hideInfo(info *storage.Info) {
 	if !a.options.HidePayloads {
 		return

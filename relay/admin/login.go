@@ -128,8 +128,8 @@ func (g *guard) refuse(request *http.Request) {
 	}
 }
 
-// slowly calls the function wrong to check a token, and refuses the request if the token is wrong. It reports whether it
-// has refused the request. It bounds the number of concurrent checks.
+// slowly checks a token by calling the function `wrong`. If that returns true, it refuses the request after a delay. It reports
+// whether it has refused the request. It bounds the number of concurrent checks.
 func (g *guard) slowly(w http.ResponseWriter, request *http.Request, wrong func() bool) (refused bool) {
 	timeout := time.NewTimer(checkWaiting)
 	defer timeout.Stop()
@@ -244,7 +244,7 @@ func (g *guard) wrongToken(w http.ResponseWriter, request *http.Request) (refuse
 	return is && token != "" && len(g.tokens()) > 0 && g.slowly(w, request, func() bool { return g.byLatestToken(request.Context(), token) == nobody })
 }
 
-// need calls the handler next only for requests with at least this role.
+// need returns a handler that calls the handler `next` only for requests with at least this role.
 func (g *guard) need(least role, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if g.free() < least && g.wrongToken(w, request) {

@@ -53,8 +53,8 @@ type keyLine struct {
 	MoreHeld       bool      `json:"more_held,omitempty"`    // more messages are held
 	MoreWaiting    bool      `json:"more_waiting,omitempty"` // more messages wait
 
-	// LookedThrough is set if each search for held or waiting messages examined only about this number of messages, so that more
-	// may exist. ?all=yes searches the whole table.
+	// LookedThrough is set if each search for held or waiting messages examined only about this number of messages. More may exist
+	// then, and ?all=yes searches the whole table.
 	LookedThrough int `json:"looked_through,omitempty"`
 }
 

@@ -17,8 +17,7 @@ type problem struct {
 	Title  string `json:"title"`
 	Detail string `json:"detail,omitempty"`
 
-	// Select is a filter for the messages that the problem is about. Select is empty if the problem is about no
-	// messages.
+	// Select is a filter for the messages that the problem concerns. It is empty if the problem doesn't concern messages.
 	Select map[string]string `json:"select,omitempty"`
 }
 
@@ -75,7 +74,7 @@ func (a *api) problems(of *table, c counted) []problem {
 		why = append(why, control.String()+" is paused")
 	}
 	if status.HeldKeys > 0 {
-		add("warn", "held", plural(status.HeldKeys, "key waits", "keys wait")+" with a parked message", "The oldest one has waited for "+ago(status.OldestHeld)+". Requeue, skip or discard the message to unblock the key.",
+		add("warn", "held", plural(status.HeldKeys, "key is blocked by a parked message", "keys are blocked by parked messages"), "The oldest one has been blocked for "+ago(status.OldestHeld)+". Requeue, skip or discard the message to unblock the key.",
 			map[string]string{"state": "error", "holds": "yes"})
 	}
 	if status.OldestPending > lateAfter {
@@ -117,7 +116,7 @@ func (a *api) problems(of *table, c counted) []problem {
 	return found
 }
 
-// sinkProblems adds the problems that only this process knows of, and returns those that may be the cause of late messages.
+// sinkProblems adds the problems that only this process knows, and returns the possible causes of late messages.
 func (a *api) sinkProblems(of *table, c counted, add func(level, kind, title, detail string, selects map[string]string)) (why []string) {
 	if of.Watch == nil {
 		return nil

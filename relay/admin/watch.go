@@ -66,7 +66,7 @@ type Point struct {
 	Error   int64 `json:"error"`
 
 	names []string    // the relay's sinks
-	sinks []sinkPoint // what each of them has done in the interval
+	sinks []sinkPoint // what each sink did in the interval, in the order of names
 }
 
 // sinkPoint is one sink's part of a point.
@@ -302,8 +302,8 @@ func (w *Watch) Failed(stage string, err error) {
 	}
 }
 
-// Attempted stores a failed attempt. If it has attempts of mostMessages other messages, it drops those of the message whose
-// first stored failure is the oldest.
+// Attempted stores a failed attempt. If the Watch already has attempts of mostMessages other messages, it drops the attempts of
+// the message whose first failure was stored the longest time ago.
 func (w *Watch) Attempted(attempt relay.Attempt) {
 	if next, wants := w.Observer.(relay.AttemptObserver); wants {
 		next.Attempted(attempt)

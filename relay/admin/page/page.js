@@ -47,7 +47,7 @@ let session = {role: 'nobody', sources: [], changeable: false};
 let source = '';
 let overview = null;
 let listed = [], chosen = -1, next = 0, filter = new URLSearchParams(), findTurn = 0; // findTurn counts requests, so that late answers to earlier ones are ignored
-let open = null, openUntil = 0, openTurn = 0, shownAs = ''; // the message in the panel, and until when it is requested again
+let open = null, openUntil = 0, openTurn = 0, shownAs = ''; // the message in the panel, and the time until which it is requested every second
 let openKey = null; // the key whose time line is in the panel
 let ticked = new Set(); // the ids of the ticked messages of the list
 let jobs = [];
@@ -396,7 +396,8 @@ function place() {
   history.replaceState(null, '', at.size ? `#${at}` : location.pathname);
 }
 
-// arrive takes the filter and the source from an address of the page, and what start opens: a message or a key's time line.
+// arrive takes the filter and the source from an address of the page. It also takes the message or the key from it that the
+// function start opens.
 function arrive(address) {
   const at = new URLSearchParams(new URL(address).hash.slice(1)), form = $('filter');
   if (at.has('source')) source = at.get('source');
@@ -455,7 +456,7 @@ function tick(index) {
   showList();
 }
 
-// showTicked shows the actions for the ticked messages. Each action applies to those in one state.
+// showTicked shows the actions for the ticked messages. Each action applies to the messages in one state.
 function showTicked() {
   const all = listed.filter(tickable), chosenOnes = listed.filter(message => ticked.has(String(message.id)));
   $('tick-all').checked = all.length > 0 && chosenOnes.length === all.length;
@@ -533,7 +534,7 @@ const showKey = tell(async (key, more = '') => {
       canChange() ? el('button', {type: 'button', className: 'plain small', onclick: () => steer('key', key)}, 'Pause it…') : null, el('button', {type: 'button', className: 'plain small', onclick: () => showKey(key, more)}, 'Refresh')),
     el('h3', {}, `Delivered since ${local(line.delivered_since)}`), list(line.delivered.map(row('good', message => `${exactly(message.finished_at)}${message.receipt ? ` · ${message.receipt}` : ''}`)), 'Nothing.'),
     more.includes('since') ? '' : el('p', {}, el('button', {type: 'button', className: 'link', onclick: () => showKey(key, `${more}&since=24h`)}, 'Search a day')),
-    el('h3', {}, blocks.length ? 'Holds the key, so that later messages wait' : 'Parked or scheduled'), list(line.held.map(held), 'Nothing.'), line.more_held ? el('p', {className: 'quiet'}, 'And more.') : '',
+    el('h3', {}, blocks.length ? 'Blocks the key: later messages wait' : 'Parked or scheduled'), list(line.held.map(held), 'Nothing.'), line.more_held ? el('p', {className: 'quiet'}, 'And more.') : '',
     el('h3', {}, 'Waits to be delivered'), list(line.waiting.map(row('', message => `written ${exactly(message.created_at)}`)), 'Nothing.'), line.more_waiting ? el('p', {className: 'quiet'}, 'And more.') : '',
     line.looked_through && total() > line.looked_through ? el('p', {}, el('button', {type: 'button', className: 'link', onclick: () => showKey(key, `${more}&all=yes`)}, 'Search everything')) : '',
   ].filter(node => node !== ''));
@@ -593,7 +594,7 @@ function timeline(message) {
   const log = message.attempt_log || [], known = log.length ? [] : message.attempted;
   if (message.attempts > 0 && log.length + known.length === 0 && message.state !== 'done') lines.push(line('', null, `${message.attempts} earlier attempts, without a record`));
   for (const attempt of log) lines.push(line('bad', attempt.at, `Attempt${attempt.sink ? ` to ${iso(attempt.sink)}` : ''} by ${iso(attempt.relay)} failed after ${duration(attempt.duration_ms / 1000)}`, attempt.answer));
-  for (const attempt of known) lines.push(line('bad', attempt.at, `Attempt ${attempt.number} to ${iso(attempt.sink)} failed, and it ${attempt.became}: ${attempt.reason}`, attempt.detail));
+  for (const attempt of known) lines.push(line('bad', attempt.at, `Attempt ${attempt.number} to ${iso(attempt.sink)} failed (${attempt.reason}), and the message ${attempt.became}`, attempt.detail));
   if (message.state === 'done') lines.push(line('good', message.finished_at, `Delivered${message.claimed_by ? ` by ${message.claimed_by}` : ''}`, message.receipt));
   if (message.state === 'error') lines.push(line('bad', null, 'Parked: it waits for an operator', message.last_error));
   if (message.state === 'retry') lines.push(line('', message.available_at, 'Next attempt', message.last_error));
@@ -717,7 +718,7 @@ const ask = tell(async (action, select) => {
     replay: [{...rate, label: 'Messages per second'}, {name: 'to', label: 'Sink', options: sinks}, {name: 'name', label: 'Name of the replay (lower-case letters, digits)', placeholder: 'the time'}],
   }[action];
   let plan = '', turn = 0;
-  const counting = el('div', {id: 'preview'}, action === 'replay' ? el('p', {className: 'quiet'}, 'They are written as new messages with the same message ids, and sent after the messages that wait now.') : el('p', {className: 'quiet'}, 'Counting…'));
+  const counting = el('div', {id: 'preview'}, action === 'replay' ? el('p', {className: 'quiet'}, 'Copies are written as new messages with the same message ids, and sent after the messages that wait now.') : el('p', {className: 'quiet'}, 'Counting…'));
   dialog(`${done} messages`, [counting], fields, done, action === 'discard', async given => {
     const more = action === 'replay' ? {...request, reason: given.reason} : {plan, reason: given.reason};
     if (given.rate !== undefined) {
@@ -870,7 +871,7 @@ $('tick-all').addEventListener('click', () => {
   ticked = new Set($('tick-all').checked ? listed.filter(tickable).map(message => String(message.id)) : []);
   showList();
 });
-addEventListener('hashchange', event => { arrive(event.newURL); start(); }); // location may have changed since: place writes it, too
+addEventListener('hashchange', event => { arrive(event.newURL); start(); }); // not location, because the function place may have changed it since
 $('pause').addEventListener('submit', event => {
   event.preventDefault();
   tell(async () => {
