@@ -314,12 +314,12 @@ type Settlement struct {
 	Sinks string
 
 	// For and Left are set if the settlement is only for some of the message's sinks: For names these
-	// sinks, and Left names those that still need the message. They are used only when claiming by lanes.
-	// The row stays in its state, with Left as its Sinks. Settle adds a second row, with For as its Sinks and the State of
-	// the settlement: a done row (if done rows are kept), a retry or a parked row. With StateDiscarded
-	// it adds no second row. If the sinks of the row in the table differ from Sinks, Settle changes and
-	// adds nothing, so a repeated settlement counts as missing. If For and Left are empty, the
-	// settlement applies to the whole row.
+	// sinks, and Left names the sinks that still need the message. They are used only when claiming by
+	// lanes. The row stays in its state, with Left as its Sinks. Settle adds a second row, with For as
+	// its Sinks and the State of the settlement: a done row (if done rows are kept), a retry or a parked
+	// row. With StateDiscarded it adds no second row. If the sinks of the row in the table differ from
+	// Sinks, Settle changes and adds nothing, so a repeated settlement counts as missing. If For and Left
+	// are empty, the settlement applies to the whole row.
 	//
 	// It is an error to set only one of For and Left, to set Left to the row's present sinks, or to have
 	// another settlement of the row in the same call of Settle. It is also an error to set For and Left
@@ -405,8 +405,8 @@ type Grant struct {
 	// empty if that relay released the lane.
 	Suspects []Suspect
 
-	// Batches are the recorded batches that have rows of this lane and that a deduplicating sink may have
-	// received already.
+	// Batches are the recorded batches that have rows of this lane. A deduplicating sink may have received
+	// them already.
 	Batches []SentBatch
 }
 
@@ -611,7 +611,7 @@ type LaneStore interface {
 	// a Hold other than NoHold.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
-	// BlockedAmong returns those of the given keys that BlockedKeys would return without a limit. For each
+	// BlockedAmong returns the given keys that are blocked, by the same rows as in BlockedKeys. For each
 	// topic and each value of Sinks of a key, it returns the lowest id. The order is unspecified. The result
 	// includes everything that was committed before the call. The engine passes the keys of a page, without
 	// duplicates. The duration of the call must not grow with the number of blocked keys in the table.
