@@ -72,8 +72,8 @@ func call(ctx context.Context, hook func(context.Context, Op) error, op Op) erro
 	return hook(ctx, op)
 }
 
-// do carries out one call. It calls the hooks before and after the function work, which it calls
-// under the lock.
+// do carries out one call: it calls the hooks before the call, then `work` under the table's lock, and
+// then the hooks after the call.
 func (s *Store) do(ctx context.Context, op Op, work func() error) error {
 	if err := s.before(ctx, op); err != nil {
 		return err

@@ -185,8 +185,8 @@ func (db *DB) relaysChange(r *record) bool {
 	return r.holds()
 }
 
-// changeParked calls the function change for the selected rows that the function which accepts. It
-// selects parked rows or, if the filter's state is retry, retries that are not due yet.
+// changeParked calls `change` for each parked row that the filter selects and `which` accepts. If the
+// filter's state is retry, it calls it for retries that are not due yet instead.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {

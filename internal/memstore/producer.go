@@ -177,7 +177,7 @@ func (db *DB) delete(r *record) {
 	db.note(Change{Op: OpDiscard, ID: r.row.ID, Lane: r.row.Lane, From: r.state})
 }
 
-// own copies a message, so that the table shares no memory with the writer.
+// own returns a copy of a message, so that the table shares no memory with the writer.
 func own(message outbox.Message, number int64) outbox.Message {
 	if message.ID == "" {
 		message.ID = fmt.Sprintf("00000000-0000-7000-8000-%012x", number)

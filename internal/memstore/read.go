@@ -233,7 +233,7 @@ func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, l
 	return rows, next, nil
 }
 
-// due reports whether the row may be delivered now: it isn't parked, and its time has come.
+// due reports whether the row may be delivered now: it isn't parked, and its AvailableAt has passed.
 func (r *record) due(now time.Time) bool {
 	return r.state != storage.StateError && !r.row.Message.AvailableAt.After(now)
 }

@@ -187,8 +187,8 @@ func (db *DB) move(from, to *record, keep bool) {
 	db.put(to, keep)
 }
 
-// split settles a row for some of its sinks. It adds the record part, which has these sinks, and
-// replaces the row's record by left, which has the other sinks.
+// split settles a row for some of its sinks. It adds the record `part`, which has these sinks, and
+// replaces the row's record by `left`, which has the other sinks.
 func (db *DB) split(from, part, left *record, keep bool) {
 	if from.state == storage.StatePending {
 		db.replace(left)
