@@ -71,7 +71,7 @@ func checks() []check {
 		{name: "dead letters are written once", run: deadLettersAreWrittenOnce},
 		{name: "dead letters in order", run: deadLettersInOrder},
 		{name: "dead letters require the claim's token", run: deadLettersRequireTheToken, byRows: true},
-		{name: "each sink's park writes a dead letter", run: deadLettersOfEachSink},
+		{name: "a dead letter is written for each sink", run: deadLettersOfEachSink},
 		{name: "dead letters concurrently", run: deadLettersConcurrently},
 
 		{name: "settle changes only its message", run: settleChangesOnlyItsMessage},
@@ -89,9 +89,9 @@ func checks() []check {
 		{name: "read after a settle", run: readAfterSettle},
 		{name: "reads leave out settled rows", run: readsLeaveOutSettledRows},
 		{name: "next holder finds the unsettled rows above the mark", run: nextHolderFindsUnsettledRows},
-		{name: "scan calls keep once for each row", run: scanCallsKeepOncePerRow},
+		{name: "scan calls its callback once for each row", run: scanCallsKeepOncePerRow},
 		{name: "scan in steps", run: scanInSteps},
-		{name: "except leaves out only its topics", run: exceptLeavesOutOnlyItsTopics},
+		{name: "reads leave out only the excepted topics", run: exceptLeavesOutOnlyItsTopics},
 		{name: "page has the epoch and the last id", run: pageHasTheEpoch},
 
 		{name: "late commit", run: lateCommit, manyWriters: true},

@@ -84,8 +84,8 @@ func wantExpiry(t testing.TB, what string, row storage.Row, message outbox.Messa
 	wantTime(t, what+": expires_at", row.Message.ExpiresAt, message.ExpiresAt)
 }
 
-// A message that was parked because it had expired, and is requeued, never expires again, not even
-// after more attempts. A message that was parked for another reason keeps its time of expiry.
+// If a message was parked because it had expired, it never expires again after a requeue, even if it is
+// retried. A message that was parked for another reason keeps its time of expiry.
 func requeuedNeverExpires(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	messages, errors := expiring()

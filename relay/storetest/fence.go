@@ -113,7 +113,7 @@ func batchWithCurrentAndLostLeases(t testing.TB, table Table) {
 	}
 	for _, row := range b.pending() {
 		if !lost[row.Lane] {
-			t.Errorf("row %d was settled and is pending", row.ID)
+			t.Errorf("row %d was settled, but is still pending", row.ID)
 		}
 	}
 }

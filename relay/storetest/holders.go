@@ -55,7 +55,7 @@ func onlyTheHolderRenews(t testing.TB, table Table) {
 	ahead := storage.Renewal{Lease: storage.Lease{Lane: 3, Fence: b.fences[3] + 1}, Marks: wrong}
 	foreign := storage.Renewal{Lease: b.lease(3), Marks: wrong}
 	if held := slices.Concat(a.renew(long, stale), b.renew(long, ahead), a.renew(long, foreign)); len(held) != 0 {
-		t.Errorf("renewed without being the holder: %+v", held)
+		t.Errorf("relays renewed leases that they don't hold: %+v", held)
 	}
 	own := storage.Renewal{Lease: b.lease(5), Marks: right}
 	if held := b.renew(short, stale, own, ahead); !slices.Equal(held, []storage.Lease{own.Lease}) {

@@ -68,7 +68,7 @@ func acquireGrantsAtMostTheRequest(t testing.TB, table Table) {
 		t.Errorf("requested the other lanes and got %d, want %d", len(got), storage.Lanes-3)
 	}
 	if len(a.fences) != storage.Lanes {
-		t.Errorf("holds %d different lanes, want %d", len(a.fences), storage.Lanes)
+		t.Errorf("the relay holds %d different lanes, want %d", len(a.fences), storage.Lanes)
 	}
 }
 

@@ -9,8 +9,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// reader reads all lanes repeatedly. If a page has a row that earlier pages did not have, it checks the
-// row's id: it must be above the safe ids of the earlier pages, and a late row must be above the page's LateAfter.
+// reader reads all lanes repeatedly, and checks the rows that earlier pages did not have. Their ids must
+// be above the safe ids of these pages. If higher ids were read before, they must be above the LateAfter
+// of the page.
 type reader struct {
 	*worker
 	seen    map[int64]bool // rows of earlier pages
@@ -65,7 +66,7 @@ func lateCommit(t testing.TB, table Table) {
 			t.Fatalf("%d rows are pending, want 10", len(page.Rows))
 		}
 		if page.SafeID >= late {
-			t.Errorf("the safe id is %d, and row %d isn't committed", page.SafeID, late)
+			t.Errorf("the safe id is %d, but row %d isn't committed yet", page.SafeID, late)
 		}
 		a.mustSettle(a.allAs(storage.StateDone, page.Rows)...)
 	}
@@ -145,7 +146,7 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	t2.Commit()
 	for range looks {
 		if page := r.look(); page.SafeID >= one {
-			t.Errorf("%s first: the safe id is %d, and row %d isn't committed", first, page.SafeID, one)
+			t.Errorf("%s first: the safe id is %d, but row %d isn't committed yet", first, page.SafeID, one)
 		}
 	}
 	t1.Commit()
@@ -196,7 +197,7 @@ func lateCommitDuringASlowSettle(t testing.TB, table Table) {
 	<-settled
 	for range 3 {
 		if page := r.look(); page.SafeID >= late {
-			t.Errorf("the safe id is %d, and row %d isn't committed", page.SafeID, late)
+			t.Errorf("the safe id is %d, but row %d isn't committed yet", page.SafeID, late)
 		}
 		write(t, table, plain(3)...)
 	}

@@ -9,7 +9,7 @@ import (
 
 func deadLetterMutants() []mutant {
 	return []mutant{
-		{"no dead letter is written", []string{"dead letters are written", "dead letters are written once", "dead letters in order", "dead letters require the claim's token", "each sink's park writes a dead letter", "dead letters concurrently"}, func(s Store, _ *facts) Store {
+		{"no dead letter is written", []string{"dead letters are written", "dead letters are written once", "dead letters in order", "dead letters require the claim's token", "a dead letter is written for each sink", "dead letters concurrently"}, func(s Store, _ *facts) Store {
 			return eachSettlement(s, func(settlement *storage.Settlement) { settlement.DeadLetter = nil })
 		}},
 		{"a dead letter has no headers", []string{"dead letters are written"}, func(s Store, _ *facts) Store {
@@ -30,7 +30,7 @@ func deadLetterMutants() []mutant {
 				}
 			})
 		}},
-		{"a settlement that changes nothing writes its dead letter", []string{"dead letters are written once", "dead letters require the claim's token", "each sink's park writes a dead letter", "dead letters concurrently"}, func(s Store, f *facts) Store {
+		{"a settlement that changes nothing writes its dead letter", []string{"dead letters are written once", "dead letters require the claim's token", "a dead letter is written for each sink", "dead letters concurrently"}, func(s Store, f *facts) Store {
 			return onSettle{s, func(ctx context.Context, name string, keep bool, settlements []storage.Settlement) (storage.Settled, error) {
 				counts, err := s.Settle(ctx, name, keep, settlements)
 				for i := range settlements {

@@ -158,17 +158,17 @@ func readMutants() []mutant {
 				}
 			})
 		}},
-		{"Scan returns rows that keep rejects", []string{"scan calls keep once for each row"}, func(s Store, _ *facts) Store {
+		{"Scan returns rows that keep rejects", []string{"scan calls its callback once for each row"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool { keep(c); return true })
 			}}
 		}},
-		{"Scan calls keep twice for a row", []string{"scan calls keep once for each row"}, func(s Store, _ *facts) Store {
+		{"Scan calls keep twice for a row", []string{"scan calls its callback once for each row"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool { keep(c); return keep(c) })
 			}}
 		}},
-		{"scan returns no payload", []string{"scan calls keep once for each row"}, func(s Store, _ *facts) Store {
+		{"scan returns no payload", []string{"scan calls its callback once for each row"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				rows, left, err := s.Scan(ctx, positions, except, keep)
 				return changed(rows, func(row *storage.Row) { row.Message.Payload = nil }), left, err
@@ -185,7 +185,7 @@ func readMutants() []mutant {
 				return s.Scan(ctx, positions, nil, func(c storage.Candidate) bool { return len(except) == 0 && keep(c) })
 			}}
 		}},
-		{"Read with topics in Except returns no row", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
+		{"Read with topics in Except returns no row", []string{"reads leave out only the excepted topics"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				if len(request.Except) > 0 {
@@ -194,14 +194,14 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"Read leaves out rows that name sinks", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
+		{"Read leaves out rows that name sinks", []string{"reads leave out only the excepted topics"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool { return slices.Contains(request.Except, row.Message.Topic) })
 				return page, err
 			}}
 		}},
-		{"Read leaves out similar topics", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
+		{"Read leaves out similar topics", []string{"reads leave out only the excepted topics"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
 				page.Rows = slices.DeleteFunc(page.Rows, func(row storage.Row) bool {
@@ -210,14 +210,14 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"Scan leaves out similar topics", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
+		{"Scan leaves out similar topics", []string{"reads leave out only the excepted topics"}, func(s Store, _ *facts) Store {
 			return onScan{s, func(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) ([]storage.Row, []storage.Position, error) {
 				return s.Scan(ctx, positions, except, func(c storage.Candidate) bool {
 					return !slices.ContainsFunc(except, func(topic string) bool { return strings.EqualFold(c.Topic, topic) && c.Sinks == "" }) && keep(c)
 				})
 			}}
 		}},
-		{"rows that were left out count as read", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
+		{"rows that were left out count as read", []string{"reads leave out only the excepted topics"}, func(s Store, _ *facts) Store {
 			nothing := false
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(ctx, request)
@@ -227,7 +227,7 @@ func readMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"a page's last id is its last row's", []string{"except leaves out only its topics"}, func(s Store, _ *facts) Store {
+		{"a page's last id is its last row's", []string{"reads leave out only the excepted topics"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LastID = highest(page.Rows) })
 		}},
 		{"marks are stored in any epoch", []string{"marks of another epoch are not stored"}, func(s Store, _ *facts) Store {

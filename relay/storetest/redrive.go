@@ -135,7 +135,7 @@ func redirectRequeues(t testing.TB, table Table) {
 	for i, filter := range []storage.Filter{{Key: "all"}, {Key: "part"}, {Key: "holds"}, {Key: "parts"}} {
 		n := a.redirect(filter, "three")
 		if want := []int{1, 1, 0, 0}[i]; n != want {
-			t.Errorf("redirected %d rows by %+v, want %d", n, filter, want)
+			t.Errorf("redirected %d rows with the filter %+v, want %d", n, filter, want)
 		}
 	}
 	due := a.due()

@@ -58,8 +58,8 @@ func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 
 // A replay copies delivered messages in the order of their ids. A copy is a new message with the
 // same message id and content. It isn't scheduled. It keeps the original's expiry, unless that time
-// has passed; then it has none. A replay copies neither messages in other states nor its own copies, but another replay may copy
-// these copies.
+// has passed; then it has none. A replay doesn't copy messages in other states or its own copies.
+// Another replay may copy its copies.
 func replayCopiesInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.oneOfEach(table)

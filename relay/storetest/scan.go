@@ -48,18 +48,18 @@ func scanCallsKeepOncePerRow(t testing.TB, table Table) {
 	asked := map[int64]storage.Candidate{}
 	rows := a.scan(everything(), func(c storage.Candidate) bool {
 		if _, before := asked[c.ID]; before {
-			t.Errorf("keep was called twice for row %d", c.ID)
+			t.Errorf("the callback was called twice for row %d", c.ID)
 		}
 		asked[c.ID] = c
 		return c.Topic == "rare"
 	})
 	wantIDs(t, "accepted", ids(rows), written[150:])
 	if len(asked) != len(written) {
-		t.Errorf("keep was called for %d rows, want %d", len(asked), len(written))
+		t.Errorf("the callback was called for %d rows, want %d", len(asked), len(written))
 	}
 	for _, row := range rows {
 		if want := (storage.Candidate{ID: row.ID, Lane: row.Lane, Topic: "rare", Key: row.Message.Key, Bytes: len(row.Message.Payload)}); asked[row.ID] != want {
-			t.Errorf("keep was called with %+v, want %+v", asked[row.ID], want)
+			t.Errorf("the callback was called with %+v, want %+v", asked[row.ID], want)
 		}
 		if row.Later != (row.ID == written[151]) {
 			t.Errorf("row %d of the scan, available at %v, has Later %t", row.ID, row.Message.AvailableAt, row.Later)
@@ -157,19 +157,19 @@ func scanInSteps(t testing.TB, table Table) {
 			return err
 		})
 		if walked > storage.ScanTogether {
-			t.Errorf("a scan called keep for %d rows, want at most %d", walked, storage.ScanTogether)
+			t.Errorf("a scan called its callback for %d rows, want at most %d", walked, storage.ScanTogether)
 		}
 	}
 	if steps < 2 {
-		t.Errorf("keep was called for %d rows in %d steps, want at least 2 steps", len(met), steps)
+		t.Errorf("the callback was called for %d rows in %d steps, want at least 2 steps", len(met), steps)
 	}
 	for id, times := range met {
 		if times != 1 {
-			t.Fatalf("keep was called for row %d %d times", id, times)
+			t.Fatalf("the callback was called for row %d %d times", id, times)
 		}
 	}
 	if all := storage.ScanTogether + more + 1; len(met) != all || met[rare[0]] != 1 {
-		t.Fatalf("keep was called for %d of %d rows, and %d times for the last row", len(met), all, met[rare[0]])
+		t.Fatalf("the callback was called for %d of %d rows, and %d times for the last row", len(met), all, met[rare[0]])
 	}
 	found := false
 	for left := everything(); len(left) > 0; {

@@ -63,7 +63,7 @@ func sentBatchesAreKept(t testing.TB, table Table) {
 }
 
 // Pick finds pending, retrying and scheduled rows of all lanes, with all columns. It doesn't find
-// parked and delivered rows.
+// parked or delivered rows.
 func picksWaitingRows(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	journaler := b.journaler()

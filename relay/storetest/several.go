@@ -47,7 +47,7 @@ func (w *worker) wantParts(what string, id int64, want ...string) {
 	}
 }
 
-// waiting returns the row with these sinks, which is pending, or deferred and due.
+// waiting returns the row with these sinks if it is pending, or deferred and due.
 func (w *worker) waiting(id int64, sinks string) storage.Row {
 	w.Helper()
 	rows := append(w.pending(), w.due()...)
@@ -79,7 +79,7 @@ func settleForSome(t testing.TB, table Table) {
 			stays = storage.StateRetry
 		}
 		for _, state := range []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateDiscarded} {
-			what := fmt.Sprintf("%s part of a %s row", state, stays)
+			what := fmt.Sprintf("a %s row, settled as %s for one sink", stays, state)
 			row := a.waitingAt(table, held, outbox.Message{Topic: "several", Key: "k", Payload: []byte("p"), Headers: map[string]string{"h": "v"}})
 			part := a.part(state, row, "a", "b,c")
 			part.Attempts, part.Crashes, part.Error = 3, 1, "why"
@@ -146,7 +146,7 @@ func settleForSomeRequires(t testing.TB, table Table) {
 		message.MessageID = other.Message.ID
 		want := storage.Settled{Changed: 1, Fenced: 1, Missing: 2}
 		if got := a.settle(fenced, sinks, a.part(storage.StateRetry, other, "a", "b"), message); got != want {
-			t.Errorf("with another fence, other sinks, a correct one, and another message: %+v, want %+v", got, want)
+			t.Errorf("settled with another fence, with other sinks, correctly, and with another message: %+v, want %+v", got, want)
 		}
 		last := a.as(storage.StateDone, row)
 		last.Sinks = "b"
@@ -268,7 +268,7 @@ func readsReturnTheSinks(t testing.TB, table Table) {
 	}
 	got := a.heldKeys()
 	if all := []storage.BlockedKey{held(first, "b"), held(second, "b"), held(third, "c,d")}; !slices.Equal(got, all) {
-		t.Errorf("held keys are %+v, want %+v", got, all)
+		t.Errorf("blocked keys are %+v, want %+v", got, all)
 	}
 	a.wantHeldAmong([]storage.LaneKey{{Lane: first.Lane, Key: "k"}}, []storage.BlockedKey{held(first, "b"), held(third, "c,d")})
 }
