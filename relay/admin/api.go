@@ -345,8 +345,8 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// errHiddenErrors refuses a search for the text of an error while payloads are hidden. Errors can repeat payloads, so the search
-// could reveal them.
+// errHiddenErrors is the answer to a search for the text of an error while payloads are hidden. Errors can repeat payloads, so the
+// search could reveal them.
 var errHiddenErrors = errors.New("errors can't be searched: they may repeat payloads, which are hidden")
 
 // findPatience returns the approximate time limit of a search for a message's id. With ?all=yes the limit is countTimeout,

@@ -21,7 +21,7 @@ import (
 
 // What the API offers for one message: its trace, the other messages of its key, and writing a copy of it.
 
-// traceparent matches the value of a W3C header of this name, and captures the trace's id.
+// traceparent matches the value of the W3C header traceparent, and captures the trace's id.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
 
 // traceURL returns the URL of the trace of a message with these headers. It returns "" if there is no trace or no TraceURL.
