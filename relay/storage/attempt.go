@@ -27,9 +27,9 @@ type Attempt struct {
 // row, so that it survives restarts and takeovers. The log is deleted when the message is delivered.
 type AttemptLog []Attempt
 
-// With returns a copy of the log to which it has appended attempts. It keeps the last [MostAttempts]
-// attempts. If their text would be longer than [MostAttemptLog], it shortens the answers of all attempts
-// but the last one, and then drops the oldest attempts.
+// With appends attempts to a copy of the log and returns it. It keeps the last [MostAttempts] attempts. If
+// their text would be longer than [MostAttemptLog], it shortens the answers of all attempts but the last
+// one, and then drops the oldest attempts.
 func (l AttemptLog) With(more ...Attempt) AttemptLog {
 	log := append(append(make(AttemptLog, 0, len(l)+len(more)), l...), more...)
 	log = log[max(0, len(log)-MostAttempts):]

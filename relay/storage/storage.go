@@ -553,8 +553,8 @@ type Page struct {
 
 	// LastID is the highest id that was issued, as far as the store knows. If it is lower than the
 	// LastID of an earlier page or than a position's After, the id sequence was reset. A store may know
-	// only the ids of the rows that it has read. If More is false and the Until of a position is above
-	// these ids, this store queries the last id.
+	// only the ids of the rows that it has read. It then queries the last id if More is false and the
+	// Until of a position is above these ids.
 	LastID int64
 
 	// Epoch identifies the state of the server. It changes when another server answers, or when the same
@@ -702,7 +702,7 @@ type Filter struct {
 	Since       time.Time // written at or after this time
 	Error       string    // last_error contains this text
 	Holds       bool      // only parked rows that hold their keys (HoldsKey)
-	AfterID     int64     // only higher ids, for the next page of a listing; rows with this id that Limit cut off are on no page
+	AfterID     int64     // only higher ids, for the next page of a listing; the next page leaves out rows with this id that Limit cut off
 	Limit       int       // maximum number of messages; 0 means 100 for a listing, and no limit for a change
 
 	// MaxBytes ends a listing when its payloads have reached this many bytes. The listing includes the row
