@@ -186,7 +186,7 @@ func (db *DB) relaysChange(r *record) bool {
 }
 
 // changeParked calls `change` for each parked row that the filter selects and `which` accepts. If the
-// filter's state is retry, it calls it for retries that are not due yet instead.
+// filter's state is retry, the rows are retries that are not due yet.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {
