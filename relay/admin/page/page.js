@@ -396,8 +396,8 @@ function place() {
   history.replaceState(null, '', at.size ? `#${at}` : location.pathname);
 }
 
-// arrive takes the filter and the source from an address of the page. It also takes the message or the key from it that the
-// function start opens.
+// arrive takes the filter and the source from an address of the page. It also stores the message or the key that the address
+// names, which the function start opens.
 function arrive(address) {
   const at = new URLSearchParams(new URL(address).hash.slice(1)), form = $('filter');
   if (at.has('source')) source = at.get('source');
