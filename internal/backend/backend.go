@@ -53,15 +53,15 @@ type Backend interface {
 
 	// Read calls the function take with each pending row at the positions, in the order that
 	// [Capabilities].Walk specifies. All rows are from one snapshot. Only one goroutine may call Read with
-	// positions. A Read without positions returns only the first line, and any goroutine may call it.
+	// positions. A Read without positions reads no rows and returns only the FirstLine. Any goroutine may call it.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// The methods from Candidates to Remaining return one statement each. The store runs the statement, and
 	// reads its result with a function of this package.
 
 	// Candidates returns the query for the pending rows at one or more positions, in the order of a Read.
-	// The query selects only the columns that a scan needs; see [ReadCandidates]. It may leave out rows of
-	// the excepted topics if the rows name no sinks.
+	// The query selects only the columns that a scan needs; see [ReadCandidates]. It may leave out rows that
+	// have a topic in the list except and name no sinks.
 	Candidates(positions []storage.Position, except []string, limit int) Query
 
 	// Pick returns the query for the given rows, in no particular order. They are pending rows or, if the
@@ -76,12 +76,12 @@ type Backend interface {
 	// [ScanRows]. The query may stop after the row that brings the payloads to maxBytes or more.
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
-	// BlockedKeys returns the query for the keys that are blocked by a retry, or by a row whose column holds
-	// is above 0, in no particular order; see [ReadBlockedKeys].
+	// BlockedKeys returns the query for the blocked keys, in no particular order; see [ReadBlockedKeys]. A key is
+	// blocked by a retry, and by a row with a value above 0 in the column "holds".
 	BlockedKeys(lanes []int, limit int) Query
 
-	// BlockedAmong returns the query for the blocked keys among the given ones. For each combination of topic
-	// and sinks that the rows of such a key have, the query selects the lowest id. It finds each key by an index.
+	// BlockedAmong returns the query for the blocked keys among the given ones. It finds each key by an index. For
+	// each blocked key, it selects one row for each combination of topic and sinks: the row with the lowest id.
 	BlockedAmong(keys []storage.LaneKey) Query
 
 	// Remaining returns the query for the pending and held rows that are due and not claimed, at most
@@ -102,16 +102,20 @@ type Backend interface {
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes at most limit done rows that finished longer ago than the retention. It skips rows that
-	// finished before since, the time that the previous Purge returned. It also deletes at most limit message ids that were written longer ago
-	// than [IDsKept] returns, and more than ten minutes before the lowest pending row was created, except ids of
-	// held rows. A message's id is written before its row, and the ten minutes allow for long transactions and
-	// differing clocks. Purge returns the number of deleted rows or of deleted ids, whichever is higher. It also
-	// returns the time to pass as since to the next call, or the zero time if the database doesn't use since.
+	// finished before the argument since.
+	//
+	// It also deletes at most limit message ids. It deletes an id if the id was written longer ago than [IDsKept]
+	// returns and more than ten minutes before the lowest pending row was created, unless a held row has the id. A
+	// message's id is written before its row, and the ten minutes allow for long transactions and differing clocks.
+	//
+	// Purge returns the number of deleted rows or of deleted ids, whichever is higher. The result until is the value
+	// of since for the next call. It is the zero time if the database doesn't use since.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
 	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode
-	// can't change until the method has committed. Otherwise a relay whose process was suspended while the table
-	// was changed to claiming by lanes could return rows to the table below the marks of other relays.
+	// can't change until the method has committed. Otherwise, if a relay's process was suspended while the table
+	// was changed to claiming by lanes, the relay could return rows to the table below the lanes' marks
+	// ([storage.Marks]), although relays read the lanes only above their marks.
 
 	// Claim marks free rows as claimed and returns them, in no particular order.
 	Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error)
@@ -132,7 +136,7 @@ type Backend interface {
 	// ChangeParked changes parked rows, up to the filter's limit, and returns their ids.
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
 
-	// Parked calls the function each for every parked row that the filter selects, ordered by id. It ignores
+	// Parked passes the parked rows that the filter selects, ordered by id, to the function each. It ignores
 	// the limits of the filter; see [ReadParked].
 	Parked(ctx context.Context, filter Filter, within int64, each func(storage.Parked)) error
 
@@ -144,8 +148,8 @@ type Backend interface {
 	LastDelivered(ctx context.Context, filter Filter) ([]storage.Info, error)
 
 	// ChangeReplay writes copies of done rows, returns the lanes and ids of the copies, and stores the
-	// updated replay, in one transaction; see [WriteReplay]. Each settlement in the change names a done
-	// row, and has the copy of this row as its DeadLetter.
+	// updated replay, in one transaction; see [WriteReplay]. Each settlement in the change identifies a done
+	// row. Its DeadLetter is the copy of this row.
 	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
 }
 
@@ -163,7 +167,7 @@ const (
 	DiscardRetry                          // deletes retries that are not due yet; used when claiming by rows, since no relay claims such rows
 	Redirect                              // requeues rows for the filter's To, if they don't hold their keys and their messages have no other row
 	RedirectRetry                         // sets the sink of retries that name at most one sink to the filter's To
-	RedirectScheduled                     // does the same to scheduled rows, which keep their due time
+	RedirectScheduled                     // sets the sink of scheduled rows that name at most one sink to the filter's To; the rows keep their due time
 	RedirectPending                       // sets the sink of unclaimed pending rows that name at most one sink to the filter's To, and moves the rows to the held table as scheduled rows
 )
 
@@ -276,8 +280,8 @@ type Explainer interface {
 	// longer for a larger table, or "" if the plan uses only indexes or the table is small.
 	Explain(ctx context.Context, query Query) (wrong string, err error)
 
-	// Sample returns rows that the statement might select, if the method that runs the statement then runs
-	// further statements for these rows. Otherwise it returns nil.
+	// Some methods run further statements for the rows that a statement has selected. For such a statement, Sample
+	// returns rows that it might select, so that a recorder shows the further statements. Otherwise it returns nil.
 	Sample(query string) [][]driver.Value
 }
 
@@ -355,7 +359,7 @@ type Settled struct {
 // Filter is a storage.Filter whose IDs are split into ids of rows and ids of messages.
 type Filter struct {
 	storage.Filter
-	ByID       bool // whether RowIDs and MessageIDs select the messages, even if both are empty
+	ByID       bool // whether to select only messages whose ids are in RowIDs or MessageIDs
 	RowIDs     []int64
 	MessageIDs []string // in lower case
 	UntilID    int64    // the highest id to list, or 0 for no limit; if it is set, RowIDs is empty, and there are few rows to examine
@@ -366,7 +370,7 @@ type Filter struct {
 }
 
 // Bounded reports whether a listing examines only a limited number of rows. It does if LookThrough is set
-// and the filter has other conditions than ids.
+// and the filter has conditions, but no ids.
 func (f Filter) Bounded() bool {
 	selects := f.Topic+f.TopicPrefix+f.Key+f.Sink+f.Error+string(f.State) != "" || len(f.Times()) > 0
 	return f.LookThrough > 0 && !f.ByID && selects

@@ -68,7 +68,7 @@ const (
 	// their ids, and no row appears below the last id. The store also serializes its own writers.
 	OneWriter Frontier = iota + 1
 
-	// Snapshots means that the first line of each Read says which transactions the Read sees.
+	// Snapshots means that the [FirstLine] of each Read contains a snapshot, which shows what transactions the Read sees.
 	Snapshots
 
 	// OpenTransactions means that the backend is a [TransactionLister].
@@ -87,9 +87,8 @@ const (
 )
 
 // TransactionLister is implemented by a backend whose database lets several transactions write
-// concurrently, and shows no snapshots, so that the first line of a read contains no transactions. The
-// store periodically lists the open transactions, and derives from the lists up to which id no new row can
-// appear.
+// concurrently, but can't show which of them a read sees. The store periodically lists the open transactions,
+// and derives from the lists up to which id no new row can appear.
 //
 // This requires that each transaction that writes has a number, and that numbers are issued in
 // ascending order. A transaction gets its number at the latest a second after it took an id for a row.
@@ -111,14 +110,14 @@ type OpenList struct {
 	// compared. It is empty if the server is unknown.
 	Server string
 
-	// Number was issued, or was the highest number so far, at a time after ListOpen began and before the
+	// Number is the highest number that had been issued at some time after ListOpen began and before the
 	// server made the list. A transaction that gets its number after that time gets a higher one. If Number
 	// is 0, the list is unusable, and the store makes another one later.
 	Number uint64
 
-	// Open has the numbers of the open transactions: either all numbers that are at most Number, or one
-	// number, which is the lowest of them or still lower. It may also contain numbers above Number. A transaction that
-	// has written nothing and executes no statement may be missing, because it takes its ids later.
+	// Open has the numbers of the open transactions: either all numbers up to Number, or only one, which is
+	// not above the lowest of them. It may also contain numbers above Number. A transaction that has written
+	// nothing and executes no statement may be missing, because it takes its ids later.
 	Open []uint64
 
 	Ending []uint64 // the same as Open, for open transactions whose rows may be visible already

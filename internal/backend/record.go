@@ -51,7 +51,7 @@ func (c recorderConnector) Driver() driver.Driver                        { retur
 
 type conn struct{ *Recorder }
 
-func (conn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("nothing is prepared") }
+func (conn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("can't prepare statements") }
 func (conn) Close() error                        { return nil }
 func (conn) Begin() (driver.Tx, error)           { return tx{}, nil }
 

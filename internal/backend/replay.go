@@ -21,7 +21,7 @@ type DeliveredRow struct {
 // ReplayChange is a change of a stored replay. Replays are stored as JSON.
 type ReplayChange struct {
 	Name   string
-	Was    string // the text that must be stored now; empty if the replay is new
+	Was    string // the text that the table has now, or else the change fails; empty if the replay is new
 	Copies []storage.Settlement
 	Is     func(written int) string // returns the new text, which contains the number of written copies
 }
@@ -58,9 +58,9 @@ func ReadPlaces(ctx context.Context, q Querier, query Query) (rows []storage.Row
 	return rows, err
 }
 
-// WriteReplay implements a backend's ChangeReplay. If the change has copies, WriteReplay calls the function write,
-// which writes the copies, and returns their lanes and ids and how many it has written. If write finds the copies by
-// their message ids, its result may also contain copies that another replay is writing concurrently. The arguments of the
+// WriteReplay implements a backend's ChangeReplay. If the change has copies, WriteReplay calls the function write, which
+// writes them. The results of this function are the lanes and ids of the copies, and the number of written copies. If it
+// finds the copies by their message ids, it may also return copies that another replay is writing concurrently. The arguments of the
 // statement "begin replay" are the replay's name and text; the arguments of "change replay" are its new text, its name
 // and its stored text.
 func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) error) error, statements Statements, change ReplayChange,

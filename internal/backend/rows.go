@@ -52,7 +52,7 @@ func CopiedExpiry(now string) string {
 	return "CASE WHEN t.expires_at > " + now + " THEN t.expires_at END"
 }
 
-// KeptFor returns the columns Kept of a row t, with the argument, an SQL expression, in place of the column sinks.
+// KeptFor returns the columns Kept of a row t, with the given SQL expression in place of the column sinks.
 func KeptFor(sinks string) string { return strings.TrimSuffix(Of("t", Kept), "t.sinks") + sinks }
 
 // Of returns a list of columns, each qualified by the name of a table or subquery.
@@ -126,12 +126,12 @@ type Columns struct {
 	Malformed string
 }
 
-// neverExpires is the year in the expires_at of each message that was requeued after it had expired. [outbox.Writer]
+// neverExpires is the year in the expires_at of a message that was requeued after it had expired. [outbox.Writer]
 // accepts no expiry time in this year.
 const neverExpires = 9999
 
-// mostCounted limits the numbers of attempts and of crashes of a row that is read: Row lowers higher numbers to it. A
-// relay can still increase these numbers, because their columns have 32 bits.
+// mostCounted is the maximum number of attempts, and of crashes, of a row that is read. Row lowers higher numbers to it, so
+// that a relay can increase them and their columns of 32 bits don't overflow.
 const mostCounted = 2_000_000_000
 
 // Row converts the columns to a row. A column that can't be read makes the row malformed instead of causing an error,
@@ -494,11 +494,13 @@ func ReadAttemptLogs(ctx context.Context, q Querier, query Query) (logs map[LogO
 	return logs, err
 }
 
-// ReadParked calls the function each for every parked row t that meets an SQL condition, in the order that the filter
-// requests. The parameters `where` and `args` contain the condition and its arguments; `shortError` is the SQL expression for a
-// row's error, and `headers` that for the text of a done row's headers. To find parked rows that were overtaken, ReadParked
-// reads done rows whose ids exceed the lowest parked id by at most `within`. It leaves out dead letters and a replay's copies,
-// which it recognises by their headers. If `within` is 0, it reads no done rows.
+// ReadParked passes the parked rows t that meet an SQL condition to the function `each`, in the order that the filter
+// requests. The parameters `where` and `args` contain the condition and its arguments, `shortError` is the SQL expression for a
+// row's error, and `headers` is the SQL expression for the text of a done row's headers.
+//
+// A parked row was overtaken if a later message of its key was delivered. To find such rows, ReadParked reads done rows whose
+// ids exceed the lowest parked id by at most `within`. It leaves out dead letters and a replay's copies, which it recognises by
+// their headers. If `within` is 0, it reads no done rows.
 func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, headers, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
 	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
@@ -686,7 +688,7 @@ func Marks(ctx context.Context, q Querier, query Query) (map[int]storage.Marks, 
 }
 
 // stored decodes JSON from a table. A text that can't be decoded becomes the zero value, which does no harm: a lane
-// without marks is read from its start, and the zero [storage.Config] describes nothing.
+// without marks is read from its start, and the zero [storage.Config] means that the relay's configuration is unknown.
 func stored[T any](written text) T {
 	var value, nothing T
 	if err := json.Unmarshal([]byte(written), &value); err != nil {

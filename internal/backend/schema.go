@@ -24,8 +24,9 @@ type Schema struct {
 	// empty if no step runs in a transaction.
 	Begin string
 
-	// MakeSchema returns the statement that creates the schema of a table that names one, unless the schema exists. Printed
-	// SQL contains it. It returns "" for a schema that every database has. It is nil if only administrators create schemas.
+	// MakeSchema returns the statement that creates a table's schema if the schema doesn't exist. It is called only if the
+	// table's name contains a schema, and only for SQL that is printed. It returns "" for a schema that every database has.
+	// It is nil if only administrators create schemas.
 	MakeSchema func(dialect.Table) string
 
 	// Scripts is set if the printed SQL is a script for the database's own client, so that other migration tools can't run

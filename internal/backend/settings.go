@@ -19,9 +19,9 @@ import (
 // statements are in each database's .sql under the names that ChangeMode uses. If one of them is missing,
 // backendtest.Golden panics, except for "lock lanes", which a database needs only if rows have to be locked first.
 //
-// ChangeMode removes what the other mode has left: it ends leases and increases their fences; it deletes marks, because
-// rows may have returned below them; it ends claims, because no relay would free them; and it ends the holds of parked
-// rows. A row that an operator wants skipped or discarded becomes a parked row again.
+// ChangeMode removes the state of the other mode. It ends leases and increases their fences. It deletes the lanes' marks,
+// because rows may have returned to the table with ids below them. It ends claims, because no relay would free them. It ends
+// the holds of parked rows on their keys. If an operator wanted a row skipped or discarded, the row is parked again.
 func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialect.Dialect, table dialect.Table, claim storage.Claim, set Query) error {
 	var stored storage.Claim
 	if err := One(ctx, tx, statements.Query("lock claim mode"), &stored); err != nil {

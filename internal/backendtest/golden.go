@@ -24,9 +24,9 @@ type Recorder = backend.Recorder
 
 // Golden compares all statements that a backend runs for the table app.Events with a file, so that a change of the SQL
 // shows as a change of the file. It returns all statements. If update is set, Golden rewrites the file first. If the argument
-// other names the file of another database, Golden's file has a reference instead of statements that are the same in both. The file
-// also omits the dialect's statements about indexes, which have their own file. The recorder's answers must let each method run to
-// its end.
+// `other` isn't empty, it is the path of another database's file, and Golden's file refers to the other file where both have the
+// same statements. The file omits the dialect's statements about indexes, which another golden file has. The recorder must
+// answer each statement so that the backend's method doesn't end early.
 func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
 	t.Helper()
 	db := recorder.DB()
@@ -94,7 +94,7 @@ func (g *golden) add(what string, err error) {
 	for _, query := range g.Taken() {
 		g.all = append(g.all, query)
 		if g.indexes[query.SQL] {
-			asked.WriteString("-- of the dialect, about an index for rows\n")
+			asked.WriteString("-- of the dialect, about the indexes for claiming by rows\n")
 			continue
 		}
 		ending := ";"
@@ -229,9 +229,9 @@ func (g *golden) settling() {
 	deadClaimed := failed
 	deadClaimed.State, deadClaimed.DeadLetter = storage.StateError, dead.DeadLetter
 	settle("settle: done", true, done)
-	settle("settle: done, with receipts of their own", true, done, other)
+	settle("settle: done, with different receipts", true, done, other)
 	settle("settle: done, not kept", false, done)
-	settle("settle: everything", true, done, retry, parked, back)
+	settle("settle: rows of several kinds", true, done, retry, parked, back)
 	settle("settle: dead letters", true, done, dead, deadBack)
 	tried, triedBack, triedClaimed := retry, parked, failed
 	tried.Failed = []storage.Attempt{{At: time.Date(2026, 1, 31, 23, 59, 59, 0, time.UTC), Relay: "r", Sink: "s", Answer: `it's "broken"`, DurationMS: 12}}
@@ -297,7 +297,7 @@ func (g *golden) operating() {
 	_, err = g.List(ctx, filter)
 	g.add("list by filter", err)
 	_, err = g.List(ctx, backend.Filter{Filter: storage.Filter{Topic: "t", Limit: 10, AfterID: 3, LookThrough: 20_000, NoPayloads: true}})
-	g.add("list by filter, looking through some", err)
+	g.add("list by filter, with a limit of rows to examine", err)
 	_, err = g.List(ctx, backend.Filter{Filter: storage.Filter{Limit: 10}, ByID: true, MessageIDs: []string{"0197a3b4-0000-7abc-8def-0123456789ab"}, UntilID: 9})
 	g.add("list by a message's id, among few rows", err)
 	_, err = g.ChangeParked(ctx, filter, backend.Requeue)
@@ -310,7 +310,7 @@ func (g *golden) operating() {
 	redirect.Sink = "s"
 	for _, change := range []backend.ParkedChange{backend.RedirectRetry, backend.RedirectScheduled, backend.RedirectPending} {
 		_, err = g.ChangeParked(ctx, redirect, change)
-		g.add("redirect what waits: "+string(change.State()), err)
+		g.add("redirect rows in the state "+string(change.State()), err)
 	}
 	_, err = g.ChangeParked(ctx, filter, backend.AskSkip)
 	g.add("ask for a skip", err)
@@ -330,7 +330,7 @@ func (g *golden) operating() {
 		return answer(query)
 	}
 	err = g.Parked(ctx, backend.Filter{Filter: storage.Filter{Topic: "t"}}, 1000, func(storage.Parked) {})
-	g.add("parked, and which were overtaken", err)
+	g.add("parked, and overtaken rows", err)
 	g.Answer = answer
 	statements, ask := g.Capabilities().Statements, func(queries ...backend.Query) error {
 		_, err := backend.Exec(context.Background(), g.db, queries...)
@@ -354,7 +354,7 @@ func (g *golden) operating() {
 	_, err = g.Delivered(ctx, delivered, 9)
 	g.add("delivered", err)
 	_, err = g.LastDelivered(ctx, backend.Filter{Filter: storage.Filter{Limit: 200}, DoneSince: filter.Since})
-	g.add("what was delivered last", err)
+	g.add("last delivered rows", err)
 	// The recorder reports no changed row for the replay, so ChangeReplay rolls its transaction back.
 	if _, err := g.ChangeReplay(ctx, backend.ReplayChange{Name: "r", Is: func(int) string { return "{}" }}); !errors.Is(err, storage.ErrReplayChanged) {
 		g.Errorf("begin a replay: %v", err)

@@ -12,8 +12,8 @@ UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1,
 SET STATEMENT check_constraint_checks = 0 FOR
 UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 UPDATE `app`.`Events_held` SET state = 'error', holds = 0 WHERE holds > 0;
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;
@@ -177,7 +177,7 @@ WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 --   2: r
 DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000005', 36 * g.n - 35, 36);
 
--- settle: done, with receipts of their own
+-- settle: done, with different receipts
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
 --   1: r
@@ -196,7 +196,7 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 --   1: r
 DELETE t FROM (SELECT 1 AS lane,5 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000005', 36 * g.n - 35, 36);
 
--- settle: everything
+-- settle: rows of several kinds
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
 --   1: r
@@ -523,7 +523,7 @@ STRAIGHT_JOIN `app`.`Events` AS h FORCE INDEX (PRIMARY) ON h.lane = t.lane AND h
 
 -- list by filter: as in mysql.sql
 
--- list by filter, looking through some: as in mysql.sql
+-- list by filter, with a limit of rows to examine: as in mysql.sql
 
 -- list by a message's id, among few rows: as in mysql.sql
 
@@ -551,7 +551,7 @@ UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4)
 --   2: 
 --   3: other
 
--- redirect what waits: retry
+-- redirect rows in the state retry
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM `app`.`Events` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: t
 --   2: ,s,
@@ -560,7 +560,7 @@ UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4)
 --   2: 
 --   3: other
 
--- redirect what waits: scheduled
+-- redirect rows in the state scheduled
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM `app`.`Events` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: t
 --   2: ,s,
@@ -569,7 +569,7 @@ UPDATE (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET utf8mb4)
 --   2: 
 --   3: other
 
--- redirect what waits: pending
+-- redirect rows in the state pending
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND (t.claimed_until IS NULL OR t.claimed_until < utc_timestamp(6)) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 ORDER BY t.id LIMIT 10;
 --   1: t
 --   2: ,s,
@@ -625,7 +625,7 @@ DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET u
 
 -- parked: as in mysql.sql
 
--- parked, and which were overtaken: as in mysql.sql
+-- parked, and overtaken rows: as in mysql.sql
 
 -- replays: as in mysql.sql
 
@@ -649,7 +649,7 @@ DELETE t FROM (SELECT 1 AS lane,1 AS id,1 AS n,CAST(? AS CHAR(1) CHARACTER SET u
 
 -- delivered: as in mysql.sql
 
--- what was delivered last: as in mysql.sql
+-- last delivered rows: as in mysql.sql
 
 -- begin a replay: as in mysql.sql
 

@@ -12,8 +12,8 @@ SELECT lane FROM `app`.`Events_lane_locks` ORDER BY lane FOR UPDATE;
 UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 UPDATE `app`.`Events_held` SET state = 'error', holds = 0 WHERE holds > 0;
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;
@@ -234,7 +234,7 @@ WHERE (t.lane = 1 AND t.id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', message_id));
 
--- settle: done, with receipts of their own
+-- settle: done, with different receipts
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1) AND (lane, fence) IN ((1,7)) AND owner = ?;
 --   1: r
@@ -254,7 +254,7 @@ SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE
 DELETE /*+ SET_VAR(sql_safe_updates = 1) INDEX(`Events` PRIMARY) */ FROM `app`.`Events`
 WHERE (lane = 1 AND id IN (5) AND instr(_ascii'0197a3b4-0000-7abc-8def-000000000005,', message_id));
 
--- settle: everything
+-- settle: rows of several kinds
 SELECT lane FROM `app`.`Events_lane_locks` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) ORDER BY lane LOCK IN SHARE MODE;
 SELECT 'lane', lane, fence FROM `app`.`Events_lanes` FORCE INDEX (PRIMARY) WHERE lane IN (1,2) AND (lane, fence) IN ((1,7),(2,8)) AND owner = ?;
 --   1: r
@@ -624,7 +624,7 @@ ORDER BY id LIMIT 10;
 --   6: refused
 --   7: error
 
--- list by filter, looking through some
+-- list by filter, with a limit of rows to examine
 SELECT t.id FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND t.id > 3 ORDER BY t.id LIMIT 1 OFFSET 20000;
 SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.id > 3 ORDER BY t.id LIMIT 1 OFFSET 20000;
 SELECT t.id FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.id > 3 ORDER BY t.id LIMIT 1 OFFSET 20000;
@@ -733,7 +733,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '
 --   1: [[1,1,"a"],[2,2,""]]
 --   2: other
 
--- redirect what waits: retry
+-- redirect rows in the state retry
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'retry' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM `app`.`Events` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: t
 --   2: ,s,
@@ -741,7 +741,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '
 --   1: [[1,1,"a"],[2,2,""]]
 --   2: other
 
--- redirect what waits: scheduled
+-- redirect rows in the state scheduled
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events_held` AS t FORCE INDEX (held_id) WHERE t.state = 'scheduled' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM `app`.`Events` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 ORDER BY t.id LIMIT 10 FOR UPDATE;
 --   1: t
 --   2: ,s,
@@ -749,7 +749,7 @@ UPDATE JSON_TABLE(?, '$[*]' COLUMNS (lane smallint PATH '$[0]', id bigint PATH '
 --   1: [[1,1,"a"],[2,2,""]]
 --   2: other
 
--- redirect what waits: pending
+-- redirect rows in the state pending
 SELECT t.lane, t.id, t.message_id, t.sinks FROM `app`.`Events` AS t FORCE INDEX (id) WHERE TRUE AND (t.claimed_until IS NULL OR t.claimed_until < utc_timestamp(6)) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM `app`.`Events_held` o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > 0 AND CAST(t.topic AS BINARY) = ? AND locate(CAST(? AS BINARY), CAST(concat(',', t.sinks, ',') AS BINARY)) > 0 ORDER BY t.id LIMIT 10;
 --   1: t
 --   2: ,s,
@@ -814,7 +814,7 @@ ORDER BY t.id;
 --   5: 2026-01-31 00:00:00.000000
 --   6: refused
 
--- parked, and which were overtaken
+-- parked, and overtaken rows
 SELECT min(t.id) FROM `app`.`Events_held` t
 WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?;
 --   1: t
@@ -896,7 +896,7 @@ ORDER BY t.id LIMIT 10;
 --   6: 2026-02-01 00:00:00.000000
 --   7: refused
 
--- what was delivered last
+-- last delivered rows
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, CAST(t.created_at AS CHAR), CAST(t.finished_at AS CHAR)
 FROM `app`.`Events_done` AS t FORCE INDEX (done_finished)
 WHERE TRUE AND t.id > 0 AND t.finished_at >= ?

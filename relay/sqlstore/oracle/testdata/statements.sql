@@ -18,10 +18,10 @@ END;
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, claim_stamp = NULL WHERE claimed_until IS NOT NULL;
 UPDATE app."Events_held" SET state = 'error', holds = 0 WHERE holds > 0;
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
 
 -- heartbeat
 BEGIN
@@ -642,7 +642,7 @@ FROM JSON_TABLE(:1, '$[*]' COLUMNS (
 --   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   2: r
 
--- settle: done, with receipts of their own
+-- settle: done, with different receipts
 BEGIN
     FOR locked IN (
     SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
@@ -697,7 +697,7 @@ FROM JSON_TABLE(:1, '$[*]' COLUMNS (
 --   1: [[5,1,7,"done",1,0,0,"","0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31 00:00:00
 --   2: r
 
--- settle: everything
+-- settle: rows of several kinds
 BEGIN
     FOR locked IN (
     SELECT lock_id FROM app."Events_locks" WHERE lock_id IN (
@@ -1527,7 +1527,7 @@ ORDER BY t.id) r WHERE ROWNUM <= :10) t;
 --   9: refused
 --   10: 10
 
--- list by filter, looking through some
+-- list by filter, with a limit of rows to examine
 WITH FUNCTION as_bytes(text IN CLOB) RETURN BLOB IS
     bytes BLOB;
     bytes_at INTEGER := 1;
@@ -1637,7 +1637,7 @@ UPDATE app."Events_held" t SET state = CASE WHEN holds > 0 THEN 'retry' ELSE 'sc
 --   1: other
 --   2: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
--- redirect what waits: retry
+-- redirect rows in the state retry
 SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'retry' AND ROWID IN (SELECT place FROM (
     SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'retry' THEN t.id END IS NOT NULL AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND NVL(o.sinks, ',') <> NVL(t.sinks, ',')) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :3) > 0
     ORDER BY CASE WHEN t.state = 'retry' THEN t.id END) WHERE ROWNUM <= :4)
@@ -1650,7 +1650,7 @@ UPDATE app."Events_held" t SET attempts = 0, crashes = 0, available_at = NULL, t
 --   1: other
 --   2: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
--- redirect what waits: scheduled
+-- redirect rows in the state scheduled
 SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events_held" WHERE state = 'scheduled' AND ROWID IN (SELECT place FROM (
     SELECT t.ROWID AS place FROM app."Events_held" t WHERE CASE WHEN t.state = 'scheduled' THEN t.id END IS NOT NULL AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND NVL(o.sinks, ',') <> NVL(t.sinks, ',')) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :3) > 0
     ORDER BY CASE WHEN t.state = 'scheduled' THEN t.id END) WHERE ROWNUM <= :4)
@@ -1663,7 +1663,7 @@ UPDATE app."Events_held" t SET attempts = 0, crashes = 0, t.sinks = :1 WHERE t.R
 --   1: other
 --   2: ["AAAR3sAAEAAAACXAAA","AAAR3sAAEAAAACXAAB"]
 
--- redirect what waits: pending
+-- redirect rows in the state pending
 SELECT id, ROWIDTOCHAR(ROWID) FROM app."Events" WHERE ROWID IN (SELECT place FROM (
     SELECT t.ROWID AS place FROM app."Events" t WHERE 1 = 1 AND (t.claimed_until IS NULL OR t.claimed_until < SYS_EXTRACT_UTC(SYSTIMESTAMP)) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY') AND INSTR(',' || t.sinks || ',', :3) > 0
     ORDER BY t.id) WHERE ROWNUM <= :4)
@@ -1745,7 +1745,7 @@ ORDER BY t.id;
 --   7: 2026-01-31 00:00:00.000000
 --   8: refused
 
--- parked, and which were overtaken
+-- parked, and overtaken rows
 SELECT min(t.id) FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > :1 AND NLSSORT(t.topic, 'NLS_SORT=BINARY') = NLSSORT(:2, 'NLS_SORT=BINARY');
 --   1: 0
@@ -1831,7 +1831,7 @@ SELECT * FROM (
 --   10: 9
 --   11: 10
 
--- what was delivered last
+-- last delivered rows
 SELECT * FROM (
     SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, TO_CHAR(t.created_at, 'YYYY-MM-DD HH24:MI:SS.FF6'), TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
     FROM app."Events_done" t WHERE t.id > :1 AND t.finished_at >= TO_TIMESTAMP(:2, 'YYYY-MM-DD HH24:MI:SS.FF6')

@@ -13,10 +13,10 @@ SELECT lane FROM app."Events_lanes" ORDER BY lane FOR UPDATE;
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 UPDATE app."Events_held" SET state = 'error', holds = 0 WHERE holds > 0;
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
 
 -- heartbeat
 WITH claim AS MATERIALIZED (
@@ -434,7 +434,7 @@ WHERE ($14::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0
 --   13: 0/5
 --   14: true
 
--- settle: done, with receipts of their own
+-- settle: done, with different receipts
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT lane, ids::bigint[] AS ids, before FROM unnest($4::smallint[], $5::bigint[], $6::text[], $7::integer[]) AS l (lane, fence, ids, before) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t WHERE t.ctid = ANY (ARRAY(
@@ -487,7 +487,7 @@ WHERE ($9::boolean OR (SELECT count(*) FROM generate_series(1, 1000000000)) > 0)
 --   8: [1 151 163 180 0 0 122 188 141 239 0 0 0 0 0 5]
 --   9: true
 
--- settle: everything
+-- settle: rows of several kinds
 WITH held AS MATERIALIZED (SELECT l.lane, l.fence FROM app."Events_lanes" AS l JOIN (SELECT DISTINCT lane, fence FROM unnest($1::smallint[], $2::bigint[]) AS u (lane, fence)) AS s ON l.lane = s.lane AND l.fence = s.fence AND l.owner = $3::text ORDER BY l.lane FOR KEY SHARE OF l),
 given AS MATERIALIZED (SELECT id, lane, message_id, fence, state, held, attempts, $11::integer AS crashes, delay, error, receipt, $15::smallint AS holds, $16::text AS sinks, $17::timestamptz AS read_at, $18::text AS attempt_log FROM unnest($4::bigint[], $5::smallint[], $6::uuid[], $7::bigint[], $8::text[], $9::boolean[], $10::integer[], $12::bigint[], $13::text[], $14::text[]) AS u (id, lane, message_id, fence, state, held, attempts, delay, error, receipt) JOIN held USING (lane, fence)),
 hot AS (DELETE FROM app."Events" AS t USING (SELECT g.*, x.place FROM given AS g CROSS JOIN LATERAL (SELECT h.ctid AS place FROM app."Events" AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id LIMIT 1) AS x) AS g WHERE t.ctid = g.place AND NOT g.held AND g.state <> 'pending'
@@ -1130,7 +1130,7 @@ ORDER BY t.id LIMIT $11::bigint) AS t ORDER BY t.id;
 --   10: error
 --   11: 10
 
--- list by filter, looking through some
+-- list by filter, with a limit of rows to examine
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     NULL::bytea, t.headers::text,
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at,
@@ -1235,7 +1235,7 @@ RETURNING t.id;
 --   3: t
 --   4: 10
 
--- redirect what waits: retry
+-- redirect rows in the state retry
 WITH parked AS MATERIALIZED (
     SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'retry' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > $2::bigint AND t.topic = $3::text AND strpos(',' || t.sinks || ',', $4::text) > 0
     ORDER BY id LIMIT $5::bigint FOR UPDATE)
@@ -1248,7 +1248,7 @@ RETURNING t.id;
 --   4: ,s,
 --   5: 10
 
--- redirect what waits: scheduled
+-- redirect rows in the state scheduled
 WITH parked AS MATERIALIZED (
     SELECT lane, id, message_id, sinks FROM app."Events_held" AS t WHERE t.state = 'scheduled' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > $2::bigint AND t.topic = $3::text AND strpos(',' || t.sinks || ',', $4::text) > 0
     ORDER BY id LIMIT $5::bigint FOR UPDATE)
@@ -1261,7 +1261,7 @@ RETURNING t.id;
 --   4: ,s,
 --   5: 10
 
--- redirect what waits: pending
+-- redirect rows in the state pending
 WITH pending AS MATERIALIZED (
     SELECT lane, id, message_id FROM app."Events" AS t WHERE true AND (t.claimed_until IS NULL OR t.claimed_until < now()) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > $1::bigint AND t.topic = $2::text AND strpos(',' || t.sinks || ',', $3::text) > 0
     ORDER BY id LIMIT $4::bigint FOR UPDATE),
@@ -1340,7 +1340,7 @@ ORDER BY t.id;
 --   7: 2026-01-31 00:00:00+00
 --   8: refused
 
--- parked, and which were overtaken
+-- parked, and overtaken rows
 SET LOCAL enable_nestloop = off;
 SELECT min(t.id) FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > $1::bigint AND t.topic = $2::text;
@@ -1431,7 +1431,7 @@ ORDER BY t.id LIMIT $11::bigint;
 --   10: 9
 --   11: 10
 
--- what was delivered last
+-- last delivered rows
 SELECT t.id, t.lane, t.message_id::text, t.topic, t.message_key, t.sinks, t.attempts, t.created_at, t.finished_at
 FROM app."Events_done" AS t
 WHERE t.id > $1::bigint AND t.finished_at >= $2::timestamptz

@@ -11,10 +11,10 @@ INSERT INTO app."Events_settings" (name, value) VALUES ('claim', ?) ON CONFLICT 
 UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, marks = NULL, journal = NULL, crashes = 0;
 UPDATE app."Events" SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 UPDATE app."Events_held" SET state = 'error', holds = 0 WHERE holds > 0;
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
 
 -- heartbeat
 INSERT INTO app."Events_relays" AS r (name, host, version, claim, since, last_heartbeat, until, setup)
@@ -282,7 +282,7 @@ FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key 
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
 --   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
 
--- settle: done, with receipts of their own
+-- settle: done, with different receipts
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7]]
@@ -303,7 +303,7 @@ SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lan
 DELETE FROM app."Events" WHERE id IN (SELECT t.id FROM json_each(?) AS j CROSS JOIN app."Events" AS t NOT INDEXED ON t.id = j.key AND t.message_id = j.value AND t.lane IN (1));
 --   1: {"5":"0197a3b4-0000-7abc-8def-000000000005"}
 
--- settle: everything
+-- settle: rows of several kinds
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT 'lane', l.lane, l.fence FROM json_each(?) AS j CROSS JOIN app."Events_lanes" AS l ON l.lane = json_extract(j.value, '$[0]') AND l.fence = json_extract(j.value, '$[1]') AND l.owner = ?;
 --   1: [[1,7],[2,8]]
@@ -687,7 +687,7 @@ ORDER BY 1 LIMIT ?;
 --   8: refused
 --   9: 10
 
--- list by filter, looking through some
+-- list by filter, with a limit of rows to examine
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     NULL, coalesce(t.headers, ''),
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at,
@@ -809,7 +809,7 @@ WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."E
 --   3: t
 --   4: 10
 
--- redirect what waits: retry
+-- redirect rows in the state retry
 UPDATE app."Events_held" SET attempts = 0, crashes = 0, available_at = NULL, sinks = ?
 WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'retry' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > ? AND t.topic = ? AND instr(',' || t.sinks || ',', ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: other
@@ -818,7 +818,7 @@ WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."E
 --   4: ,s,
 --   5: 10
 
--- redirect what waits: scheduled
+-- redirect rows in the state scheduled
 UPDATE app."Events_held" SET attempts = 0, crashes = 0, sinks = ?
 WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."Events_held" AS t WHERE t.state = 'scheduled' AND t.holds = 0 AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id AND o.sinks <> t.sinks) AND NOT EXISTS (SELECT 1 FROM app."Events" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > ? AND t.topic = ? AND instr(',' || t.sinks || ',', ?) > 0 ORDER BY t.id LIMIT ?) RETURNING id;
 --   1: other
@@ -827,7 +827,7 @@ WHERE (id, message_id, sinks) IN (SELECT t.id, t.message_id, t.sinks FROM app."E
 --   4: ,s,
 --   5: 10
 
--- redirect what waits: pending
+-- redirect rows in the state pending
 DELETE FROM app."Events_lanes" WHERE lane < 0;
 SELECT t.id FROM app."Events" AS t WHERE true AND (t.claimed_until IS NULL OR t.claimed_until < strftime('%Y-%m-%d %H:%M:%f', 'now')) AND t.sinks NOT LIKE '%,%' AND NOT EXISTS (SELECT 1 FROM app."Events_held" o WHERE o.lane = t.lane AND o.id = t.id AND o.message_id = t.message_id) AND t.id > ? AND t.topic = ? AND instr(',' || t.sinks || ',', ?) > 0 ORDER BY t.id LIMIT ?;
 --   1: 0
@@ -893,7 +893,7 @@ ORDER BY t.id;
 --   7: 2026-01-31 00:00:00.000
 --   8: refused
 
--- parked, and which were overtaken
+-- parked, and overtaken rows
 SELECT min(t.id) FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > ? AND t.topic = ?;
 --   1: 0
@@ -982,7 +982,7 @@ ORDER BY t.id LIMIT ?;
 --   10: 9
 --   11: 10
 
--- what was delivered last
+-- last delivered rows
 SELECT t.id, t.lane, t.message_id, t.topic, t.message_key, t.sinks, t.attempts, t.created_at, t.finished_at
 FROM app."Events_done" AS t INDEXED BY "Events_done_finished"
 WHERE t.id > ? AND t.finished_at >= ?

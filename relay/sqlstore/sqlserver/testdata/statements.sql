@@ -13,10 +13,10 @@ UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, mar
 UPDATE app."Events" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 UPDATE app."Events_held" SET state = N'error', holds = 0 WHERE holds > 0;
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
--- of the dialect, about an index for rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
+-- of the dialect, about the indexes for claiming by rows
 
 -- heartbeat
 SET NOCOUNT ON;
@@ -507,7 +507,7 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   2: r
 --   3: r
 
--- settle: done, with receipts of their own
+-- settle: done, with different receipts
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -574,7 +574,7 @@ UNION ALL SELECT N'lane', CONVERT(bigint, lane), fence FROM @held;
 --   1: [[1,5,7,"done",false,1,0,0,null,"0/5","0197a3b4-0000-7abc-8def-000000000005",0,"","","","9999-12-31T
 --   2: r
 
--- settle: everything
+-- settle: rows of several kinds
 SET NOCOUNT ON;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
@@ -1208,7 +1208,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 --   9: 2026-01-31T00:00:00.0000000
 --   10: refused
 
--- list by filter, looking through some
+-- list by filter, with a limit of rows to examine
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT;
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.message_key, N''), t.sinks,
     COALESCE(t.payload, CONVERT(varbinary(max), t.payload_text)), COALESCE(t.headers, N''),
@@ -1276,7 +1276,7 @@ OUTPUT inserted.id;
 --   3: 0
 --   4: t
 
--- redirect what waits: retry
+-- redirect rows in the state retry
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p2) * FROM app."Events_held" AS t WITH (UPDLOCK, ROWLOCK)
@@ -1289,7 +1289,7 @@ OUTPUT inserted.id;
 --   4: t
 --   5: ,s,
 
--- redirect what waits: scheduled
+-- redirect rows in the state scheduled
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH parked AS (
     SELECT TOP (@p2) * FROM app."Events_held" AS t WITH (UPDLOCK, ROWLOCK)
@@ -1302,7 +1302,7 @@ OUTPUT inserted.id;
 --   4: t
 --   5: ,s,
 
--- redirect what waits: pending
+-- redirect rows in the state pending
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH pending AS (
     SELECT TOP (@p1) * FROM app."Events" AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
@@ -1382,7 +1382,7 @@ ORDER BY t.id;
 --   7: 2026-01-31T00:00:00.0000000
 --   8: refused
 
--- parked, and which were overtaken
+-- parked, and overtaken rows
 SELECT min(t.id) FROM app."Events_held" t
 WHERE t.state = 'error' AND t.id > @p1 AND t.topic = @p2 AND DATALENGTH(t.topic) = DATALENGTH(@p2);
 --   1: 0
@@ -1466,7 +1466,7 @@ FROM app."Events_done" AS t WHERE t.id > @p2 AND (t.id IN (SELECT id FROM OPENJS
 --   10: refused
 --   11: 9
 
--- what was delivered last
+-- last delivered rows
 SELECT TOP (@p1) t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, t.message_key, t.sinks, t.attempts, TODATETIMEOFFSET(t.created_at, '+00:00'), TODATETIMEOFFSET(t.finished_at, '+00:00')
 FROM app."Events_done" AS t WITH (INDEX("Events_done_finished")) WHERE t.id > @p2 AND t.finished_at >= CONVERT(datetime2(7), @p3, 126) ORDER BY t.finished_at DESC;
 --   1: 200
