@@ -110,9 +110,9 @@ func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 	return finding
 }
 
-// checkMarks checks what the marks promise: no id at or below a lane's mark will be
-// assigned, and no message waits there. It searches only lanes in which no sink lags,
-// because messages of a lagging sink may wait below the mark.
+// checkMarks checks two promises of a lane's mark: no id at or below it will be assigned,
+// and no message with such an id is pending. It searches only lanes with one mark for all
+// sinks. In other lanes, messages for a sink that is behind may be pending below the mark.
 func (s *Store) checkMarks(ctx context.Context) Finding {
 	finding := Finding{Name: "marks"}
 	marks, err := backend.Marks(ctx, s.db, s.capabilities.Statements.Query("marks"))
@@ -259,8 +259,8 @@ type ask struct {
 	of   func()
 }
 
-// asks returns all statements of a backend that are run repeatedly, except the counts of a status. These may read a table in any
-// order, because they stop after a limited number of rows.
+// asks returns all statements of a backend that are run repeatedly, except the counts of a status. The counts may read a table in
+// any order, because they stop after a limited number of rows.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
 	queries, statements := b.Capabilities().Queries, b.Capabilities().Statements
@@ -327,7 +327,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		ask{"the lease of lanes", func() { _, _, _ = b.Acquire(ctx, "r", 64, time.Second, 1) }},
 		ask{"the renewal of leases", change(backend.Renew)},
 		ask{"the release of leases", change(backend.Release)},
-		ask{"the journal of lanes", change(backend.WriteJournal)},
+		ask{"the write of journals", change(backend.WriteJournal)},
 		ask{"the end of a dead relay's leases", run(statements.Query("end leases", "r"))},
 		ask{"the journals", run(statements.Query("journals"))},
 		ask{"the marks", run(statements.Query("marks"))},
@@ -381,10 +381,10 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 		}
 	}
 	if len(wrong) == 0 {
-		return Finding{Name: "plans", OK: ctx.Err() == nil, Detail: fmt.Sprintf("of %d statements", plans)}
+		return Finding{Name: "plans", OK: ctx.Err() == nil, Detail: fmt.Sprintf("%d statements checked", plans)}
 	}
 	return Finding{
-		Name: "plans", Detail: "these read a whole table, or fail: " + strings.Join(wrong, "; "),
+		Name: "plans", Detail: "these statements read a whole table, or fail: " + strings.Join(wrong, "; "),
 		Hint: "check that the indexes of the tables exist: rowrelay migrate print shows the statements that create them; run those that are missing. Then update the statistics: " + s.capabilities.Statements.Text("renew statistics"),
 	}
 }

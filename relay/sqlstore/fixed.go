@@ -62,8 +62,8 @@ func (s *Store) restoreRows(ctx context.Context) error {
 	return nil
 }
 
-// restoreLanes restores fixed rows before the trial of Open, which locks the row of a lane. If the rows can't be
-// counted, it ignores the error, because later statements of Open return the same error.
+// restoreLanes restores fixed rows before Open tests SKIP LOCKED, because the test locks the row of a lane. If the rows
+// can't be counted, it ignores the error, because later statements of Open return the same error.
 func (s *Store) restoreLanes(ctx context.Context) error {
 	if missing, _, err := s.missingRows(ctx); err != nil || missing == "" || s.options.Operator {
 		return nil

@@ -184,9 +184,9 @@ func (h *snapshots) idle(first backend.FirstLine) bool {
 	return late < 0 || late >= first.LastID
 }
 
-// guarantee derives the promises from the read's snapshot, and keeps the snapshot. A server has another epoch after each restart. The
-// transaction numbers of another or a restored server can't be compared with earlier numbers, so if the server has changed, guarantee
-// discards everything.
+// guarantee derives the promises from the read's snapshot, and keeps the snapshot. If another server or a restored server has answered,
+// its transaction numbers can't be compared with the earlier numbers. Then guarantee discards the checkpoints, and promises nothing for
+// this page.
 func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -320,11 +320,11 @@ func (c checkpoints) floor(xid uint64) (id int64, lower int) {
 func (c *checkpoints) add(xid uint64, id int64) {
 	floor, at := c.floor(xid)
 	if at > 0 && floor >= id {
-		return // an earlier checkpoint is stronger
+		return // a checkpoint with a lower number already has this id or a higher one
 	}
 	end := at
 	for end < len(*c) && (*c)[end].id <= id {
-		end++ // this checkpoint is weaker than the new one
+		end++ // the new checkpoint makes this one useless: its number isn't higher, and its id isn't lower
 	}
 	list := slices.Replace(*c, at, end, checkpoint{xid, id})
 	if len(list) > maxCheckpoints { // drop every other checkpoint of the older half

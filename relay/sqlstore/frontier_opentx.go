@@ -24,8 +24,8 @@ import (
 //
 //	floor(the lowest open number)
 //
-// The store measures the second in lists and not only by a clock, because the clock continues while the whole machine is suspended, but
-// the store makes no lists and the server assigns no numbers.
+// The store measures the second in lists and not only by a clock. While the whole machine is suspended, the clock may continue, but the
+// server assigns no numbers and the store makes no lists.
 //
 // If a read shows a row that the previous read didn't show, the row was committed after the previous read began. So the row is above the
 // SafeID of the previous read's page, and the later page reports this SafeID as LateAfter. After each page, the caller scans the ids above

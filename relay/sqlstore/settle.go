@@ -234,7 +234,7 @@ func settleable(t *storage.Settlement, byRows bool) error {
 	case !backend.IsMessageID(t.MessageID):
 		return fmt.Errorf("settle row %d: %w: invalid message id %q", t.ID, storage.ErrInvalid, t.MessageID)
 	case t.State == storage.StatePending && !byRows:
-		return fmt.Errorf("settle row %d: only a claim by rows can be released to pending", t.ID)
+		return fmt.Errorf("settle row %d: the state pending requires a row that was claimed by rows", t.ID)
 	case t.DeadLetter != nil && t.State != storage.StateError:
 		return fmt.Errorf("settle row %d: a dead letter requires the state error", t.ID)
 	case !slices.Contains(settledStates, t.State):

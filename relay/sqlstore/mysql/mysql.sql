@@ -411,7 +411,8 @@ SELECT `COUNT` FROM information_schema.INNODB_METRICS WHERE NAME = 'trx_rseg_his
 -- name: oldest transaction
 SELECT CONVERT_TZ(MIN(trx_started), 'SYSTEM', '+00:00') FROM information_schema.innodb_trx WHERE trx_rows_modified > 0 HAVING MIN(trx_started) < CONVERT_TZ(UTC_TIMESTAMP(), '+00:00', 'SYSTEM') - INTERVAL 10 MINUTE
 
--- Lanes with rows at or below their marks. Only a sweep finds such rows.
+-- Lanes with rows at or below their marks. A relay finds such rows only when it sweeps the lane, that is, when it
+-- searches the ids below the mark again.
 -- name: lanes with rows below their marks
 SELECT l.lane FROM {lanes} AS l WHERE (SELECT t.id FROM {hot} AS t FORCE INDEX (PRIMARY) WHERE t.lane = l.lane ORDER BY t.lane, t.id LIMIT 1) <= CAST(JSON_EXTRACT(NULLIF(l.marks, ''), '$.main') AS SIGNED) ORDER BY l.lane
 

@@ -330,7 +330,7 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 }
 
 // lockFirst returns a block that locks up to limit rows of a query, and skips rows that are
-// already locked. The block then runs the statement change for the locked rows, up to the one
+// already locked. The block then runs the statement `change` for the locked rows, up to the row
 // that brings the payloads to the given number of bytes or more. The block fetches the rows
 // itself: the server locks rows as they are fetched, and a driver might fetch too many.
 //

@@ -364,8 +364,8 @@ SELECT COUNT(*) FROM {lanes} WHERE owner IS NOT NULL AND until >= {now}
 -- ---------------------------------------------------------------------------------
 -- Open transactions, identified by the SCN at which each began. This SCN precedes the transaction's first id, because a
 -- trigger of the table outbox begins the transaction. gv$transaction has the transactions of all instances of a
--- cluster. A start_scn of 0 means that the database doesn't know the SCN. Until such a transaction ends, no id becomes
--- final.
+-- cluster. A start_scn of 0 means that the database doesn't know the SCN. Until such a transaction ends, relays treat no
+-- further id as final (an id at or below which no row can appear any more).
 --
 -- In RAC (a cluster) the SCN of one instance may be ahead of another's for a moment, but each message between instances
 -- contains the sender's SCN. Suppose that one instance assigned an id below m, and then another instance assigned m. In

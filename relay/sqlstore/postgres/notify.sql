@@ -1,5 +1,5 @@
-{{define "function"}}-- Notifies rowrelay, which delivers the messages in the outbox table, of new rows. A rowrelay that
--- listens reads the table when it is notified, and doesn't wait for its next poll. PostgreSQL sends
+{{define "function"}}-- Notifies rowrelay of new rows in the outbox table. A rowrelay that listens reads the table
+-- when it is notified, and doesn't wait for its next poll. PostgreSQL sends
 -- the notification when the transaction with the INSERT or COPY commits. If the transaction is rolled
 -- back, PostgreSQL sends nothing.
 --

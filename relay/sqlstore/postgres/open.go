@@ -10,7 +10,7 @@ import (
 )
 
 // errMisread means that the driver read a value that differs from the selected one.
-var errMisread = errors.New("a test value was read as a different one")
+var errMisread = errors.New("the driver read a test value as another value")
 
 // CheckPool implements [backend.PoolChecker]. It selects a time and a byte string, because pgx receives values as text in
 // its modes exec and simple_protocol, and then can read times only in the ISO style and bytes only as hex. It checks

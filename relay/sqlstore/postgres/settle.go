@@ -92,8 +92,8 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 }
 
 // SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one statement.
-// That statement has the CTEs named held and given, as in [Postgres.Settle], and the following ones. The
-// rows that hot and back return name the settled sinks, while the updated rows in the tables name the others:
+// That statement has the CTEs named held and given, as in [Postgres.Settle], and the following ones. The CTEs
+// hot and back return the rows that they update, but with the settled sinks in place of the other sinks:
 //
 //	hot     updates rows of the table outbox to name only the other sinks
 //	back    updates rows of the held table to name only the other sinks
@@ -380,8 +380,8 @@ const (
 )
 
 // given builds a SELECT of the settlements' values. Each column is an array, or a single value if all
-// settlements share this value. This saves much: an array costs the server as much as the change of the
-// rows, and in most batches all rows are done at their first attempt, and so share their values.
+// settlements share this value. A single value saves time, because an array costs the server as much as the
+// change of the rows. In most batches all rows are done at their first attempt, and so share their values.
 type given struct {
 	args                    *args
 	arrays, names, selected []string

@@ -157,8 +157,8 @@ const heldRow = "g.held = 1 AND t.sinks = g.sinks AND t.state <> N'error'"
 
 func (m *moves) add(lines ...string) { m.lines = append(m.lines, lines...) }
 
-// settle completes the batch: the batch commits, and then selects the number of changed rows and the rows of a further
-// SELECT, which is the argument.
+// settle completes the batch: the batch commits, and then selects the number of changed rows. The argument is a part of
+// this SELECT that begins with UNION ALL.
 func (m *moves) settle(more string) backend.Query {
 	m.add(
 		m.sql.Text("commit"),

@@ -485,7 +485,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- Open transactions, identified by rowversions. The table outbox has a rowversion column, so each inserted row gets a
 -- number from the database's counter, at every isolation level, just after its id. A number that is assigned after
 -- @@DBTS was read is higher than @@DBTS. If no transaction is open, the statement returns the counter plus one as the
--- lowest open number. relay/sqlstore/frontier_opentx.go derives from this which ids are final.
+-- lowest open number. relay/sqlstore/frontier_opentx.go derives from this up to which id no row can appear any more.
 -- name: open transactions
 DECLARE @number bigint = CONVERT(bigint, @@DBTS);
 DECLARE @server nvarchar(400) = {server};
