@@ -68,7 +68,7 @@ func Lacks(user string) func(answer []string) (wrong, hint string) {
 		for _, table := range tables {
 			grants = append(grants, "\nGRANT "+strings.Join(rights[table], ", ")+" ON "+table+" TO "+user+";")
 		}
-		return "this user lacks: " + strings.Join(answer, ", "), "have the tables' owner run these statements, or migrate as the relay's user:" + strings.Join(grants, "")
+		return "this user lacks: " + strings.Join(answer, ", "), "migrate as the relay's user, or have the tables' owner run these statements:" + strings.Join(grants, "")
 	}
 }
 

@@ -136,7 +136,7 @@ func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query
 
 // Statements are the texts of a .sql file by their names. A text begins with a line
 // "-- name: …" and ends at the next such line. Other lines that begin with -- are comments. A name
-// in braces stands for a table's name, or for the text with this name, which must come earlier in the file.
+// in braces stands for a table's name, or for an earlier text of the file with this name.
 type Statements map[string]string
 
 var (

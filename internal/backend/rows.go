@@ -262,10 +262,11 @@ func fromUTF16(text []byte) []byte {
 	return converted
 }
 
-// FirstLine describes the server and the snapshot of a read. A read returns it before or with the rows.
+// FirstLine describes the server and the snapshot of a read. The query of a read returns it as a text, in the first row
+// of the result or in each row.
 type FirstLine struct {
-	// Told reports that the read returned a first line. Some databases return the line as a part of each row,
-	// so they return none if there are no rows.
+	// Told reports that the read returned a FirstLine. Some databases return it only as a part of each message's
+	// row, so they return none if there are no messages.
 	Told bool
 
 	LastID   int64  // the highest id that was issued; unused if the backend is a [TransactionLister]
@@ -274,8 +275,8 @@ type FirstLine struct {
 	Server   string // the epoch of the server, as in [storage.Page]; empty if the frontier is OneWriter
 }
 
-// Scan parses a line of words that are separated by blanks. The first two words are the last id and a 0. After them
-// the line ends, or has the server, or has the xid, the snapshot and the server.
+// Scan parses the text of a FirstLine: words that are separated by blanks. The first two words are the last id and a 0.
+// After them the text ends, or has the server, or has the xid, the snapshot and the server.
 func (f *FirstLine) Scan(value any) (err error) {
 	var text string
 	switch value := value.(type) {
@@ -296,7 +297,7 @@ func (f *FirstLine) Scan(value any) (err error) {
 		err = errors.New("want 2, 3 or 5 words")
 	}
 	if err != nil {
-		return fmt.Errorf("read the first line %q: %w", text, err)
+		return fmt.Errorf("read the server's state from %q: %w", text, err)
 	}
 	f.Told = true
 	return nil
@@ -305,19 +306,21 @@ func (f *FirstLine) Scan(value any) (err error) {
 // Reader reads pages through a driver's own interface instead of database/sql, as relaypgx does. Only one goroutine
 // at a time calls it.
 type Reader interface {
-	// Read runs a query over a connection of db, and calls the function take for each line, which is a text and
-	// a row. It ends when take returns false or an error, and returns that error. If Read doesn't support the
-	// connection or the types of the result, it returns false before it calls take, and isn't called again.
+	// Read runs a query over a connection of db, and calls the function take for each row of the result. Such a row
+	// consists of a text, for the [FirstLine], and the columns of a message's row. Read ends when take returns false
+	// or an error, and returns that error. If Read doesn't support the connection or the types of the result, it
+	// returns false before it calls take, and isn't called again.
 	Read(ctx context.Context, db *sql.DB, query string, args []any, take TakeLine) (known bool, err error)
 }
 
-// TakeLine receives the text and the columns of a line. The text is nil for NULL, and valid only until TakeLine
-// returns. The caller reuses the struct of the columns, but not the memory that its fields refer to.
+// TakeLine receives the text and the columns from one row of the result. The text is nil for NULL, and valid only until
+// TakeLine returns. The caller reuses the struct of the columns, but not the memory that its fields refer to.
 type TakeLine func(text []byte, row *Columns) (more bool, err error)
 
-// ReadPage reads the first line and the rows of a page. Each line of the query's result has a column for a text, and the
-// columns of a row. Either all lines have the text, or only the first line has it, and the id of that line's row is 0. ReadPage uses
-// the reader unless it is nil or doesn't support the connections; the result known reports whether the reader was used.
+// ReadPage reads the [FirstLine] and the messages of a page. Each row of the query's result has a column for the text of the
+// FirstLine, followed by the columns of a message's row. Either all rows of the result have the text, or only the first one
+// has it, with the id 0 and no message. ReadPage uses the reader unless it is nil or doesn't support the connections. The
+// result known reports whether the reader was used.
 func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(storage.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
 	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
 		if text != nil && !line.Told {
@@ -325,7 +328,7 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 				return false, err
 			}
 		}
-		if columns.ID == 0 && columns.MessageID == "" { // a first line without a row
+		if columns.ID == 0 && columns.MessageID == "" { // this row has only the text of the FirstLine
 			return true, nil
 		}
 		row, err := columns.Row()

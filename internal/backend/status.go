@@ -15,7 +15,7 @@ const (
 	// so that the time for a count doesn't grow with the table.
 	Counted = 50_000
 
-	// FirstRows is how many rows at the beginning of the table a status searches for the oldest waiting row.
+	// FirstRows is the number of rows, at the beginning of the table, among which a status searches the oldest waiting row.
 	FirstRows = 6400
 
 	// SampledTopics is the maximum number of pending rows among which a status counts the rows of each topic.
@@ -32,8 +32,8 @@ type StatusQueries struct {
 	// parked) and "done". On MySQL and MariaDB it counts up to Counted held rows of each state.
 	Counts Query
 
-	// Claimed counts the claimed rows by an index that exists if the table is claimed by rows. Counts is not enough:
-	// it doesn't examine all claimed rows of a large table, but a drain has to wait until no row is claimed.
+	// Claimed counts the claimed rows by an index that exists if the table is claimed by rows. Counts is not enough: it
+	// doesn't examine all claimed rows of a large table, but a relay that drains the table ends only when no row is claimed.
 	Claimed Query
 
 	// Estimates returns lines of place ("hot", "done") and an estimated number of the place's rows. It runs

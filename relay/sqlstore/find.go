@@ -23,10 +23,10 @@ import (
 // Find searches all rows. If the id was made long before the row was written, Find searches the rows written since the id was made;
 // without a time limit, it searches all rows.
 
-// narrowed is the maximum number of message ids that Find searches for by the times in the ids. For more ids it searches all rows.
+// narrowed is the maximum number of message ids for which Find uses the times in the ids. For more ids it searches all rows.
 const narrowed = 10
 
-// around lists how far from the time in a message's id Find searches. Find tries these distances in this order.
+// around has the lengths of the time ranges, before and after the time in a message's id, that Find searches in this order.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
 // The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. For a

@@ -100,7 +100,7 @@ func (s *Store) checkFixedRows(ctx context.Context) Finding {
 }
 
 // refuseRowSecurity returns an error if policies may hide rows from this user. A relay would never deliver
-// hidden rows, and a drain would end while hidden rows remain.
+// hidden rows, and a relay that drains the table would end while hidden rows remain.
 func (s *Store) refuseRowSecurity(ctx context.Context) error {
 	query := s.capabilities.Queries.RowSecurity
 	if query.SQL == "" {

@@ -21,9 +21,9 @@ import (
 //   - LateAfter: every row that has appeared since the previous page has an id above LateAfter. If LateAfter is negative, none of these
 //     rows is late: they are all above the LastID of the previous page.
 //
-// A frontier derives these promises from each read's first line ([backend.FirstLine]), from the ids of the read's rows, and from the
-// numbers of this store's own transactions. A promise is always true, but SafeID and LateAfter may be lower than necessary. Relays then
-// read some rows a second time. A read that fails changes nothing, so the next page makes the same promises.
+// A frontier derives these promises from each read's [backend.FirstLine], from the ids of the read's rows, and from the numbers of this
+// store's own transactions. A promise is always true, but SafeID and LateAfter may be lower than necessary. Relays then read some rows a
+// second time. A read that fails changes nothing, so the next page makes the same promises.
 //
 // The implementation depends on what the database shows:
 //
@@ -45,14 +45,14 @@ type frontier interface {
 	before() token
 	wrote(xid uint64, began token)
 
-	// prepare queries the database before a read, if the first line of the read is not enough to derive the promises.
+	// prepare queries the database before a read, if the read's [backend.FirstLine] is not enough to derive the promises.
 	prepare(ctx context.Context) error
 
-	// idle returns true if a read's first line shows that no row has appeared since the previous page. It is called only if the
-	// read's token is current.
+	// idle returns true if a read's [backend.FirstLine] shows that no row has appeared since the previous page. It is called only if
+	// the read's token is current.
 	idle(first backend.FirstLine) bool
 
-	// guarantee sets the promises of a page, from the read's first line and rows.
+	// guarantee sets the promises of a page, from the read's [backend.FirstLine] and rows.
 	guarantee(ctx context.Context, first backend.FirstLine, began token, page *storage.Page) error
 
 	// learn records an assigned id that the store has read outside a page, such as the last id.
@@ -89,7 +89,7 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 type token struct {
 	given   int64 // the highest id that was known to be assigned
 	run     int   // the frontier's count of resets; the token is invalid after another reset
-	current bool  // true if a first line alone shows whether a row has appeared; see [snapshots.before]
+	current bool  // true if a [backend.FirstLine] alone shows whether a row has appeared; see [snapshots.before]
 }
 
 // oneWriter is the frontier of databases in which only one transaction at a time can write. Rows are committed in the order of their
@@ -232,7 +232,7 @@ func (h *snapshots) lateAfter(s snapshot) int64 {
 }
 
 // reset discards the checkpoints and keeps the previous snapshot. So if rows have appeared since that snapshot, the LateAfter of the next
-// page is 0. Without the snapshot, the page would report no such rows, and a sweep would have to find them.
+// page is 0. Without the snapshot, the page would report no such rows, and only the relay's search for missed rows would find them.
 func (h *snapshots) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -49,7 +49,7 @@ type openTx struct {
 
 	earlier     []int64   // the values of the field seen when the last lists began, for at most grace lists
 	noted       time.Time // when the last of these lists began
-	old         int64     // the value of the field seen when an older list began: grace lists before the last one
+	old         int64     // the value of the field seen when a list began: the one that is grace lists before the last one
 	checkpoints checkpoints
 	next        time.Time // the earliest time of the next list
 	vain        int       // the number of consecutive lists that were unusable
@@ -87,12 +87,14 @@ type list struct {
 const (
 	untold = -1
 
-	// The checkpoint of a list has the highest id that was known when an older list began. That list precedes it by grace lists.
-	// The product of grace and listEvery is the second that [backend.TransactionLister] describes.
+	// The checkpoint of a list has the highest id that was known when an older list began, grace lists earlier. So the id is
+	// older than grace times listEvery. This is the second within which a transaction gets its number after an id; see
+	// [backend.TransactionLister].
 	grace     = 4
 	listEvery = 250 * time.Millisecond
 
-	// listAgain is the minimum time between a list after a read and the list before it, from beginning to beginning.
+	// listAgain is the minimum time from the beginning of one list to the beginning of the next, if the next list is made
+	// after a read.
 	listAgain = 120 * time.Millisecond
 
 	// muchToSee is the minimum number of ids to scan for which another list is worthwhile. Scanning this many ids takes about 20 ms
@@ -111,13 +113,13 @@ const (
 	checkPause = 400 * time.Millisecond // maximum of the random pause between these lists
 )
 
-// newOpenTx returns a frontier that begins with the highest assigned id.
+// newOpenTx returns a frontier that knows only the highest assigned id.
 func newOpenTx(lastID int64, now time.Time) *openTx {
 	return &openTx{seen: lastID, lastID: lastID, told: known{safeID: untold}, earlier: []int64{lastID}, noted: now, next: now.Add(listEvery)}
 }
 
-// open makes the first list, which shows whether lists are possible. If the user may not see transactions, open reports this as a
-// finding. In this case, or if unordered is true, ids become final after a set time instead. An id is final if no row can appear at or
+// open makes the first list, which shows whether lists are possible. If the user may not see transactions, open adds a finding. In this
+// case, or if unordered is true, it sets a [timeBound], and ids become final after a set time. An id is final if no row can appear at or
 // below it any more.
 func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) error {
 	if unordered {
@@ -237,13 +239,13 @@ func (o *openTx) learn(id int64) { o.seen, o.lastID = max(o.seen, id), max(o.las
 // failed records that a read failed. The server may have been restarted or restored.
 func (o *openTx) failed() { o.doubted = true }
 
-// due reports whether to make a list now. No list is due while it could show nothing new.
+// due reports whether to make a list now. No list is due while a list could show nothing new.
 func (o *openTx) due(now time.Time) bool {
 	return (o.seen > o.safeID || o.doubted) && !now.Before(o.next)
 }
 
-// begin starts a list, and returns the id that will make a checkpoint together with the list's number, or 0 if it is too
-// early for a checkpoint. Lists in quick succession count as one.
+// begin records that a list begins. It returns the id for the list's checkpoint, or 0 if it is too early for a checkpoint. The
+// list's number will complete the checkpoint. Lists in quick succession count as one.
 func (o *openTx) begin(now time.Time) (id int64) {
 	o.next, o.listed = now.Add(listEvery), now
 	if now.Sub(o.noted) < listEvery {
@@ -371,7 +373,8 @@ func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64)
 }
 
 // timeBound decides which ids are final if open transactions can't be listed: an id is final when the configured maximum duration
-// of a transaction has passed since the id was assigned. A sweep finds the rows of a longer transaction, but not in order.
+// of a transaction has passed since the id was assigned. If a transaction takes longer, a relay finds its rows when it sweeps the lanes
+// (searches them for missed rows), but not in order.
 type timeBound struct {
 	longest time.Duration // the maximum time for which a transaction stays open
 	steps   []step

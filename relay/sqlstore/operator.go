@@ -124,7 +124,7 @@ func (s *Store) Redirect(ctx context.Context, filter storage.Filter, sink string
 		return s.changeParked(ctx, what, filter, backend.Redirect, sink)
 	}
 	if filter.Sink == "" || filter.Sink == sink {
-		return 0, fmt.Errorf("%s %s: to redirect waiting messages, name the sink that they wait for, which must not be configured in any relay, and a different new sink", what, s.table)
+		return 0, fmt.Errorf("%s %s: to redirect waiting messages, name two different sinks: the sink that they wait for, which no relay may have in its configuration, and the new one", what, s.table)
 	}
 	changed, limit := 0, filter.Limit
 	for _, change := range []backend.ParkedChange{backend.RedirectRetry, backend.RedirectScheduled, backend.RedirectPending} {

@@ -16,7 +16,7 @@ import (
 
 // Reading. Read returns a page. A page has the pending rows at the requested positions (ranges of ids in lanes) in the order of ids,
 // up to the page's limits, and the promises of the [frontier] about rows that may still appear. Scan reads ranges of ids again, and
-// returns the rows that the caller selects. Due returns deferred rows that are due. BlockedKeys returns the blocked keys of some lanes,
+// returns the rows that the caller selects. Due returns due rows of the held table. BlockedKeys returns the blocked keys of some lanes,
 // and BlockedAmong returns those of the given keys that are blocked.
 
 // Read implements [storage.LaneStore]. It stops after the row that brings the payloads to MaxBytes or more.
@@ -77,9 +77,9 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	began := s.frontier.before()
 
-	// A read without positions returns only its [backend.FirstLine]. The first line is enough if the previous read found no row up to
-	// the end of the table and no row has appeared since, as in most reads of an idle relay. On PostgreSQL 15, reading the first line
-	// took 0.15 ms in a measurement, and an empty read of 64 lanes took 0.5 ms.
+	// A read without positions returns only its [backend.FirstLine]. This is enough if the previous read found no row up to the end
+	// of the table and no row has appeared since, as in most reads of an idle relay. In a measurement on PostgreSQL 15, such a read
+	// took 0.15 ms, and an empty read of 64 lanes took 0.5 ms.
 	firstLineSuffices := began.current && len(s.endOfLane) > 0
 	for _, p := range request.Positions {
 		end, known := s.endOfLane[p.Lane]
@@ -112,7 +112,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	r.leftOut = r.leftOut || r.full() || len(r.rows) >= r.asked // the statement may have left out rows
 	s.sizer.learn(&r)
-	if !first.Told { // some databases return the first line only with a row
+	if !first.Told { // some databases return the FirstLine only together with a message
 		if first, err = s.backend.Read(ctx, backend.Read{}, nil); err != nil {
 			return page, err
 		}
@@ -255,7 +255,7 @@ func (s *Store) Scan(ctx context.Context, positions []storage.Position, except [
 	return rows, left, nil
 }
 
-// pick fetches pending or deferred rows, at most pickLimit in one statement.
+// pick fetches rows of the table outbox or, if held is true, of the held table. One statement fetches at most pickLimit rows.
 func (s *Store) pick(ctx context.Context, wanted []storage.RowID, held bool) (rows []storage.Row, err error) {
 	for part := range slices.Chunk(wanted, pickLimit) {
 		picked, err := try(ctx, s, "scan table", func() ([]storage.Row, error) {
@@ -361,9 +361,10 @@ const (
 // ask returns the request for a page. If its last argument is true, it requests a transaction with
 // a number.
 //
-// If a full page of payloads of the last page's average size would stay far below maxBytes, the request
-// sets no limit of bytes, and [reading.take] drops rows beyond maxBytes. Otherwise ask limits the page
-// to about twice the number of rows that would fit, because some databases can't count bytes.
+// From the average payload of the last page, ask estimates the size of a full page. If it is far below
+// maxBytes, the request sets no limit of bytes, and [reading.take] drops rows beyond maxBytes. Otherwise
+// ask limits the page to about twice the number of rows that would fit, because some databases can't
+// count bytes.
 func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {

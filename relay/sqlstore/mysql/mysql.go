@@ -29,10 +29,10 @@ type MySQL struct {
 	table   dialect.Table
 	server  string // the dialect's name
 	skips   bool   // whether a locking SELECT can skip rows that other transactions have locked
-	named   []any  // the arguments of the text {named}
+	named   []any  // the arguments of the text {named} in mysql.sql
 	sql     backend.Statements
 
-	unchecked string // the text {unchecked} of the statements
+	unchecked string // the text {unchecked} in mysql.sql
 }
 
 var _ backend.TransactionLister = (*MySQL)(nil)
@@ -152,7 +152,7 @@ func number[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) 
 
 func microseconds(by time.Duration) string { return number(by.Microseconds()) }
 
-// arguments returns a list of count placeholders for IN.
+// arguments returns a list of placeholders for IN. Its argument is their number.
 func arguments(count int) string {
 	if count == 0 {
 		return "(NULL)"
@@ -324,8 +324,8 @@ func (m *MySQL) withTimeLimit(statement string, limit time.Duration) string {
 }
 
 // walk returns a query for columns of the rows t at the positions. Without keys, the query uses the index on ids. With keys,
-// it uses the primary key: one SELECT reads successive positions whose lanes ascend, and a position whose lane isn't higher
-// than the one before it begins another SELECT. The query names the index, because with wrong or missing statistics a server
+// it uses the primary key. One SELECT reads successive positions with ascending lanes. If the lane of a position isn't higher
+// than the previous lane, another SELECT begins. The query names the index, because with wrong or missing statistics a server
 // would read and sort the whole table. It compares excepted topics as bytes, because the collation ignores spaces at the end.
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
@@ -339,7 +339,7 @@ func (m *MySQL) walk(columns string, positions []storage.Position, except []stri
 	}
 	var parts []string
 	var args []any
-	for len(positions) > 0 { // add a SELECT for the positions up to the first whose lane isn't higher
+	for len(positions) > 0 { // add a SELECT for the first positions with ascending lanes
 		n := 1
 		for n < len(positions) && positions[n].Lane > positions[n-1].Lane {
 			n++

@@ -59,7 +59,7 @@ CASE WHEN year(t.expires_at) > 0 AND month(t.expires_at) > 0 AND dayofmonth(t.ex
 -- name: real created_at
 coalesce(CASE WHEN year(t.created_at) > 0 AND month(t.created_at) > 0 AND dayofmonth(t.created_at) BETWEEN 1 AND dayofmonth(last_day(t.created_at)) THEN t.created_at END, {now})
 
--- Placeholders for the columns of a row, used in a first line without a row.
+-- Placeholders for the columns of a message, used if a read has no positions and so returns no message.
 -- name: no row
 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 
@@ -210,7 +210,7 @@ SELECT id, CAST(timestampdiff(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', creat
     UNION ALL (SELECT id, created_at FROM {done} FORCE INDEX (PRIMARY) WHERE id >= ? ORDER BY id LIMIT 1)
 ) AS w ORDER BY id LIMIT 1
 
--- Each line of a page begins with this text: 0 in place of the last id, 0, and the server.
+-- Each row of a page begins with this text: 0 in place of the last id, 0, and the server.
 -- name: first
 CONCAT('0 0 ', {server})
 

@@ -41,7 +41,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 
 // Capabilities implements [backend.Backend]. It requests no isolation level, because go-ora
 // rejects any. Transactions have the session's level, which is READ COMMITTED by default. The
-// statements are correct at other levels, too, but then the database is busy more often.
+// statements are correct at other levels, too, but then more of them fail and are repeated.
 func (d *Oracle) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
@@ -96,8 +96,8 @@ func (a *args) timestamp(at time.Time) string {
 	return "TO_TIMESTAMP(" + a.Add(at.UTC().Format("2006-01-02 15:04:05.000000")) + ", 'YYYY-MM-DD HH24:MI:SS.FF6')"
 }
 
-// inTx runs the function work in a transaction that begins with the lock of "begin changing", so only one such
-// transaction can run at a time.
+// inTx runs the function work in a transaction that begins with the statement "begin changing". This statement takes
+// a lock, so only one such transaction can run at a time.
 func (d *Oracle) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, nil, []backend.Query{d.sql.Query("begin changing")}, work)
 }

@@ -77,7 +77,7 @@ CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds
 {row},
     {has payload} + {later} + {retrying}, t.state, t.last_error, t.receipt, t.claimed_by, TO_CHAR(t.finished_at, 'YYYY-MM-DD HH24:MI:SS.FF6')
 
--- Placeholders for the columns of a row, used in the first line of a page.
+-- Placeholders for the columns of a message, used in the first row of a page, which has no message.
 -- name: no row
 0 AS id, 0 AS lane, NULL AS message_id, NULL AS topic, NULL AS message_key, NULL AS sinks, EMPTY_BLOB() AS payload, TO_CLOB(NULL) AS payload_text, TO_CLOB(NULL) AS headers,
     CAST(NULL AS TIMESTAMP(6)) AS available_at, CAST(NULL AS TIMESTAMP(6)) AS expires_at, 0 AS priority, 0 AS attempts, 0 AS crashes, CAST(NULL AS TIMESTAMP(6)) AS created_at

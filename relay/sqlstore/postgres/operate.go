@@ -17,7 +17,8 @@ import (
 // List implements [backend.Backend]. It reads each table in the order of an index, up to a limit, so that
 // its duration doesn't depend on the table's size. It reads the tables outbox and outbox_held lane by lane. If
 // the filter has a LookThrough, the limit is higher, and the filter is applied to the rows up to this limit.
-// There is no limit if the filter has message ids, or if it has a field that isn't ids and has no LookThrough.
+// There is no limit for a filter with message ids. Without a LookThrough, there is also no limit for a filter
+// with other fields than row ids.
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	after := " AND h.id > " + a.add(filter.AfterID, "bigint")

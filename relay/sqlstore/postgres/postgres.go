@@ -157,8 +157,9 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 	return line, err
 }
 
-// page returns the query of a read. The first line has the highest assigned id, the transaction's number if the read
-// requests it, the snapshot and the server's epoch. The rows follow, up to the one that brings the payloads to MaxBytes or more.
+// page returns the query of a read. The first row of its result is the [backend.FirstLine]: the highest assigned id, the
+// transaction's number if the read requests it, the snapshot and the server's epoch. The other rows are messages, up to the one
+// that brings the payloads to MaxBytes or more.
 func (p *Postgres) page(page backend.Read) backend.Query {
 	var a args
 	xid := "0"

@@ -126,7 +126,7 @@ h.id, h.lane, 'done' AS state,
 {row},
     {has payload} + CASE WHEN t.available_at > now() THEN 2 ELSE 0 END + CASE WHEN t.state = 'retry' THEN 4 ELSE 0 END + 16 * t.holds, t.state, COALESCE(t.last_error, ''), COALESCE(t.receipt, ''), COALESCE(t.claimed_by, ''), t.finished_at
 
--- Placeholders for the columns of a row, used in the first line of a page.
+-- Placeholders for the columns of a message, used in the first row of a page, which has no message.
 -- name: no row
 0::bigint, 0::smallint, '', '', '', '', NULL::bytea, '', NULL::timestamptz, NULL::timestamptz, 0::smallint, 0, 0, NULL::timestamptz, 0
 
@@ -319,7 +319,7 @@ SELECT id, (extract(epoch FROM created_at) * 1000)::bigint FROM (
     UNION ALL (SELECT d.id, d.created_at FROM {done} AS d WHERE d.id >= $1 ORDER BY d.id LIMIT 1)
 ) AS w ORDER BY id LIMIT 1
 
--- The first line of a page that a transaction without a number reads: last id, 0, 0, snapshot, epoch.
+-- The first row of a page that a transaction without a number reads: last id, 0, 0, snapshot, epoch.
 -- name: first line
 SELECT concat_ws(' ', {given}, 0, 0, pg_current_snapshot(), {server epoch})
 

@@ -79,7 +79,7 @@ CASE WHEN t.state = 'scheduled' AND (t.available_at IS NULL OR t.available_at <=
 {row},
     {has payload} + {later}, 'done', coalesce(t.last_error, ''), coalesce(t.receipt, ''), '', t.finished_at
 
--- Placeholders for the columns of a row, used in the first line of a page.
+-- Placeholders for the columns of a message, used in the first row of a page, which has no message.
 -- name: no row
 0, 0, '', '', '', '', NULL, '', NULL, NULL, 0, 0, 0, NULL, 0
 

@@ -25,8 +25,9 @@ func (d *SQLServer) Settle(ctx context.Context, tx *sql.Tx, relay string, keep b
 
 // settleLanes returns a batch with one transaction, which holds shared locks on the lanes'
 // entries in the index of fences. A takeover needs an exclusive lock on a lane's entry, so it
-// skips a lane that is being settled. A settle that waits for a takeover doesn't find the lane's
-// old fence after the wait. A renewal doesn't change the fence, so it doesn't wait for a settle.
+// skips a lane that is being settled. If a settle waits for a takeover, the lane has a new fence
+// after the wait, and so the settle changes none of its rows. A renewal doesn't change the fence,
+// so it doesn't wait for a settle.
 func (d *SQLServer) settleLanes(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newLaneMoves(name, settlements)
 	if backend.NamesSinks(&settlements[0]) {

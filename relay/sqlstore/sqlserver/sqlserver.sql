@@ -88,7 +88,8 @@ CASE WHEN t.state = N'retry' THEN 4 ELSE 0 END + 16 * t.holds
 {row},
     {has payload} + {later} + {retrying}, t.state, COALESCE(t.last_error, N''), COALESCE(t.receipt, N''), COALESCE(t.claimed_by, N''), TODATETIMEOFFSET(t.finished_at, '+00:00')
 
--- Placeholders for the columns of a row, with the columns' names, used in the first line of a page.
+-- Placeholders for the columns of a message, with the columns' names, used in the first row of a page, which has no
+-- message.
 -- name: no row
 CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' AS topic, N'' AS message_key, N'' AS sinks, CONVERT(varbinary(max), NULL) AS payload, N'' AS headers, CONVERT(datetimeoffset(7), NULL) AS available_at, CONVERT(datetimeoffset(7), NULL) AS expires_at, CONVERT(smallint, 0) AS priority, 0 AS attempts, 0 AS crashes, CONVERT(datetimeoffset(7), NULL) AS created_at, 0 AS flags
 
