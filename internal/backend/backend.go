@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Backend is one table in one database. Its methods run the database's statements and return the
-// engine's types. A method that returns a [Query] doesn't run it; the store does. No method retries. A
+// Backend is one table in one database. Its methods run the database's statements and return types of
+// package storage. A method that returns a [Query] doesn't run it; the store does. No method retries. A
 // method that fails returns the driver's error, which the dialect classifies, and has changed nothing,
 // unless the connection broke. All methods except Read may be called concurrently. All times are by the
 // database's clock.
@@ -165,7 +165,7 @@ const (
 	AskSkipRetry                          // asks a relay to skip retries that are not due yet
 	AskDiscardRetry                       // asks a relay to discard retries that are not due yet
 	DiscardRetry                          // deletes retries that are not due yet; used when claiming by rows, since no relay claims such rows
-	Redirect                              // requeues rows for the filter's To, if they don't hold their keys and their messages have no other row
+	Redirect                              // requeues rows for the filter's To; only rows that don't hold their keys and whose messages have no other row
 	RedirectRetry                         // sets the sink of retries that name at most one sink to the filter's To
 	RedirectScheduled                     // sets the sink of scheduled rows that name at most one sink to the filter's To; the rows keep their due time
 	RedirectPending                       // sets the sink of unclaimed pending rows that name at most one sink to the filter's To, and moves the rows to the held table as scheduled rows
@@ -362,7 +362,7 @@ type Filter struct {
 	ByID       bool // whether to select only messages whose ids are in RowIDs or MessageIDs
 	RowIDs     []int64
 	MessageIDs []string // in lower case
-	UntilID    int64    // the highest id to list, or 0 for no limit; if it is set, RowIDs is empty, and there are few rows to examine
+	UntilID    int64    // the highest id to list, or 0 for no limit; only a search for MessageIDs sets it, to examine few rows at a time
 
 	DoneSince, DoneUntil time.Time // selects only done rows that finished at or after DoneSince and before DoneUntil
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Capabilities describes the properties of a database that a store depends on and in which databases differ.
+// Capabilities describes the properties that differ between databases and on which a store depends.
 type Capabilities struct {
 	// Tx has the options of all transactions. It requests READ COMMITTED, or is nil if the database or its
 	// drivers offer no choice of isolation level.
@@ -115,9 +115,9 @@ type OpenList struct {
 	// is 0, the list is unusable, and the store makes another one later.
 	Number uint64
 
-	// Open has the numbers of the open transactions: either all numbers up to Number, or only one, which is
-	// not above the lowest of them. It may also contain numbers above Number. A transaction that has written
-	// nothing and executes no statement may be missing, because it takes its ids later.
+	// Open has the numbers of the open transactions: either all numbers up to Number, or a single number that is
+	// at most the lowest of them. It may also contain numbers above Number. A transaction that has written nothing
+	// and executes no statement may be missing, because it takes its ids later.
 	Open []uint64
 
 	Ending []uint64 // the same as Open, for open transactions whose rows may be visible already

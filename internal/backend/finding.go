@@ -34,11 +34,11 @@ func Findings(ctx context.Context, q Querier, probes []Probe) (findings []storag
 	return findings
 }
 
-// Nothing is a Judge that accepts every result. Its probe only tests whether the database runs the query.
+// Nothing is a Judge that accepts every result. A probe with this Judge only tests whether the database runs the query.
 func Nothing([]string) (wrong, hint string) { return "", "" }
 
-// List returns a Judge for a query that selects the problems. The description of the problem consists of the first
-// argument and the list of rows.
+// List returns a Judge for a query that selects a row for each problem. The description of the problems consists of the
+// first argument and the list of rows.
 func List(wrong, hint string) func([]string) (string, string) {
 	return func(answer []string) (string, string) {
 		if len(answer) == 0 {

@@ -71,7 +71,7 @@ const (
 	IsRetry    = 4 // the row is a held row that waits for its next attempt
 	IsUTF16    = 8 // the payload is text in UTF-16, little-endian, which Row converts to UTF-8
 
-	HoldsOne = 16 // added once for each unit of the column holds, which is at most 3
+	HoldsOne = 16 // multiplied by the value of the column "holds", which is at most 3
 )
 
 // Undecided is the SQL condition under which a settlement g may park the held row t: either no operator wants the row
@@ -100,7 +100,7 @@ func ReadAt(s *storage.Settlement) time.Time {
 	return s.AvailableAt.Add(time.Millisecond)
 }
 
-// HoldsOf returns the value that a settlement writes to the column holds.
+// HoldsOf returns the value that a settlement writes to the column "holds".
 func HoldsOf(s *storage.Settlement) int64 {
 	if s.State == storage.StateError && s.Holds {
 		return int64(storage.HoldsKey)
@@ -648,7 +648,7 @@ func (t *text) Scan(value any) error {
 	return nil
 }
 
-// The functions below read the results of statements into the engine's types.
+// The functions below read the results of statements into types of package storage.
 
 // Grants reads new leases. Each result row has the columns lane, fence, marks, crashes, journal and transaction number.
 func Grants(ctx context.Context, q Querier, query Query) (grants []storage.Grant, xid uint64, err error) {

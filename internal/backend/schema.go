@@ -29,8 +29,8 @@ type Schema struct {
 	// It is nil if only administrators create schemas.
 	MakeSchema func(dialect.Table) string
 
-	// Scripts is set if the printed SQL is a script for the database's own client, so that other migration tools can't run
-	// its statements one by one.
+	// Scripts is set if the printed SQL is a script for the database's own client. Other migration tools can't run the
+	// statements of such a script one by one.
 	Scripts bool
 
 	// Lock returns the lock that is held while steps are applied or rolled back, for databases whose steps don't run in

@@ -109,7 +109,7 @@ func ReadActions(ctx context.Context, q Querier, statements Statements, limit in
 	return actions, err
 }
 
-// Setting returns the statements that put a control in force. It replaces any control of the same kind and name.
+// Setting returns the statements that put a control in force. They replace any control of the same kind and name.
 func (s Statements) Setting(control storage.Control, lasts time.Duration) []Query {
 	var microseconds any
 	if lasts > 0 {

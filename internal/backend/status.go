@@ -15,7 +15,7 @@ const (
 	// so that the time for a count doesn't grow with the table.
 	Counted = 50_000
 
-	// FirstRows is the number of rows, at the beginning of the table, among which a status searches the oldest waiting row.
+	// FirstRows is the number of rows at the beginning of the table that a status searches for the oldest waiting row.
 	FirstRows = 6400
 
 	// SampledTopics is the maximum number of pending rows among which a status counts the rows of each topic.

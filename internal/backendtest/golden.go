@@ -210,7 +210,7 @@ func (g *golden) settling() {
 		g.add(what, err)
 		delivered := !slices.ContainsFunc(settlements, func(s storage.Settlement) bool { return s.State != storage.StateDone })
 		if delivered && slices.ContainsFunc(g.all[before:], func(query backend.Query) bool { return strings.Contains(query.SQL, "attempt_log") }) {
-			g.Errorf("%s: a statement for delivered messages has the column attempt_log, want it only in those for failed ones", what)
+			g.Errorf("%s: a statement for delivered messages has the column attempt_log, want the column only in statements for failed messages", what)
 		}
 	}
 	done := storage.Settlement{ID: 5, MessageID: message(5), Lane: 1, Fence: 7, State: storage.StateDone, Attempts: 1, Receipt: "0/5"}
@@ -277,7 +277,7 @@ func (g *golden) rows() {
 	g.add("claim the oldest", err)
 	request.Pick, request.Topics, request.Except, request.MaxBytes = storage.Priority, []string{"a", "b"}, []string{"c"}, 1<<20
 	_, err = g.Claim(ctx, request)
-	g.add("claim the highest of some topics", err)
+	g.add("claim the highest priorities of some topics", err)
 	g.add("has free rows", g.ask(g.Capabilities().Queries.FreeRow))
 	g.add("has ended claims", g.ask(g.Capabilities().Queries.EndedClaim))
 	_, err = g.Extend(ctx, "t", []int64{1, 2}, time.Minute)

@@ -78,9 +78,9 @@ func (s *Store) withLogs(ctx context.Context, ordered []storage.Settlement) ([]s
 	return logged, nil
 }
 
-// settle writes the settlements in the argument ordered, one for each row, usually in one call of the backend. Its last argument is
-// the whole batch, which may have several settlements of a row; settle counts the results of all of them. If tx is nil, the backend
-// uses its own transaction.
+// settle writes the settlements of its argument `ordered`, one for each row, usually in one call of the backend. Its last argument is
+// the whole batch, which may have several settlements of a row. The result counts all settlements of the batch. If tx is nil, the
+// backend uses its own transaction.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
 	apart := false
 	for i := range ordered { // by index, because a settlement is large

@@ -179,7 +179,7 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Findin
 	findings := []storage.Finding{m.checkRights(ctx), m.checkHistory(ctx), m.checkTransactions(ctx)}
 	probes := []backend.Probe{
 		{Name: "read", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
-		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages lie below the marks, in lane ",
+		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages are pending at or below the mark of lane ",
 			"the id sequence was reset, for example by TRUNCATE; such messages are delivered late and out of order: use DELETE to empty the table")},
 	}
 	explain := "EXPLAIN "

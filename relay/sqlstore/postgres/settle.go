@@ -271,7 +271,7 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 
 // settleEach adds the CTEs for all other batches, one for each kind of change. The statement finds each
 // row by its lane, id and message, and held rows also by their sinks. It then changes a row t by its
-// physical place, t.ctid = g.place. For a join by keys, a planner that expects a small table would scan it.
+// physical place, t.ctid = g.place. With a join by keys, a planner that expects a small table would scan the whole table.
 //
 // When claiming by rows, the statement locks the rows first, so that their tokens don't change. If another
 // transaction has changed a row since the statement began, the statement doesn't change the row, and the

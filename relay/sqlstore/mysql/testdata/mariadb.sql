@@ -491,7 +491,7 @@ UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, clai
 --   1: r
 --   2: t
 
--- claim the highest of some topics: as in mysql.sql
+-- claim the highest priorities of some topics: as in mysql.sql
 
 -- has free rows: as in mysql.sql
 

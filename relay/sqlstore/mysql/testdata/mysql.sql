@@ -553,7 +553,7 @@ UPDATE `app`.`Events` FORCE INDEX (id) SET claimed_by = ?, claim_token = ?, clai
 --   1: r
 --   2: t
 
--- claim the highest of some topics
+-- claim the highest priorities of some topics
 SELECT t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, CASE WHEN coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) > 209715 THEN NULL ELSE coalesce(t.payload, CAST(t.payload_text AS BINARY)) END, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR), (t.payload IS NOT NULL OR t.payload_text IS NOT NULL) + 2 * coalesce(t.available_at > utc_timestamp(6), 0) + CASE WHEN coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) > 209715 THEN 65536 * coalesce(LENGTH(t.payload), LENGTH(t.payload_text), 0) ELSE 0 END
 FROM `app`.`Events` AS t FORCE INDEX (claim_priority) WHERE (SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND t.claimed_until IS NULL AND CAST(t.topic AS BINARY) IN (?,?) AND CAST(t.topic AS BINARY) NOT IN (?)
 ORDER BY t.urgency, t.id LIMIT 10 FOR UPDATE SKIP LOCKED;

@@ -1360,7 +1360,7 @@ SELECT /*+ INDEX(t "Events_claim_until") */ t.id, t.lane, t.message_id, t.topic,
     65536 * CASE WHEN t.payload_text IS NULL THEN NVL(DBMS_LOB.GETLENGTH(t.payload), 0) ELSE DBMS_LOB.GETLENGTH(as_bytes(t.payload_text)) END + CASE WHEN t.available_at > SYS_EXTRACT_UTC(SYSTIMESTAMP) THEN 2 ELSE 0 END
 FROM app."Events" t WHERE t.claimed_until IS NOT NULL AND t.claim_stamp = (SELECT DBMS_TRANSACTION.LOCAL_TRANSACTION_ID FROM dual);
 
--- claim the highest of some topics
+-- claim the highest priorities of some topics
 DECLARE
     this_transaction VARCHAR2(64) := DBMS_TRANSACTION.LOCAL_TRANSACTION_ID(TRUE);
     TYPE numbers IS TABLE OF NUMBER INDEX BY PLS_INTEGER;

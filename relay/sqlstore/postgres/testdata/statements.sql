@@ -994,7 +994,7 @@ RETURNING t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sin
 --   5: 60000000
 --   6: 9223372036854775807
 
--- claim the highest of some topics
+-- claim the highest priorities of some topics
 WITH claim AS MATERIALIZED (
     SELECT value FROM app."Events_settings" WHERE name = 'claim' FOR SHARE),
 picked AS MATERIALIZED (

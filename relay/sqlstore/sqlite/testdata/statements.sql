@@ -598,7 +598,7 @@ RETURNING id, lane, message_id, topic, coalesce(message_key, ''), sinks,
 --   4: 10
 --   5: 9223372036854775807
 
--- claim the highest of some topics
+-- claim the highest priorities of some topics
 UPDATE app."Events" SET claimed_by = ?, claim_token = ?, claimed_until = strftime('%Y-%m-%d %H:%M:%f', 'now', ?)
 WHERE id IN (
     WITH picked AS (SELECT id, priority, coalesce(length(payload), length(CAST(payload_text AS BLOB)), 0) AS size FROM app."Events" AS h WHERE EXISTS (SELECT 1 FROM app."Events_settings" WHERE name = 'claim' AND value = 'rows') AND claimed_until IS NULL AND topic IN (SELECT value FROM json_each(?)) AND topic NOT IN (SELECT value FROM json_each(?)) ORDER BY priority DESC, id LIMIT ?),

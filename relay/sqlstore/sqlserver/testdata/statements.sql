@@ -1118,7 +1118,7 @@ WHERE bytes_before < @p5;
 --   4: 60000
 --   5: 9223372036854775807
 
--- claim the highest of some topics
+-- claim the highest priorities of some topics
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 WITH picked AS (
     SELECT TOP (@p1) t.*, COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0) AS size FROM app."Events" AS t WITH (INDEX("Events_claim_priority"), UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
