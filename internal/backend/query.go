@@ -42,7 +42,7 @@ func Each(ctx context.Context, q Querier, query Query, take func(*sql.Rows) (mor
 	return rows.Err()
 }
 
-// All scans every row into the same destinations, and calls the function took after each row.
+// All scans every row into the same destinations, and calls a function after each row.
 func All(ctx context.Context, q Querier, query Query, took func(), destinations ...any) error {
 	return Each(ctx, q, query, func(rows *sql.Rows) (bool, error) {
 		if err := rows.Scan(destinations...); err != nil {
@@ -115,8 +115,8 @@ func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err e
 	return affected, nil
 }
 
-// InTx runs statements in one transaction, and then calls the function work in the same transaction, unless it
-// is nil. If a statement or the function fails, InTx rolls the transaction back.
+// InTx runs statements in one transaction. If the function work isn't nil, InTx then calls it in the same transaction.
+// If a statement or the function fails, InTx rolls the transaction back.
 func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query, work func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, options)
 	if err != nil {

@@ -21,7 +21,7 @@ type DeliveredRow struct {
 // ReplayChange is a change of a stored replay. Replays are stored as JSON.
 type ReplayChange struct {
 	Name   string
-	Was    string // the text that the table has now, or else the change fails; empty if the replay is new
+	Was    string // the text to replace; if another text is stored, the change fails; empty if the replay is new
 	Copies []storage.Settlement
 	Is     func(written int) string // returns the new text, which contains the number of written copies
 }

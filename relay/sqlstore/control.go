@@ -44,7 +44,7 @@ func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool,
 	})
 }
 
-// logControl writes the setting or lifting of a control to the log of actions, with the count of changes, which is 1.
+// logControl writes to the log of actions that a control was set or lifted. The count of changes in the log is 1.
 func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Action) error {
 	statements, id := s.capabilities.Statements, outbox.NewID()
 	_, err := backend.Exec(ctx, tx, statements.Beginning(id, action.Fits()), statements.Ending(id, 1))

@@ -15,8 +15,8 @@ import (
 
 // Finding messages by their ids. The tables outbox and outbox_done have no index on message ids, because such an index would make each
 // write more expensive. But most message ids contain the time when they were made: UUIDs of version 7, which a Writer makes, and of
-// version 1, which MySQL's function uuid makes. Row ids ascend with time, with few exceptions. So a binary search finds the ids of the
-// rows that were written at the time in a message's id, and the message's row is among them.
+// version 1, which MySQL's function uuid makes. Row ids ascend with time, with few exceptions. So a binary search finds the range of row
+// ids that were assigned around the time in a message's id. The message's row is in this range.
 //
 // A message may have several rows, if a replay copied it or a producer wrote it twice. The later rows have higher ids than the first one.
 // So Find also searches the later rows, in short steps, up to the end of the table or a time limit. If a message's id contains no time,
@@ -141,7 +141,7 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 
 // walk lists, in steps, the messages with ids above the filter's AfterID, up to the id in its third argument. It returns the id
 // up to which it has examined the rows. This id is lower than the third argument if walk has found filter.Limit messages or if
-// the deadline has passed. walk makes at least one step.
+// the deadline has passed. It makes at least one step.
 func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, deadline time.Time) (found []storage.Info, looked int64, err error) {
 	step := int64(firstStep)
 	looked = filter.AfterID

@@ -149,8 +149,8 @@ func (h *snapshots) start(server string, given int64) {
 	h.server, h.given = server, given
 }
 
-// before returns a token that is current if no id is known to have been assigned since the last checkpoint. If the token isn't current,
-// the next read must be a transaction with a number, so that the safe id rises even while nothing is settled.
+// before returns a token. It is current if the frontier knows of no id that was assigned after the last checkpoint. If the token isn't
+// current, the next read must be a transaction with a number, so that the safe id rises even while nothing is settled.
 func (h *snapshots) before() token {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,8 +168,8 @@ func (h *snapshots) wrote(xid uint64, began token) {
 	}
 }
 
-// idle relies on this fact: if a row has appeared since the previous page, its id is above LateAfter and at most LastID. So no row has
-// appeared if LateAfter is not below LastID.
+// idle compares LateAfter with LastID. If a row has appeared since the previous page, its id is above LateAfter and at most LastID. So no
+// row has appeared if LateAfter is at least LastID.
 func (h *snapshots) idle(first backend.FirstLine) bool {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -232,7 +232,7 @@ func (h *snapshots) lateAfter(s snapshot) int64 {
 }
 
 // reset discards the checkpoints and keeps the previous snapshot. So if rows have appeared since that snapshot, the LateAfter of the next
-// page is 0. Without the snapshot, the page would report no such rows, and only the relay's search for missed rows would find them.
+// page is 0. Without the snapshot, the page wouldn't report these rows, and only the relay's search for missed rows would find them.
 func (h *snapshots) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -339,8 +339,8 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// pass returns the floor of the number lowest. All transactions with lower numbers have ended. pass drops the checkpoints before the
-// one whose id is the floor, because no later floor can use them.
+// pass returns the floor of the number `lowest`. All transactions with lower numbers must have ended. Then no later floor can use the
+// checkpoints before the one whose id is the returned floor, so pass drops them.
 func (c *checkpoints) pass(lowest uint64) (floor int64) {
 	floor, at := c.floor(lowest)
 	if at > 1 {

@@ -118,9 +118,9 @@ func newOpenTx(lastID int64, now time.Time) *openTx {
 	return &openTx{seen: lastID, lastID: lastID, told: known{safeID: untold}, earlier: []int64{lastID}, noted: now, next: now.Add(listEvery)}
 }
 
-// open makes the first list, which shows whether lists are possible. If the user may not see transactions, open adds a finding. In this
-// case, or if unordered is true, it sets a [timeBound], and ids become final after a set time. An id is final if no row can appear at or
-// below it any more.
+// open decides how ids become final. An id is final if no row can appear at or below it any more. If unordered is true, ids become final
+// after a set time; see [timeBound]. Otherwise open requests a first list of the open transactions. If the user may not see them, open
+// adds a finding, and ids also become final after a set time.
 func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) error {
 	if unordered {
 		o.bound = &timeBound{longest: o.db.longest}
@@ -211,8 +211,8 @@ func (o *openTx) list(ctx context.Context) error {
 	return nil
 }
 
-// tells makes lists for a check, and reports whether one of them was usable. If a list fails for another reason than a busy database,
-// tells returns true, because other checks report the error.
+// tells reports, for a check, whether the server's list of open transactions is usable. It requests the list up to checkTries times. If
+// a request fails for another reason than a busy database, it returns true, because other checks report the error.
 func (db *openTxLister) tells(ctx context.Context) bool {
 	for range checkTries {
 		saw, err := db.backend.ListOpen(ctx, rand.Text())
@@ -317,7 +317,7 @@ func (o *openTx) restart(server string) {
 // lost reports whether the highest assigned id is unknown, as it is after a call of restart.
 func (o *openTx) lost() bool { return len(o.earlier) == 0 }
 
-// found gives a restarted frontier the highest assigned id.
+// found sets the highest assigned id after a restart of the frontier.
 func (o *openTx) found(lastID int64, now time.Time) {
 	o.learn(lastID)
 	o.earlier, o.noted = []int64{o.seen}, now
@@ -335,7 +335,7 @@ func (o *openTx) reset() {
 	o.lastID = lastID
 }
 
-// begins records that a read begins.
+// begins must be called when a read begins. It records what is known at this time.
 func (o *openTx) begins(now time.Time) {
 	if o.bound != nil {
 		o.safeID = max(o.safeID, o.bound.passed(o.seen, now))

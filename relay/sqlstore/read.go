@@ -361,10 +361,10 @@ const (
 // ask returns the request for a page. If its last argument is true, it requests a transaction with
 // a number.
 //
-// From the average payload of the last page, ask estimates the size of a full page. If it is far below
+// It estimates the size of a full page from the average payload of the last page. If the size is far below
 // maxBytes, the request sets no limit of bytes, and [reading.take] drops rows beyond maxBytes. Otherwise
-// ask limits the page to about twice the number of rows that would fit, because some databases can't
-// count bytes.
+// the request limits the page to about twice the number of rows that would fit, because some databases
+// can't count bytes.
 func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	read := backend.Read{Positions: into.positions, Limit: into.limit, MaxBytes: into.maxBytes, Number: number}
 	if read.Limit*max(p.rowSize, minRowSize) < read.MaxBytes/4 {
@@ -380,8 +380,8 @@ func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 	return read
 }
 
-// learn adapts the shares. If a page was less than half full although rows were left out, some
-// lanes are busier than others, and learn doubles the shares. After a full page it halves them.
+// learn adapts the shares to the last page. If the page was less than half full although rows were left
+// out, some lanes are busier than others, and the shares are doubled. After a full page they are halved.
 func (p *pageSizer) learn(r *reading) {
 	p.pageSize = len(r.rows)
 	if len(r.rows) > 0 {

@@ -14,7 +14,7 @@ var errMisread = errors.New("the driver read a test value as another value")
 
 // CheckPool implements [backend.PoolChecker]. It selects a time and a byte string, because pgx receives values as text in
 // its modes exec and simple_protocol, and then can read times only in the ISO style and bytes only as hex. It checks
-// client_encoding, because the server converts texts to this encoding, but pgx always treats texts as UTF-8. Besides, a row
+// client_encoding, because the server converts texts to this encoding, but pgx always treats texts as UTF-8. Also, a row
 // with a character that client_encoding lacks would make a whole page unreadable.
 func (p *Postgres) CheckPool(ctx context.Context) error {
 	var style, output, client, server string
