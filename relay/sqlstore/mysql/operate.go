@@ -131,8 +131,8 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 	return ids, err
 }
 
-// redirectPending gives pending rows the sink filter.To, and moves them to the held table as scheduled rows. It finds the rows without locks, so that it doesn't wait for writers.
-// It checks the conditions again when it locks the rows.
+// redirectPending gives pending rows the sink filter.To, and moves them to the held table as scheduled rows. It finds the rows
+// without locks, so that it doesn't wait for writers. It checks the conditions again when it locks the rows.
 func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids []int64, err error) {
 	condition := backend.RedirectPending.Condition(m.table.Pending, m.table.Held, "utc_timestamp(6)")
 	found := join("SELECT t.lane, t.id, t.message_id, t.sinks FROM "+m.table.Pending+" AS t FORCE INDEX (id) WHERE TRUE"+condition, conditions(filter), " ORDER BY t.id LIMIT "+number(filter.Limit))

@@ -1,7 +1,7 @@
 {{define "function"}}-- Notifies rowrelay of new rows in the outbox table. A rowrelay that listens reads the table
--- when it is notified, and doesn't wait for its next poll. PostgreSQL sends
--- the notification when the transaction with the INSERT or COPY commits. If the transaction is rolled
--- back, PostgreSQL sends nothing.
+-- when it is notified, and doesn't wait for its next poll. PostgreSQL sends the notification when the
+-- transaction with the INSERT or COPY commits. If the transaction is rolled back, PostgreSQL sends
+-- nothing.
 --
 -- A commit with a notification takes a lock that only one commit of the whole server can hold. So if
 -- several transactions insert in the same hundredth of a second, only one of them notifies: the one

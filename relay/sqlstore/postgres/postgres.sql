@@ -41,8 +41,8 @@ COALESCE(pg_sequence_last_value(pg_get_serial_sequence('{hot}', 'id')::regclass)
 -- name: dear
 ((SELECT now()::text) @@ ANY ('{words}'::text[]))::int
 
--- Like "dear", but for a bound that is a time. If a bound is known before the statement runs, it must be written as a
--- SELECT, because if the planner knows the first value of a COALESCE, it keeps only this value.
+-- Like "dear", but for a bound that is a time. A bound that is known before the statement runs must be written as a
+-- SELECT. Otherwise the planner would know the first value of the COALESCE, and would keep only this value.
 -- name: dear time
 COALESCE(NULL, {dear}) * interval '1 s' + now()
 
@@ -142,9 +142,9 @@ ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane
 -- name: is at place
 t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 
--- The beginning of a statement that does nothing unless the table is claimed by rows. It locks the claim mode. So a
--- concurrent change of the mode either waits for this transaction, and then sees the rows that the statement has
--- changed, or commits before the statement gets the lock, and then the statement changes nothing.
+-- The beginning of a statement that does nothing unless the table is claimed by rows. It locks the claim mode, so a
+-- change of the mode can't run concurrently. If the change comes second, it sees the rows that the statement has changed.
+-- If the change comes first, the statement changes nothing.
 -- name: with claim
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
@@ -186,9 +186,9 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode. So a concurrent change of the mode either waits, and then sees this relay, or commits before
--- this statement gets the lock, and then the relay isn't stored. Arguments: $1 name, $2 host, $3 version, $4 claim
--- mode, $5 microseconds until the row expires, $6 setup.
+-- Locks the claim mode, so a change of the mode can't run concurrently. If the change comes second, it sees this relay.
+-- If the change comes first, the relay isn't stored. Arguments: $1 name, $2 host, $3 version, $4 claim mode, $5
+-- microseconds until the row expires, $6 setup.
 -- name: heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)

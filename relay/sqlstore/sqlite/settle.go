@@ -99,7 +99,7 @@ type moving struct {
 	*SQLite
 	relay   string
 	keep    bool
-	claimed string // a condition on rows of outbox: claimed rows must have the claim's token; rows of leased lanes must name the settlements' sinks, if the settlements name any
+	claimed string // a condition on rows of outbox: they have the claim's token or, if lanes are leased, the sinks that the settlements name, if any
 	args    []any  // the arguments of claimed
 }
 

@@ -111,7 +111,7 @@ type moves struct {
 	*SQLServer
 	args   args
 	groups backend.Groups
-	token  string // a further condition on rows of outbox: claimed rows must have the claim's token; rows of leased lanes must name the settlements' sinks, if the settlements name any
+	token  string // a condition on rows of outbox: they have the claim's token or, if lanes are leased, the sinks that the settlements name, if any
 	lines  []string
 
 	deadHot, deadHeld []storage.Settlement // the settlements that write a dead letter

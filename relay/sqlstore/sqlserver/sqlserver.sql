@@ -96,9 +96,9 @@ CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' A
 -- name: size
 COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)
 
--- The condition that the table is claimed by rows. It locks the claim mode until the transaction ends. So a concurrent
--- change of the mode either waits for this transaction, and then sees the rows that the statement has changed, or
--- commits before the statement gets the lock, and then the statement changes nothing.
+-- The condition that the table is claimed by rows. It locks the claim mode until the transaction ends, so a change of the
+-- mode can't run concurrently. If the change comes second, it sees the rows that the statement has changed. If the change
+-- comes first, the statement changes nothing.
 -- name: by rows
 EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows')
 
@@ -144,10 +144,10 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_un
 -- name: forget holds
 UPDATE {held} SET state = N'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode. So a concurrent change of the mode either waits, and then sees this relay, or commits before
--- this statement gets the lock, and then the relay isn't stored. Arguments: @p1 name, @p2 host, @p3 version, @p4 claim
--- mode, @p5 milliseconds until the row expires, @p6 setup. DATEADD accepts only an int, so seconds and milliseconds are
--- added separately.
+-- Locks the claim mode, so a change of the mode can't run concurrently. If the change comes second, it sees this relay.
+-- If the change comes first, the relay isn't stored. Arguments: @p1 name, @p2 host, @p3 version, @p4 claim mode, @p5
+-- milliseconds until the row expires, @p6 setup. DATEADD accepts only an int, so seconds and milliseconds are added
+-- separately.
 -- name: heartbeat
 {prepare}
 DECLARE @alive bit = 1;
