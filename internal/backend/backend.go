@@ -38,7 +38,7 @@ type Backend interface {
 	// Heartbeat stores a relay's heartbeat if the table still has this relay's claim mode.
 	Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (Heartbeat, error)
 
-	// Lanes. The result xid is the number of the method's transaction. It is 0 if transactions have no numbers.
+	// Lanes. The result `xid` is the number of the method's transaction. It is 0 if transactions have no numbers.
 
 	// Acquire leases at most count free lanes, in any order, and increases their fences by the given step.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error)
@@ -51,7 +51,7 @@ type Backend interface {
 	// Reading leased lanes. Each position has an Until, which is inclusive. Either all positions have a key or
 	// none has.
 
-	// Read calls the function take with each pending row at the positions, in the order that
+	// Read calls the function `take` with each pending row at the positions, in the order that
 	// [Capabilities].Walk specifies. All rows are from one snapshot. Only one goroutine may call Read with
 	// positions. A Read without positions reads no rows and returns only the FirstLine. Any goroutine may call it.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
@@ -77,7 +77,7 @@ type Backend interface {
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
 	// BlockedKeys returns the query for the blocked keys, in no particular order; see [ReadBlockedKeys]. A key is
-	// blocked by a retry, and by a row with a value above 0 in the column "holds".
+	// blocked by a retry, and by a row with a value above 0 in the column `holds`.
 	BlockedKeys(lanes []int, limit int) Query
 
 	// BlockedAmong returns the query for the blocked keys among the given ones. It finds each key by an index. For
@@ -102,13 +102,13 @@ type Backend interface {
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes at most limit done rows that finished longer ago than the retention. It skips rows that
-	// finished before the argument since.
+	// finished before the argument `since`.
 	//
 	// It also deletes at most limit message ids. It deletes an id if the id was written longer ago than [IDsKept]
 	// returns and more than ten minutes before the lowest pending row was created, unless a held row has the id. A
 	// message's id is written before its row, and the ten minutes allow for long transactions and differing clocks.
 	//
-	// Purge returns the number of deleted rows or of deleted ids, whichever is higher. The result until is the value
+	// Purge returns the number of deleted rows or of deleted ids, whichever is higher. The result `until` is the value
 	// of since for the next call. It is the zero time if the database doesn't use since.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
@@ -136,7 +136,7 @@ type Backend interface {
 	// ChangeParked changes parked rows, up to the filter's limit, and returns their ids.
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
 
-	// Parked passes the parked rows that the filter selects, ordered by id, to the function each. It ignores
+	// Parked passes the parked rows that the filter selects, ordered by id, to the function `each`. It ignores
 	// the limits of the filter; see [ReadParked].
 	Parked(ctx context.Context, filter Filter, within int64, each func(storage.Parked)) error
 

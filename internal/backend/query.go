@@ -115,7 +115,7 @@ func Exec(ctx context.Context, q Querier, queries ...Query) (affected int, err e
 	return affected, nil
 }
 
-// InTx runs statements in one transaction. If the function work isn't nil, InTx then calls it in the same transaction.
+// InTx runs statements in one transaction. If the function `work` isn't nil, InTx then calls it in the same transaction.
 // If a statement or the function fails, InTx rolls the transaction back.
 func InTx(ctx context.Context, db *sql.DB, options *sql.TxOptions, first []Query, work func(*sql.Tx) error) error {
 	tx, err := db.BeginTx(ctx, options)
@@ -435,7 +435,7 @@ func PartsOf(settlements []storage.Settlement, keep bool) []Parts {
 	return slices.DeleteFunc(tables, func(p Parts) bool { return len(p.All) == 0 })
 }
 
-// AttemptLog returns the value that a settlement writes to the column attempt_log. If it is empty, the row keeps its log.
+// AttemptLog returns the value that a settlement writes to the column `attempt_log`. If it is empty, the row keeps its log.
 func AttemptLog(s *storage.Settlement) string { return storage.AttemptLog(s.Failed).Text() }
 
 // DeadLettersOf returns the settlements that write a dead letter, in two lists: one for pending rows, and

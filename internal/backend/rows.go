@@ -52,7 +52,7 @@ func CopiedExpiry(now string) string {
 	return "CASE WHEN t.expires_at > " + now + " THEN t.expires_at END"
 }
 
-// KeptFor returns the columns Kept of a row t, with the given SQL expression in place of the column sinks.
+// KeptFor returns the columns Kept of a row t, with the given SQL expression in place of the column `sinks`.
 func KeptFor(sinks string) string { return strings.TrimSuffix(Of("t", Kept), "t.sinks") + sinks }
 
 // Of returns a list of columns, each qualified by the name of a table or subquery.
@@ -71,7 +71,7 @@ const (
 	IsRetry    = 4 // the row is a held row that waits for its next attempt
 	IsUTF16    = 8 // the payload is text in UTF-16, little-endian, which Row converts to UTF-8
 
-	HoldsOne = 16 // multiplied by the value of the column "holds", which is at most 3
+	HoldsOne = 16 // multiplied by the value of the column `holds`, which is at most 3
 )
 
 // Undecided is the SQL condition under which a settlement g may park the held row t: either no operator wants the row
@@ -100,7 +100,7 @@ func ReadAt(s *storage.Settlement) time.Time {
 	return s.AvailableAt.Add(time.Millisecond)
 }
 
-// HoldsOf returns the value that a settlement writes to the column "holds".
+// HoldsOf returns the value that a settlement writes to the column `holds`.
 func HoldsOf(s *storage.Settlement) int64 {
 	if s.State == storage.StateError && s.Holds {
 		return int64(storage.HoldsKey)
@@ -306,7 +306,7 @@ func (f *FirstLine) Scan(value any) (err error) {
 // Reader reads pages through a driver's own interface instead of database/sql, as relaypgx does. Only one goroutine
 // at a time calls it.
 type Reader interface {
-	// Read runs a query over a connection of db, and calls the function take for each row of the result. Such a row
+	// Read runs a query over a connection of db, and calls the function `take` for each row of the result. Such a row
 	// consists of a text, for the [FirstLine], and the columns of a message's row. Read ends when take returns false
 	// or an error, and returns that error. If Read doesn't support the connection or the types of the result, it
 	// returns false before it calls take, and isn't called again.
@@ -347,8 +347,8 @@ func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take 
 	return line, false, err
 }
 
-// ScanRows scans lines that have other columns before and after a row's columns, and calls the function take for
-// each row. The two slices are the destinations of the other columns.
+// ScanRows scans the rows of a result that has other columns before and after a message's columns, and calls the function
+// `take` for each row. The two slices are the destinations of the other columns.
 func ScanRows(ctx context.Context, q Querier, query Query, before, after []any, take func(*Columns) (more bool, err error)) error {
 	var c Columns
 	destinations := slices.Concat(before, []any{
@@ -700,7 +700,7 @@ func stored[T any](written text) T {
 	return value
 }
 
-// journal is the JSON of the column journal in the table of lanes.
+// journal is the JSON of the column `journal` in the table of lanes.
 type journal struct {
 	Suspects []storage.Suspect   `json:"suspects,omitempty"`
 	Batches  []storage.SentBatch `json:"batches,omitempty"`

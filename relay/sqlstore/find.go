@@ -188,7 +188,7 @@ func lookedUntil(filter backend.Filter, found []storage.Info) int64 {
 
 // writtenAt finds two rows of the tables outbox and outbox_done by a binary search of the ids. Its first result is the
 // id of the last row that was written before the given time, or 0 if it finds none. Its second result is the id of the
-// first row that was written at that time or later, or the argument highest if it finds none.
+// first row that was written at that time or later, or the argument `highest` if it finds none.
 func (s *Store) writtenAt(ctx context.Context, at time.Time, highest int64) (last, first int64, err error) {
 	first = highest
 	query := backend.Query{SQL: s.capabilities.Queries.WrittenFrom.SQL, Args: make([]any, len(s.capabilities.Queries.WrittenFrom.Args))}

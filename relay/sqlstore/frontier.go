@@ -34,14 +34,14 @@ import (
 //     It assumes that each transaction ends within a set time. timeBound is a part of openTx, since the privilege may be revoked at
 //     any time.
 //
-// The methods before and wrote may be called concurrently. Only one read at a time calls the other methods.
+// The methods `before` and `wrote` may be called concurrently. Only one read at a time calls the other methods.
 type frontier interface {
 	// start resets the frontier before lanes are read, because another server may have answered when the table was opened. The
 	// last argument is the highest id that this server has assigned.
 	start(server string, given int64)
 
 	// before returns a token with what is known before a statement of this store runs. If the statement's transaction has a number,
-	// the caller must pass this number and the token to the method wrote after the statement.
+	// the caller must pass this number and the token to the method `wrote` after the statement.
 	before() token
 	wrote(xid uint64, began token)
 

@@ -39,7 +39,7 @@ type openTx struct {
 
 	server string // the server that this state belongs to; empty before the server's first answer
 	seen   int64  // the highest id that is known to be assigned
-	lastID int64  // the same as the field seen, but reset doesn't lower it
+	lastID int64  // the highest id that is known to be assigned; unlike `seen`, it isn't lowered by the method `reset`
 	safeID int64  // no row can appear at or below this id any more
 
 	number  uint64 // the number of the last list
@@ -47,9 +47,9 @@ type openTx struct {
 	told    known  // what was known when the previous read began; before the first read, its safeID is [untold]
 	reading known  // what was known when the current read began
 
-	earlier     []int64   // the values of the field seen when the last lists began, for at most grace lists
+	earlier     []int64   // the values of the field `seen` when the last lists began, for at most grace lists
 	noted       time.Time // when the last of these lists began
-	old         int64     // the value of the field seen when a list began: the one that is grace lists before the last one
+	old         int64     // the value of the field `seen` when a list began that is followed by grace more lists
 	checkpoints checkpoints
 	next        time.Time // the earliest time of the next list
 	vain        int       // the number of consecutive lists that were unusable
@@ -76,12 +76,12 @@ type known struct {
 	list   *list
 }
 
-// list has the numbers of the transactions that were open. Every other transaction had ended, or has only ids above the field id.
+// list has the numbers of the transactions that were open. Every other transaction had ended, or has only ids above the field `id`.
 type list struct {
 	id   int64
 	open []uint64 // ascending
 	held []uint64 // the open transactions whose rows were not visible yet, ascending
-	all  bool     // whether the field open is complete; otherwise it has only the lowest number
+	all  bool     // whether the field `open` is complete; otherwise it has only the lowest number
 }
 
 const (

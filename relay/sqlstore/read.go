@@ -199,7 +199,7 @@ const (
 )
 
 // Scan implements [storage.LaneStore]. One statement reads the candidates, and other statements
-// fetch the candidates for which the function keep returns true.
+// fetch the candidates for which the function `keep` returns true.
 func (s *Store) Scan(ctx context.Context, positions []storage.Position, except []string, keep func(storage.Candidate) bool) (rows []storage.Row, left []storage.Position, err error) {
 	if len(positions) == 0 {
 		return nil, nil, nil

@@ -351,7 +351,7 @@ func (h *handling) split(ids []int64) (handled, others []int64) {
 type purges struct {
 	mu    sync.Mutex // held by a purge
 	since time.Time  // by the database's clock: the next purge skips rows that finished before this time
-	anew  time.Time  // by this host's clock: the time at which the field since is reset
+	anew  time.Time  // by this host's clock: the time at which the field `since` is reset
 }
 
 // purgeAnewEvery is the interval at which a purge starts again at the oldest done row. Other purges

@@ -343,7 +343,7 @@ func (s *Store) tryToSkip(ctx context.Context, trial *dialect.Trial) (skips bool
 	return skips, err
 }
 
-// inTrial runs the function work in a transaction that limits the wait for locks, and then resets
+// inTrial runs the function `work` in a transaction that limits the wait for locks, and then resets
 // the session's limit.
 func (s *Store) inTrial(ctx context.Context, trial *dialect.Trial, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, s.db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, trial.Begin, func(tx *sql.Tx) (err error) {
@@ -365,7 +365,7 @@ const (
 	busyPatience = time.Second           // after this time, no further attempt is made
 )
 
-// try calls the function work, which must change nothing when it fails. While the database is busy, try
+// try calls the function `work`, which must change nothing when it fails. While the database is busy, try
 // repeats the call. If the server is read-only, it repeats the call over a new connection. The errors of try
 // begin with the name of the operation, which is the third argument.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {

@@ -110,7 +110,7 @@ func (m *MySQL) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, m.db, readCommitted, nil, work)
 }
 
-// inTurn runs the function work in a transaction. If the server can't skip locked rows, the transaction first locks
+// inTurn runs the function `work` in a transaction. If the server can't skip locked rows, the transaction first locks
 // a row by the statement "turn", so that only one such transaction can run at a time.
 func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
 	var turn []backend.Query
@@ -538,7 +538,7 @@ func (m *MySQL) Reclaim(ctx context.Context, limit int) (freed int, err error) {
 }
 
 // bringBack inserts held rows into the table outbox, and then deletes the inserted rows from the held table. The last
-// argument contains id * 64 + lane of each row. Other held rows with the same id stay.
+// argument has the number id * 64 + lane for each row. Other held rows with the same id stay.
 func (m *MySQL) bringBack(ctx context.Context, tx *sql.Tx, places []int64) error {
 	rows := backend.Column(places, func(place *int64) storage.RowID { return storage.RowID{Lane: int(*place % 64), ID: *place / 64} })
 	slices.SortFunc(rows, func(a, b storage.RowID) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID)) })

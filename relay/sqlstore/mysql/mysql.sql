@@ -34,7 +34,7 @@ coalesce(t.payload, CAST(t.payload_text AS BINARY))
 t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks, {payload}, coalesce(t.headers, ''), CAST(t.available_at AS CHAR), CAST(t.expires_at AS CHAR), t.priority, t.attempts, t.crashes, CAST(t.created_at AS CHAR)
 
 -- The flags are a sum: 1 if the row has a payload, 2 if it is due later, 4 if it waits for its next attempt, and 16
--- times the column holds.
+-- times the column `holds`.
 -- name: has payload
 (t.payload IS NOT NULL OR t.payload_text IS NOT NULL)
 
@@ -379,9 +379,9 @@ SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND `until` >= {now}
 -- its id just before its transaction gets its number.
 --
 -- InnoDB refreshes the list only if no session has read it for a tenth of a second. So a list is usable only if it
--- contains the transaction that reads it, with the :token of the current statement. InnoDB also cuts the list off at 16 MB. An
--- entry takes about a kilobyte, and the entry of a transaction that waits for locks may take more. So a list with 5,000
--- transactions, or with 1,000 transactions that wait, isn't usable.
+-- contains the transaction that reads it, with the :token of the current statement. InnoDB also cuts the list off at 16
+-- MB. An entry takes about a kilobyte, and the entry of a transaction that waits for locks may take more. So a list
+-- with 5,000 transactions, or with 1,000 transactions that wait, isn't usable.
 --
 -- In the list, transactions without a number have 0 or a number of 2^48 and above. The statement leaves out transactions
 -- that have a number, but have written nothing and run no statement, because they will take their ids later. So a

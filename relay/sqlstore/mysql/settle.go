@@ -257,7 +257,7 @@ func (m moving) remove(from string, where text, settlements []storage.Settlement
 	return backend.Write{Counts: true, Query: join("DELETE t FROM ", keys.table(), from+" AS t FORCE INDEX (PRIMARY)", keys.on(), where).query()}
 }
 
-// identified returns the given columns. For the held table, it adds the column sinks, because a
+// identified returns the given columns. For the held table, it adds the column `sinks`, because a
 // held row is identified by its lane, id, message and sinks.
 func (m *MySQL) identified(table string, columns ...string) []string {
 	if table == m.table.Held {
@@ -283,7 +283,7 @@ type given struct {
 	server      string
 	settlements []storage.Settlement
 	columns     []column // the columns of g, except lane, id and n
-	messages    bool     // whether g has the column n, with which the method [given.on] finds a row's message id
+	messages    bool     // whether g has the column `n`, with which the method [given.on] finds a row's message id
 	sinks       bool     // whether rows must also have the sinks of their settlements
 }
 

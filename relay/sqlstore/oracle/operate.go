@@ -21,7 +21,7 @@ func (d *Oracle) List(ctx context.Context, filter backend.Filter) ([]storage.Inf
 }
 
 // filter returns the conditions on a row t for the filter's fields that aren't empty. It uses the filter's State only if
-// the argument states is true.
+// the argument `states` is true.
 func (a *args) filter(filter backend.Filter, states bool) string {
 	where := "t.id > " + a.Add(filter.AfterID)
 	if filter.ByID {

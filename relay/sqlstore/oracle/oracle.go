@@ -96,7 +96,7 @@ func (a *args) timestamp(at time.Time) string {
 	return "TO_TIMESTAMP(" + a.Add(at.UTC().Format("2006-01-02 15:04:05.000000")) + ", 'YYYY-MM-DD HH24:MI:SS.FF6')"
 }
 
-// inTx runs the function work in a transaction that begins with the statement "begin changing". This statement takes
+// inTx runs the function `work` in a transaction that begins with the statement "begin changing". This statement takes
 // a lock, so only one such transaction can run at a time.
 func (d *Oracle) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, nil, []backend.Query{d.sql.Query("begin changing")}, work)
@@ -204,7 +204,7 @@ func (d *Oracle) page(read backend.Read) backend.Query {
 
 // ordered returns a FROM clause with rows t, which the server sorts before it computes
 // the selected expressions. ROWNUM separates the two steps, so that the server doesn't
-// sort the LOBs that the function as_bytes makes.
+// sort the LOBs that the function `as_bytes` makes.
 func ordered(rows, order, where string) string {
 	return "FROM (SELECT r.*, ROWNUM AS n FROM (\n" + rows + "\nORDER BY " + order + ") r" + where + ") t"
 }

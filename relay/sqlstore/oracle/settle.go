@@ -68,8 +68,8 @@ func (d *Oracle) leases(l, f *args, relay string, settlements []storage.Settleme
 		" JOIN " + d.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = " + f.Add(relay))
 }
 
-// lockFor first locks the rows that one query finds (the argument lock), and then reads the result of another one
-// (the argument facts).
+// lockFor first locks the rows that one query finds (the argument `lock`), and then reads the result of another one
+// (the argument `facts`).
 func lockFor(ctx context.Context, tx *sql.Tx, l args, lock string, facts backend.Query) (backend.Settled, error) {
 	if _, err := backend.Exec(ctx, tx, l.query("BEGIN\n    FOR locked IN (\n    "+lock+" FOR UPDATE) LOOP NULL; END LOOP;\nEND;")); err != nil {
 		return backend.Settled{}, err

@@ -93,7 +93,7 @@ t.id, t.lane, t.message_id::text, t.topic, t.message_key, NULLIF(t.sinks, ''),
     t.available_at, t.expires_at, NULLIF(t.priority, 0::smallint), NULLIF(t.attempts, 0), NULLIF(t.crashes, 0), t.created_at
 
 -- The flags are a sum: 1 if the row has a payload, 2 if it is due later, 4 if it waits for its next attempt, and 16
--- times the column holds. NULL means 1.
+-- times the column `holds`. NULL means 1.
 -- name: has payload
 CASE WHEN t.payload IS NULL AND t.payload_text IS NULL THEN 0 ELSE 1 END
 
@@ -214,7 +214,7 @@ UPDATE {lanes} SET until = now() - interval '1 second', fence = fence + 1 WHERE 
 UPDATE {hot} SET claimed_until = now() - interval '1 second' WHERE claimed_until >= now() AND claimed_by = $1::text
 
 -- A lease whose until is NULL ends at leased_until of the relay's row. The statement deletes this row, so it copies
--- leased_until to the column until of such leases: the relay may still be sending messages of these lanes.
+-- leased_until to the column `until` of such leases: the relay may still be sending messages of these lanes.
 -- name: deregister
 WITH gone AS (DELETE FROM {relays} WHERE name = $1::text RETURNING leased_until)
 UPDATE {lanes} SET until = COALESCE(gone.leased_until, now()) FROM gone WHERE owner = $1::text AND until IS NULL
@@ -266,7 +266,7 @@ CASE WHEN $7::text = '' OR {server epoch} = $7::text THEN g.marks ELSE l.marks E
 -- all the relay's leases is stored once, in the relay's row. A lane's row is written only if its marks, crashes or
 -- journal change, or if it has the end of the lease: writing 64 rows at each renewal would leave 115,000 dead versions
 -- an hour, which no vacuum removes while an old snapshot is open. If the relay has no row, the end is stored in each
--- lane's row. The CTE named others keeps the ends of this owner's other leases as they were. These leases belong to an
+-- lane's row. The CTE `others` keeps the ends of this owner's other leases as they were. These leases belong to an
 -- earlier relay of the same name, or the relay lets them expire. Arguments: $8 microseconds of the lease; $9 lanes and
 -- $10 fences of all leases that the relay keeps.
 -- name: renew

@@ -69,7 +69,7 @@ func (p *Postgres) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bo
 	return p.run(ctx, p.db, with)
 }
 
-// leasesThatHold adds a CTE named held, which selects the leases that are still valid and locks their
+// leasesThatHold adds a CTE `held`, which selects the leases that are still valid and locks their
 // lanes FOR KEY SHARE. A takeover locks a lane FOR UPDATE, so it skips a lane that is being settled.
 // A settle that waits for a takeover finds the lane's new fence after the wait. A renewal and a settle
 // don't wait for each other, because the renewal changes no key.
@@ -92,8 +92,8 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 }
 
 // SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one statement.
-// That statement has the CTEs named held and given, as in [Postgres.Settle], and the following ones. The CTEs
-// hot and back return the rows that they update, but with the settled sinks in place of the other sinks:
+// That statement has the CTEs `held` and `given`, as in [Postgres.Settle], and the following ones. The CTEs
+// `hot` and `back` return the rows that they update, but with the settled sinks in place of the other sinks:
 //
 //	hot     updates rows of the table outbox to name only the other sinks
 //	back    updates rows of the held table to name only the other sinks
@@ -167,10 +167,10 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 	return queries
 }
 
-// copies returns the statement that writes the DeadLetters of settlements. The argument from is the table
-// of their rows. The argument claim is appended to the CTE named given: it is a join with the CTE named
-// held, or empty. Rows that don't meet the condition where get no dead letter. The statement locks the
-// rows that it copies. LIMIT makes the planner find each row by its key.
+// copies returns the statement that writes the DeadLetters of settlements. The argument `from` is the table
+// of their rows. The argument `claim` is appended to the CTE `given`: it is a join with the CTE
+// `held`, or empty. Rows that don't meet the condition `where` get no dead letter. The statement locks
+// the rows that it copies. LIMIT makes the planner find each row by its key.
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
 	c.rows(settlements)
@@ -202,7 +202,7 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 // When claiming by rows, the statement doesn't lock the rows first, because locking costs as much as deleting. If another
 // transaction has changed a row since the statement began, the statement leaves the row unchanged. A row that was found
 // but not deleted belongs to another claim, and counts as fenced. The condition lane + 0 = lane is always true, and makes
-// the planner expect few rows in the CTE named given.
+// the planner expect few rows in the CTE `given`.
 //
 // If done rows are kept, the rows in the done table get their outcomes from a table g. If all outcomes are the same, g is
 // a single row of values, because a join costs more than the move itself. Otherwise the deleted rows are joined with g by
@@ -275,7 +275,7 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 //
 // When claiming by rows, the statement locks the rows first, so that their tokens don't change. If another
 // transaction has changed a row since the statement began, the statement doesn't change the row, and the
-// row counts as fenced if its new token differs from the settlement's. The CTE named claimed has conditions
+// row counts as fenced if its new token differs from the settlement's. The CTE `claimed` has conditions
 // on lane and id that are always true, and make the planner expect few rows.
 func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, groups backend.Groups) {
 	var done []string

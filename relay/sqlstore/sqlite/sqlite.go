@@ -60,7 +60,7 @@ func (s *SQLite) Capabilities() backend.Capabilities {
 	}
 }
 
-// inTx runs the function work in a transaction that has the database's write lock.
+// inTx runs the function `work` in a transaction that has the database's write lock.
 func (s *SQLite) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, s.db, nil, []backend.Query{s.sql.Query("begin writing")}, work)
 }

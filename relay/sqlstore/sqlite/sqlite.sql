@@ -43,7 +43,7 @@ t.id, t.lane, t.message_id, t.topic, coalesce(t.message_key, ''), t.sinks,
     t.available_at, t.expires_at, t.priority, t.attempts, t.crashes, t.created_at
 
 -- The flags are a sum: 1 if the row has a payload, 2 if it is due later, 4 if it waits for its next attempt, and 16
--- times the column holds.
+-- times the column `holds`.
 -- name: has payload
 (t.payload IS NOT NULL OR t.payload_text IS NOT NULL)
 

@@ -20,7 +20,7 @@ func (d *SQLServer) List(ctx context.Context, filter backend.Filter) ([]storage.
 }
 
 // conditions returns the conditions on a row t for the filter's fields that aren't empty. It omits conditions for
-// empty fields, so that the server can use an index. It uses the filter's State only if the argument states is true.
+// empty fields, so that the server can use an index. It uses the filter's State only if the argument `states` is true.
 func conditions(a *args, filter backend.Filter, states bool) string {
 	where := "t.id > " + a.add(filter.AfterID)
 	if filter.ByID {

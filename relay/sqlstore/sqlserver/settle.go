@@ -123,7 +123,7 @@ type moves struct {
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, groups: backend.GroupsOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
-	// Only batches with rows that go to the held table or are released have the column attempt_log.
+	// Only batches with rows that go to the held table or are released have the column `attempt_log`.
 	logged := len(m.groups.HotHeld)+len(m.groups.HeldHeld)+len(m.groups.Freed) > 0
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		item := []any{s.Lane, s.ID, claimOf(s), s.State, s.Deferred, s.Attempts, s.Crashes, millis(s.Delay), bind.Nullable(s.Error), bind.Nullable(s.Receipt), s.MessageID, backend.HoldsOf(s), s.Sinks, s.For, s.Left, timestamp(backend.ReadAt(s))}
@@ -252,8 +252,8 @@ func (m *moves) finish(from, where, relay string, keep bool) {
 		"INTO "+m.table.Done+" ("+backend.Kept+", "+backend.Changing+", finished_at, receipt, relay)")
 }
 
-// take adds a DELETE, and change adds an UPDATE. Both find each row by its key, because a scan
-// would wait for open writers.
+// The methods `take` and `change` add a DELETE and an UPDATE to the batch. Both statements find each
+// row by its key, because a scan would wait for open writers.
 func (m *moves) take(from, where string, output ...string) {
 	m.add("DELETE t")
 	m.add(output...)

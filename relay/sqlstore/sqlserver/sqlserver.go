@@ -87,7 +87,7 @@ func timestamp(at time.Time) string { return at.UTC().Format("2006-01-02T15:04:0
 // binary is a collation that compares texts by their code units. Even with this collation, the operator = ignores spaces at the end.
 const binary = "COLLATE Latin1_General_100_BIN2"
 
-// inTx runs the function work in a transaction. The transaction begins with the statement "bound waiting", which
+// inTx runs the function `work` in a transaction. The transaction begins with the statement "bound waiting", which
 // limits the wait for locks.
 func (d *SQLServer) inTx(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, d.db, readCommitted, []backend.Query{d.sql.Query("bound waiting")}, work)

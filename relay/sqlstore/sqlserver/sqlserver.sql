@@ -65,7 +65,7 @@ t.id, t.lane, LOWER(CONVERT(nvarchar(36), t.message_id)), t.topic, COALESCE(t.me
     TODATETIMEOFFSET(t.available_at, '+00:00'), TODATETIMEOFFSET(t.expires_at, '+00:00'), t.priority, t.attempts, t.crashes, TODATETIMEOFFSET(t.created_at, '+00:00')
 
 -- The flags are a sum: 1 if the row has a payload, 8 if the payload is text in UTF-16, 2 if the row is due later, 4 if it
--- waits for its next attempt, and 16 times the column holds.
+-- waits for its next attempt, and 16 times the column `holds`.
 -- name: has payload
 CASE WHEN t.payload IS NOT NULL THEN 1 WHEN t.payload_text IS NOT NULL THEN 9 ELSE 0 END
 
