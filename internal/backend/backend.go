@@ -161,11 +161,11 @@ const (
 	AskSkip                               // asks a relay to skip rows that hold their keys; see [storage.Hold]
 	AskDiscard                            // asks a relay to discard rows that hold their keys
 	DiscardAtOnce                         // deletes rows that don't hold their keys
-	RetryNow                              // makes retries that are not due yet due immediately
+	RetryNow                              // sets the due time of retries that are not due yet to now
 	AskSkipRetry                          // asks a relay to skip retries that are not due yet
 	AskDiscardRetry                       // asks a relay to discard retries that are not due yet
 	DiscardRetry                          // deletes retries that are not due yet; used when claiming by rows, since no relay claims such rows
-	Redirect                              // requeues rows for the filter's To; only rows that don't hold their keys and whose messages have no other row
+	Redirect                              // requeues rows with the filter's To as their sink, if they don't hold their keys and their messages have no other row
 	RedirectRetry                         // sets the sink of retries that name at most one sink to the filter's To
 	RedirectScheduled                     // sets the sink of scheduled rows that name at most one sink to the filter's To; the rows keep their due time
 	RedirectPending                       // sets the sink of unclaimed pending rows that name at most one sink to the filter's To, and moves the rows to the held table as scheduled rows

@@ -131,7 +131,7 @@ type Columns struct {
 const neverExpires = 9999
 
 // mostCounted is the maximum number of attempts, and of crashes, of a row that is read. Row lowers higher numbers to it, so
-// that a relay can increase them and their columns of 32 bits don't overflow.
+// that their columns of 32 bits don't overflow when a relay increases them.
 const mostCounted = 2_000_000_000
 
 // Row converts the columns to a row. A column that can't be read makes the row malformed instead of causing an error,

@@ -49,7 +49,7 @@ type openTx struct {
 
 	earlier     []int64   // the values of the field `seen` when the last lists began, for at most grace lists
 	noted       time.Time // when the last of these lists began
-	old         int64     // the value of the field `seen` when a list began that is followed by grace more lists
+	old         int64     // the value of the field `seen` when an earlier list began; grace more lists have begun since
 	checkpoints checkpoints
 	next        time.Time // the earliest time of the next list
 	vain        int       // the number of consecutive lists that were unusable

@@ -269,8 +269,8 @@ func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, e
 	return right, err
 }
 
-// judgedBytes returns the size of a table, or 0 if the server's statistics show no rows of the table. In that case plans
-// rest on assumptions, and the server changes them when it has statistics.
+// judgedBytes returns the size of a table, or 0 if the server's statistics show no rows of the table. In that case the
+// server plans with assumptions, and makes other plans when it has statistics.
 func (p *Postgres) judgedBytes(ctx context.Context, table string) (bytes int, err error) {
 	err = backend.One(ctx, p.db, backend.Query{SQL: "SELECT CASE WHEN reltuples > 0 THEN pg_relation_size(oid) ELSE 0 END FROM pg_class WHERE oid = to_regclass($1::text)", Args: []any{table}}, &bytes)
 	return bytes, err
