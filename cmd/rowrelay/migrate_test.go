@@ -85,7 +85,7 @@ func TestOnlyPostgreSQLNotifies(t *testing.T) {
 	t.Parallel()
 	file := "sqlite:" + filepath.Join(t.TempDir(), "a.db")
 	for _, line := range []string{"migrate up --notify --database " + file, "migrate up --notify=false --database " + file, "migrate print --notify --database mysql://"} {
-		if got := call(t.Context(), "", strings.Fields(line)...); got.code != exitUsage || !strings.Contains(got.stderr, "has no notifications: leave it out") {
+		if got := call(t.Context(), "", strings.Fields(line)...); got.code != exitUsage || !strings.Contains(got.stderr, "has no notifications: leave the option out") {
 			t.Errorf("%s: exit code %d, %q", line, got.code, got.stderr)
 		}
 	}
