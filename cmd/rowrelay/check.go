@@ -32,6 +32,7 @@ prints one line. A failed check also prints the command or change that fixes it:
   - the plan of each statement of a relay and of an operator
   - pending messages that relays have missed, because their ids are below those being read
   - topics of pending messages without a route
+  - parked messages
   - whether a relay of this configuration would wait, because live relays have other
     sinks or routes (see rowrelay run --join)
   - delivered messages older than the retention
@@ -45,9 +46,9 @@ something. On PostgreSQL, one notification wakes the running relays.)
 
 The exit code is 1 if a check fails. A line that begins with "note" describes what
 running relays and other clients do at the moment: for example, a transaction is open
-for a long time, messages of a topic without a route wait, relays have not deleted old
-messages, or a new relay would wait for live ones. A note doesn't change the exit code,
-unless you set --strict.`
+for a long time, messages of a topic without a route wait, messages are parked, relays
+have not deleted old messages, or a new relay would wait for live ones. A note doesn't
+change the exit code, unless you set --strict.`
 
 // sinkTimeout limits the time that a sink may take to open.
 const sinkTimeout = 10 * time.Second
@@ -165,8 +166,14 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	if c.tried(name+"claim", "by "+string(claim), explainInCheck(source, d, err)) && len(configured.SinksOf(source.Name)) > 0 {
 		c.checkOthers(name, configured, source, store, living)
 	}
+	status, err := store.Status(ctx)
+	if err != nil {
+		c.tried(name+"messages", "", err)
+		return
+	}
+	c.checkParked(name, status)
 	if len(configured.Routes) > 0 {
-		c.checkTopics(ctx, name, configured, source, store)
+		c.checkTopics(name, configured, source, status)
 	}
 }
 
@@ -194,11 +201,23 @@ func (c *checkReport) checkOthers(name string, configured config.Config, source 
 	c.add(found)
 }
 
+// checkParked checks whether messages are parked.
+func (c *checkReport) checkParked(name string, status storage.Status) {
+	found := sqlstore.Finding{Name: name + "parked", OK: true, Detail: "no message is parked"}
+	switch n := status.Counts[storage.StateError]; {
+	case !status.Has(storage.GaugeCounts):
+		found.Detail = "the parked messages could not be counted in time"
+	case n > 0:
+		found.OK, found.Detail = false, fmt.Sprintf("%d messages are parked", n)
+		found.Hint = "rowrelay messages list --state error shows them with their errors, and rowrelay messages requeue sends them again"
+	}
+	c.add(found)
+}
+
 // checkTopics checks whether some of the first 1,000 pending messages wait for ever, because their topics have no route.
-func (c *checkReport) checkTopics(ctx context.Context, name string, configured config.Config, source config.Source, store *sqlstore.Store) {
-	status, err := store.Status(ctx)
-	if err != nil || !status.Has(storage.GaugeTopics) {
-		c.tried(name+"topics", "the pending messages could not be read in time", err)
+func (c *checkReport) checkTopics(name string, configured config.Config, source config.Source, status storage.Status) {
+	if !status.Has(storage.GaugeTopics) {
+		c.tried(name+"topics", "the pending messages could not be read in time", nil)
 		return
 	}
 	var unrouted []string
@@ -277,7 +296,7 @@ type checkFinding struct {
 
 // notes are the names of findings about what running relays and other clients of the server do at the moment. A new relay works
 // despite them.
-var notes = []string{"relays", "retention", "marks", "topics", "transactions", "transaction list", "history"}
+var notes = []string{"relays", "retention", "marks", "topics", "parked", "transactions", "transaction list", "history"}
 
 func (c *checkReport) add(f sqlstore.Finding) {
 	note := !f.OK && !c.strict && f.Hint != "" && // a query that failed has no hint
