@@ -11,6 +11,7 @@ import (
 
 	"github.com/rowrelay/rowrelay/internal/adopt"
 	"github.com/rowrelay/rowrelay/internal/config"
+	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
 const adoptHelp = `Forward the rows of an outbox table of your own into rowrelay's outbox. The programs that
@@ -68,7 +69,7 @@ func (p program) adoptCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return explain(source, a.run(command, source))
+			return explainInAdopt(source, a.run(command, source))
 		},
 	}
 	a.target.addFlags(command)
@@ -94,6 +95,14 @@ func (p program) adoptCommand() *cobra.Command {
 	command.MarkFlagsMutuallyExclusive("plan", "undo")
 	command.MarkFlagsMutuallyExclusive("status", "undo")
 	return command
+}
+
+// explainInAdopt is like explain, but refers to the rights that adopt needs, not to those of relays.
+func explainInAdopt(source config.Source, err error) error {
+	if d, unknown := dialect.ByName(source.Database.Kind()); err != nil && unknown == nil && d.Denied(err) {
+		return hinted(err, "grant the missing rights to the database's user, or use another user: docs/moving.md lists the rights that adopt needs")
+	}
+	return explain(source, err)
 }
 
 func (a *adoption) run(command *cobra.Command, source config.Source) (err error) {

@@ -73,6 +73,20 @@ func TestAUserWithoutUsageOnTheSchema(t *testing.T) {
 	}, "postgres18/pgx")
 }
 
+// The hint of a user without the rights of adopt refers to these rights, not to those of a relay.
+func TestAdoptWithoutRights(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		mustRun(t, "migrate", "up", "--database", db.URL)
+		handmadeTable(t, db)
+		_, address := stranger(t, db)
+		got := call(t.Context(), "", "adopt", "--from", "events", "--plan", "--database", address)
+		if got.code != exitFailed || !strings.Contains(got.stderr, "docs/moving.md lists the rights that adopt needs") || strings.Contains(got.stderr, "rowrelay check") {
+			t.Errorf("exit code %d: %s", got.code, got.stderr)
+		}
+	}, "postgres18/pgx")
+}
+
 func TestAUserWithoutRights(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
