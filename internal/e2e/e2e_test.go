@@ -95,6 +95,7 @@ type scene struct {
 	written   written
 
 	clockJumps bool   // the times of marks are not usable, because the scene changes the database's clock
+	showsEarly bool   // the database shows a transaction to others before it is on the disk
 	unrecorded string // why -proof writes no history of the scene; empty if it writes one
 }
 

@@ -57,7 +57,9 @@ func TestPowerLoss(t *testing.T) {
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			t.Parallel()
-			lost, undone := way.open(t).liveThrough(*outages)
+			p := way.open(t)
+			p.showsEarly = way.early
+			lost, undone := p.liveThrough(*outages)
 			t.Logf("%d commits were acknowledged and are lost, and %d messages of lost transactions arrived", lost, undone)
 			switch {
 			case way.durable && lost > 0:

@@ -318,7 +318,8 @@ func timeOf(value any) time.Time {
 	return time.Time{}
 }
 
-// undone returns the committed messages whose business rows the database has lost.
+// undone returns the messages whose business rows the database has lost: the committed messages and, if the database shows
+// transactions early, those that arrived although their commit failed.
 func (s *scene) undone(events []proof.Event) (all []proof.Event) {
 	s.t.Helper()
 	rows, err := s.DB.QueryContext(context.Background(), "SELECT customer, number FROM orders")
@@ -335,8 +336,15 @@ func (s *scene) undone(events []proof.Event) (all []proof.Event) {
 		kept[order{fmt.Sprint("customer-", customer), number}] = true
 	}
 	check(s.t, rows.Err())
+	arrived := map[string]bool{}
 	for _, e := range events {
-		if e.Event == proof.Wrote && e.Outcome == proof.Committed && !kept[order{e.Key, e.Number}] {
+		if e.Event == proof.Arrived {
+			arrived[e.ID] = true
+		}
+	}
+	for _, e := range events {
+		isShown := e.Outcome == proof.Committed || s.showsEarly && e.Outcome == proof.Unknown && arrived[e.ID]
+		if e.Event == proof.Wrote && isShown && !kept[order{e.Key, e.Number}] {
 			all = append(all, proof.Event{Event: proof.Undone, ID: e.ID, Key: e.Key, Number: e.Number})
 		}
 	}
