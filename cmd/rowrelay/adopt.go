@@ -253,7 +253,7 @@ func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
 		return a.program.print(a.from + " is not adopted, so there is nothing to undo.\n")
 	}
 	if !a.yes {
-		if err := a.ask(ctx, fmt.Sprintf("Shall new rows of %s no longer be forwarded?", a.from)); err != nil {
+		if err := a.ask(ctx, fmt.Sprintf("Stop forwarding new rows of %s?", a.from)); err != nil {
 			return err
 		}
 	}

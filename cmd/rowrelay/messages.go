@@ -48,7 +48,7 @@ Until then the messages are shown in the state retry.
 With --state retry, the command parks messages that wait for their next attempt, and
 unblocks their keys.`
 
-const retryHelp = `Try messages that wait for their next attempt (state retry) now. Select them by ids, by
+const retryHelp = `Retry now the messages that wait for their next attempt (state retry). Select them by ids, by
 filters (which must all match), or with --all. Their attempts stay charged. The relay tries
 them within about two seconds, or later if a sink's buffer is full. Messages that are due
 already are not changed, because a relay may be sending them.`
@@ -67,7 +67,7 @@ func (p program) messagesCommand() *cobra.Command {
 	return group("messages", "List, show, requeue, replay, skip or discard messages",
 		p.listCommand(), p.showCommand(),
 		p.requeueCommand(), p.replayCommand(), p.replaysCommand(),
-		p.changeCommand("retry [ID…]", "Try messages that wait for their next attempt now", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
+		p.changeCommand("retry [ID…]", "Retry now the messages that wait for their next attempt", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
 		p.changeCommand("skip [ID…]", "Unblock the keys that parked messages hold", skipHelp,
 			change{operate.Skip, "skipped", "later messages of their keys are sent, which can't be undone"}, storage.StateError, storage.StateRetry),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, change{operate.Discard, "discarded", "they are deleted for good"}, storage.StateError, storage.StateRetry),

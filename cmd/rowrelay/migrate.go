@@ -379,7 +379,7 @@ func (p program) migratePrintCommand() *cobra.Command {
 	command.Flags().BoolVar(&flags.inboxToo, "with-inbox", false, "with --for: create a consumer's inbox table in the same migration")
 	command.Flags().StringVar(&m.claim, "claim", "", "how messages are going to be claimed, `lanes or rows` (default lanes)")
 	m.notifyFlag(command)
-	command.Flags().Int64Var(&flags.options.After, "after", 0, "only the migrations after this `version`, for tables that have it")
+	command.Flags().Int64Var(&flags.options.After, "after", 0, "print only the migrations after this `version`, for tables that already have this version")
 	return command
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// screen is a terminal that isn't an [os.File]: a frame, or a terminal in a test.
+// screen is an output that has a terminal's size, but isn't an [os.File]: a [frame], or a terminal in a test.
 type screen interface{ Size() (columns, rows int) }
 
 // size returns the size of a terminal, and 0, 0 for any other stream.

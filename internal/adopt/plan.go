@@ -20,7 +20,7 @@ var commonFile string
 type names struct {
 	Outbox      dialect.Table
 	From        string // the adopted table
-	Record      string // the name of its record in the settings, as a literal
+	Record      string // the name under which the table of settings has the adopted table's record, as an SQL literal
 	Trigger     string // the name of the trigger that forwards rows
 	TriggerName string // its name as in the catalogue, not quoted
 	Marker      string // MySQL, MariaDB: the name of the trigger that marks rows

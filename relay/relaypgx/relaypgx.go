@@ -346,7 +346,7 @@ func integer(value []byte) (int64, error) {
 	case 8:
 		return int64(binary.BigEndian.Uint64(value)), nil
 	default:
-		return 0, fmt.Errorf("read a number of %d bytes", len(value))
+		return 0, fmt.Errorf("a number has %d bytes, want 2, 4 or 8", len(value))
 	}
 }
 

@@ -32,8 +32,9 @@ import (
 // LateAfter: ids that were assigned in about the last second, and all ids that were assigned since the beginning of the oldest transaction
 // that is still open.
 //
-// If there are at least [muchToSee] such ids, the store makes another list after the read. If a transaction was open before the previous
-// read and is still open in this list, the read has shown none of its rows, so its ids need not be scanned.
+// If there are at least [muchToSee] such ids, the store makes another list after the read. Suppose that a transaction was open when the
+// previous read began, and that the new list shows that its rows are still not visible. Then the current read has returned none of its
+// rows, so its ids need not be scanned.
 type openTx struct {
 	db openTxLister
 
@@ -44,8 +45,8 @@ type openTx struct {
 
 	number  uint64 // the number of the last list
 	latest  *list  // the last list
-	told    known  // what was known when the previous read began; before the first read, its safeID is [untold]
-	reading known  // what was known when the current read began
+	told    known  // at the beginning of the previous read; before the first read, its safeID is -1 ([untold])
+	reading known  // at the beginning of the current read
 
 	earlier     []int64   // the values of the field `seen` when the last lists began, for at most grace lists
 	noted       time.Time // when the last of these lists began
@@ -70,7 +71,7 @@ type openTxLister struct {
 	longest time.Duration // how long a transaction may stay open, if transactions cannot be listed
 }
 
-// known is what was known when a read began.
+// known has the safe id and the newest list of open transactions, as they were when a read began.
 type known struct {
 	safeID int64
 	list   *list

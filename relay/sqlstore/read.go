@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Reading. Read returns a page. A page has the pending rows at the requested positions (ranges of ids in lanes) in the order of ids,
-// up to the page's limits, and the promises of the [frontier] about rows that may still appear. Scan reads ranges of ids again, and
+// Reading. Read returns a page: the pending rows at the requested positions (ranges of ids in lanes), in the order of ids and up to the
+// page's limits. A page also says above which ids rows may still appear; see [frontier]. Scan reads ranges of ids again, and
 // returns the rows that the caller selects. Due returns due rows of the held table. BlockedKeys returns the blocked keys of some lanes,
 // and BlockedAmong returns those of the given keys that are blocked.
 

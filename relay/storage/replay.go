@@ -58,7 +58,8 @@ type Replayer interface {
 	// ErrReplayChanged if the state in the store differs from `was`.
 	StoreReplay(ctx context.Context, was *Replay, is Replay) (Replay, error)
 
-	// Replay copies the next messages, at most limit or slightly more. The copies are new messages in
+	// Replay copies the next messages: at most limit, or more if several delivered rows have the same
+	// id, because these rows are found together. The copies are new messages in
 	// the order of the original ids. They have the originals' message ids and headers, and in addition
 	// the header named ReplayedHeader. Replay returns the updated replay and the rows of the copies. If
 	// no messages are left, the replay is marked Finished. It returns ErrReplayChanged if the stored

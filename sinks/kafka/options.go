@@ -108,7 +108,8 @@ type Options struct {
 	// CloudEvents configures records in the CloudEvents format; off by default.
 	CloudEvents cloudevents.Options
 
-	// Schema configures the frame of Confluent's schema registry; none by default.
+	// Schema configures the bytes before a record's value that tell Confluent's deserializers the
+	// schema's id. By default values have no such prefix.
 	Schema SchemaOptions
 
 	// Dial opens connections. Defaults to the DialContext method of a net.Dialer.

@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// outage checks that an outage charges and rejects nothing, and that the sink recovers when the
-// outage ends. Only the first Send of the outage may return unknown outcomes, because the sink
+// outage checks that during an outage the sink's outcomes charge no attempt and reject no message, and
+// that the sink recovers when the outage ends. Only the first Send of the outage may return unknown outcomes, because the sink
 // could not know of the outage before this Send.
 func outage(s *subject) {
 	ctx := s.opened()

@@ -86,9 +86,9 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 }
 
 // settleRows returns a batch like that of settleLanes, but with the claim's token in place of the
-// lease. It first locks all rows, so that it then skips exactly the rows that it has counted as
-// fenced. The SELECT that counts has no filter, because READ COMMITTED unlocks rows that a filter
-// removes. The batch also locks the claim mode. Otherwise a concurrent change of the mode, which
+// lease. Its first SELECT counts the rows that belong to another claim, and locks all rows. So the
+// later statements skip exactly the rows that were counted. This SELECT has no filter, because READ
+// COMMITTED unlocks rows that a filter removes. The batch also locks the claim mode. Otherwise a concurrent change of the mode, which
 // skips locked rows, would leave these rows claimed.
 func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newMoves(settlements, "nvarchar(255)", " "+binary, func(s *storage.Settlement) any { return s.Token })
