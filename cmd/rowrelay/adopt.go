@@ -32,7 +32,8 @@ your own.
 
 The waiting rows are forwarded first, in batches, while programs continue to write. Then the
 command locks the table, forwards the last waiting rows, and creates the trigger. So each row
-is forwarded once, and in the order of its key. While the command waits for the lock, programs
+is forwarded once, and the rows of each key in the order that --plan shows; --plan also warns
+of waiting rows for which this order may not be the order of the INSERTs. While the command waits for the lock, programs
 can't write. So each try to get the lock ends after half a second (one second on MySQL and
 MariaDB). If the command is interrupted, run it again.
 
@@ -346,9 +347,10 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	}
 	facts := opened.Facts()
 	section("MISSING RIGHTS", survey.Missing)
+	section("WARNINGS", survey.Warnings)
 	section("COSTS", facts.Costs)
 	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. The command locks the table once for about this time, to forward the last of these rows. Meanwhile programs that write to the table wait.", survey.Took.Round(time.Millisecond))))
-	section("RIGHTS", append(facts.Rights, survey.Warnings...))
+	section("RIGHTS", facts.Rights)
 	section("LIMITS", facts.Limits)
 	if err := opened.Check(); err != nil {
 		section("MISSING", []string{err.Error()})

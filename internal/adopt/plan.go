@@ -91,6 +91,15 @@ func (r row) Named() string {
 	return join(r.Fields, ", ", func(f field) string { return f.Value + " AS " + f.Column })
 }
 
+// BeforePlace returns the expressions of the order that come before the row's place in the table, ctid. It returns "" if the order
+// doesn't end with ctid.
+func (r row) BeforePlace() string {
+	if i := strings.LastIndex(r.Order, ","); i > 0 && strings.EqualFold(strings.TrimSpace(r.Order[i+1:]), "ctid") {
+		return r.Order[:i]
+	}
+	return ""
+}
+
 // Failed returns the values of a row for which the mapping fails, with the names of their columns.
 func (r row) Failed() string {
 	return join(r.Fields, ", ", func(f field) string { return f.Failed + " AS " + f.Column })

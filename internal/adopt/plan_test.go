@@ -58,6 +58,28 @@ func TestRowsOfOneTransactionKeepTheirOrder(t *testing.T) {
 	}, everyPostgres...)
 }
 
+// A plan counts the waiting rows of a key that one statement wrote, because only their places in the table show their order.
+func TestRowsOfOneStatementAreCounted(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, "CREATE TABLE events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), kind text, aggregate_id text, created_at timestamptz DEFAULT now(), sent_at timestamptz)")
+		warned := func() string {
+			survey, err := open(t, db, "events").Survey(t.Context())
+			check(t, err)
+			return strings.Join(survey.Warnings, "\n")
+		}
+		execute(t, db, "INSERT INTO events (kind, aggregate_id) VALUES ('k', 'a'), ('k', 'b'), ('k', NULL), ('k', NULL)")
+		execute(t, db, "INSERT INTO events (kind, aggregate_id) VALUES ('k', 'a')")
+		if got := warned(); strings.Contains(got, "INSERT statement") {
+			t.Errorf("without such rows: %q", got)
+		}
+		execute(t, db, "INSERT INTO events (kind, aggregate_id) VALUES ('k', 'a'), ('k', 'a'), ('k', 'b')")
+		if got := warned(); !strings.Contains(got, "2 of the waiting rows have the key and the time of other waiting rows") {
+			t.Errorf("with two such rows: %q", got)
+		}
+	}, everyPostgres...)
+}
+
 // A small row that fills a hole in the table is placed before larger rows that were inserted earlier.
 func TestStatementsOfOneTransactionKeepTheirOrder(t *testing.T) {
 	t.Parallel()

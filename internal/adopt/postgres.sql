@@ -189,7 +189,13 @@ DROP FUNCTION IF EXISTS {{.Function}}();
 {{define "warnings"}}SELECT 'the user ' || rolname || ' is a superuser, so the expressions of the mapping run with a superuser''s rights in every INSERT: use a role that owns the table' FROM pg_roles WHERE rolname = current_user AND rolsuper{{end}}
 
 {{define "lost order"}}{{if .ByCmin}}SELECT count(*) || ' of the waiting rows were locked, or changed by a transaction that was rolled back, such as that of a killed loop. A changed row has lost the number of its INSERT statement: give --order if rows with equal times must keep their order'
-FROM {{.From}} AS r WHERE ({{.Row.Waiting}}) AND r.xmax <> 0 HAVING count(*) > 0{{end}}{{end}}
+FROM {{.From}} AS r WHERE ({{.Row.Waiting}}) AND r.xmax <> 0 HAVING count(*) > 0{{if and .Row.BeforePlace (.Sets "message_key")}}
+UNION ALL
+SELECT sum(equal) || ' of the waiting rows have the key and the time of other waiting rows, and the same INSERT statement wrote them: they are forwarded in the order of their places in the table, which is not always the order in which the statement named them. Give --order with a column that has the right order, if there is one'
+FROM (SELECT count(*) AS equal
+    FROM (SELECT {{.Row.Named}}, ROW({{.Row.BeforePlace}})::text AS before_place FROM {{.From}} AS r WHERE {{.Row.Waiting}}) AS m
+    WHERE m.message_key <> '' GROUP BY m.message_key, m.before_place HAVING count(*) > 1) AS g
+HAVING sum(equal) > 0{{end}}{{end}}{{end}}
 
 {{define "value 1"}}$1{{end}}
 
