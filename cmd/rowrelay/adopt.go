@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -63,6 +64,9 @@ func (p program) adoptCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use: "adopt --from TABLE", Short: "Forward the rows of an outbox table of your own", Long: adoptHelp, Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if a.plan && a.undo {
+				return usagef("--plan shows the SQL of the way back, too: leave out --undo, or use --undo --print")
+			}
 			if a.from == "" {
 				return usagef("--from is required: name the table to adopt")
 			}
@@ -93,7 +97,6 @@ func (p program) adoptCommand() *cobra.Command {
 	flags.StringVar(&a.mapping.Order, "order", "", "the order of the waiting rows, `expressions`")
 	flags.StringArrayVar(&a.mapping.Published, "published", nil, "what marks a row as sent, as `column=expression` (can be repeated), or delete to delete it, or none")
 	command.MarkFlagsMutuallyExclusive("plan", "print", "status")
-	command.MarkFlagsMutuallyExclusive("plan", "undo")
 	command.MarkFlagsMutuallyExclusive("status", "undo")
 	return command
 }
@@ -220,8 +223,12 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 	}
 	forwarded, err := opened.Run(ctx, a.showProgress)
 	if err != nil {
+		done := fmt.Sprintf("%d waiting rows were forwarded: run the command again to continue, or with --undo to go back", forwarded)
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return stopped{done}
+		}
 		if forwarded > 0 {
-			err = fmt.Errorf("%w (%d waiting rows were forwarded: run the command again to continue)", err, forwarded)
+			err = fmt.Errorf("%w (%s)", err, done)
 		}
 		return err
 	}
@@ -283,7 +290,7 @@ func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) erro
 	}
 	rows := [][]string{
 		{"table", opened.Table.String()},
-		{"forwarded by", cmp.Or(string(survey.Adopted), "nothing: it is not adopted")},
+		{"forwarded by", cmp.Or(string(survey.Adopted), map[bool]string{false: "nothing: it is not adopted", true: "nothing yet: adopt was interrupted, so run it again, or with --undo"}[opened.Recorded()])},
 		{"waiting rows in the table", count(opened, survey.Waiting)},
 		{"waiting rows forwarded by adopt", forwarded},
 		{"parked because the outbox refuses them", fmt.Sprint(survey.Parked)},

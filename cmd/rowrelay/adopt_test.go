@@ -83,7 +83,7 @@ func TestAdopt(t *testing.T) {
 			{[]string{"--topic", "no_such_function(kind)", "--plan"}, exitFailed, "the mapping fails for a row of events"},
 			{[]string{"--published", "sent_at=no_such_function(kind)", "--plan"}, exitFailed, "check the statements that forward the rows of events"},
 			{[]string{"--published", "sent_at=no_such_function(kind)", "--print"}, exitFailed, "check the statements that forward the rows of events"},
-			{[]string{"--plan", "--undo"}, exitFailed, "plan undo"},
+			{[]string{"--plan", "--undo"}, exitUsage, "use --undo --print"},
 			{[]string{"--waiting", "", "--print"}, exitUsage, "which rows have been sent"},
 		} {
 			wants(adopt("", wrong.flags...), wrong.code, wrong.text)
@@ -92,4 +92,30 @@ func TestAdopt(t *testing.T) {
 		wants(call(t.Context(), "", "adopt", "--from", "none", "--database", db.URL), exitFailed, "it doesn't exist")
 		wants(call(t.Context(), "", "adopt", "--from", "outbox", "--database", db.URL), exitFailed, "this is rowrelay's own outbox")
 	})
+}
+
+// An interrupted adopt says how to go on, and so does --status.
+func TestInterruptedAdopt(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		mustRun(t, "migrate", "up", "--database", db.URL)
+		handmadeTable(t, db)
+		tx, err := db.DB.BeginTx(t.Context(), nil)
+		if err == nil {
+			_, err = tx.ExecContext(t.Context(), "LOCK TABLE events IN ROW EXCLUSIVE MODE")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		adopt := start(t, "adopt", "--from", "events", "--database", db.URL, "--yes")
+		adopt.log.wait(t, "try 1")
+		code, logged := adopt.stop(t)
+		if code != exitInterrupted || !strings.Contains(logged, "interrupted: 2 waiting rows were forwarded: run the command again to continue, or with --undo to go back") {
+			t.Errorf("exit code %d: %s", code, logged)
+		}
+		if got := call(t.Context(), "", "adopt", "--from", "events", "--status", "--database", db.URL); !strings.Contains(got.stdout, "adopt was interrupted, so run it again, or with --undo") {
+			t.Errorf("the status is\n%s%s", got.stdout, got.stderr)
+		}
+	}, "postgres18/pgx")
 }
