@@ -277,6 +277,25 @@ func TestCheckFindsOtherProperties(t *testing.T) {
 	}
 }
 
+// Check finds that the only queue to which the sink sends doesn't exist. The user may not create queues.
+func TestCheckFindsAMissingQueue(t *testing.T) {
+	t.Parallel()
+	b := theBroker(t)
+	options := b.user(t, name(), ".*", "^$")
+	options.Exchange, options.RoutingKey, options.Declare = "", name(), nil
+	unavailable(t, unopened(t, options).Check(t.Context()), sinks.ReasonConfig, "find the queue")
+	if _, err := b.client(t).QueueDeclare(options.RoutingKey, true, false, false, false, amqp.Table{"x-queue-type": "quorum"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unopened(t, options).Check(t.Context()); err != nil {
+		t.Errorf("with the queue: %v", err)
+	}
+	options.RoutingKey = "orders.{topic}"
+	if err := unopened(t, options).Check(t.Context()); err != nil {
+		t.Errorf("with a template: %v", err)
+	}
+}
+
 // A probe message would appear in a firehose trace and in alternate exchanges.
 func TestCheckPublishesNothing(t *testing.T) {
 	t.Parallel()

@@ -210,7 +210,8 @@ func (s *Sink) Open(ctx context.Context) error {
 }
 
 // Check connects once. It checks that the exchange exists or that Open would create it, and that existing objects of
-// [Options.Declare] have the right properties. It creates and publishes nothing, so unlike Open it doesn't notice if the
+// [Options.Declare] have the right properties. If all messages go to one queue by the default exchange, it checks that this queue
+// exists or that Open would create it. It creates and publishes nothing, so unlike Open it doesn't notice if the
 // broker is out of memory or disk.
 func (s *Sink) Check(ctx context.Context) error {
 	looking := *s
@@ -221,9 +222,12 @@ func (s *Sink) Check(ctx context.Context) error {
 	n, _, err := looking.dial(ctx, 0)
 	if err == nil {
 		stop := context.AfterFunc(ctx, n.wire.cut)
+		exchange, _ := s.fixedExchange()
 		if err = n.checkTopology(); err == nil && s.options.Declare != nil {
-			exchange, _ := s.fixedExchange()
 			err = n.checkDeclared(s.options.Declare, exchange)
+		}
+		if err == nil {
+			err = n.checkQueue(s)
 		}
 		stop()
 		n.close(ctx)

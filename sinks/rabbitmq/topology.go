@@ -178,6 +178,25 @@ func (n *session) checkDeclared(t *Topology, exchange string) error {
 	return nil
 }
 
+// checkQueue returns an error if all messages of the sink go to one queue by the default exchange, and the queue neither exists nor
+// would be created by Open.
+func (n *session) checkQueue(s *Sink) error {
+	exchange, fixed := s.fixedExchange()
+	queue := s.routingKey.Texts()[0]
+	created := s.options.Declare != nil && s.options.Declare.Queue == queue
+	if exchange != "" || !fixed || s.routingKey.Places() > 0 || created {
+		return nil
+	}
+	c, err := n.connection.Channel()
+	if err != nil {
+		return err
+	}
+	if _, err := c.QueueDeclarePassive(queue, true, false, false, false, nil); err != nil {
+		return fmt.Errorf("find the queue %q: %w", queue, err)
+	}
+	return c.Close()
+}
+
 // ifItExists calls the function declare if the function find finds an object.
 func (n *session) ifItExists(find, declare func(*amqp.Channel) error) error {
 	c, err := n.connection.Channel()

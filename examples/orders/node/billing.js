@@ -2,7 +2,9 @@
 import amqp from "amqplib";
 import { invoice } from "./shop.js";
 
-const channel = await (await amqp.connect(process.env.AMQP_URL)).createChannel();
+const connection = await amqp.connect(process.env.AMQP_URL);
+connection.on("close", () => process.exit(1)); // the broker has closed it, for example because it is being restarted
+const channel = await connection.createChannel();
 
 const receive = async (message) => {
   const { messageId, headers } = message.properties;
