@@ -284,7 +284,7 @@ proof-tools: # the printed migrations, applied by each migration tool (Go, Java,
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql kafka -- sh -c "(cd internal/libraries && go test -timeout 1h -run MigrationTools . -tools) && cd examples && go test -timeout 1h -run Spring . -spring"
 
 proof-plugins: # 100,000 messages through each official plug-in, while plug-ins, relays and servers are killed
-	deploy/servers/servers run postgres15 redis-server elasticmq -- sh -c 'for folder in $(PLUGINS); do (cd $$folder && go test -v -timeout 1h -run TestProof . -long) || exit 1; done'
+	deploy/servers/servers run postgres15 redis-server elasticmq -- sh -c 'status=0; for folder in $(PLUGINS); do (cd $$folder && go test -v -timeout 30m -run TestProof . -long) || status=1; done; exit $$status'
 
 proof-sqlite: # the store on SQLite, with the race detector also inside the SQLite that was translated to Go
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore

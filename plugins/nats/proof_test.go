@@ -96,7 +96,7 @@ func (p *process) received() (got []outbox.Message) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	connection, err := nats.Connect(p.url)
+	connection, err := nats.Connect(p.url, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1)) // the server may just have been restarted
 	check(p.t, err)
 	defer connection.Close()
 	js, err := jetstream.New(connection)
