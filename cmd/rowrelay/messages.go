@@ -178,8 +178,12 @@ func (m *messages) list(ctx context.Context, operator storage.Operator, filter s
 		filter.LookThrough = operate.LookThrough
 	}
 	found, err := operate.List(ctx, operator, filter)
-	if err == nil && len(found) < filter.Limit {
+	switch {
+	case err != nil:
+	case len(found) < filter.Limit:
 		err = m.printBound(ctx, operator, filter)
+	default:
+		_, err = fmt.Fprintf(m.stderr, "listed %d messages, the --limit: continue with --after %d, or select some, for example with --state pending\n", len(found), found[len(found)-1].ID)
 	}
 	return found, err
 }

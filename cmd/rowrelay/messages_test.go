@@ -275,3 +275,26 @@ func (s *seeker) Find(_ context.Context, _ storage.Filter, patience time.Duratio
 	s.patience = patience
 	return s.found, nil
 }
+
+// A list that reaches its limit says how to continue.
+func TestListThatReachesItsLimit(t *testing.T) {
+	t.Parallel()
+	onMigrated(t, func(t *testing.T, db testdb.Database) {
+		parked(t, db)
+		list := func(limit string) (stdout, stderr string) {
+			got := call(t.Context(), "", "messages", "list", "--limit", limit, "--json", "--database", db.URL)
+			return got.stdout, got.stderr
+		}
+		whole, told := list("5")
+		if told != "" {
+			t.Errorf("a list below its limit prints %q", told)
+		}
+		var ids []struct{ ID int64 }
+		if err := json.Unmarshal([]byte(whole), &ids); err != nil || len(ids) != 4 {
+			t.Fatalf("the list has %d messages (%v): %s", len(ids), err, whole)
+		}
+		if _, told := list("3"); !strings.Contains(told, fmt.Sprintf("listed 3 messages, the --limit: continue with --after %d,", ids[2].ID)) {
+			t.Errorf("a list at its limit prints %q", told)
+		}
+	})
+}
