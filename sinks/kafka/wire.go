@@ -197,7 +197,7 @@ func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, 
 	}
 	c := newConn(raw, link, w.clientID)
 	c.secrets = held
-	if err := c.agree(); err != nil {
+	if err := c.agree(w.clientID); err != nil {
 		return nil, err
 	}
 	if held.login == nil {
@@ -274,8 +274,8 @@ func newConn(raw, link net.Conn, clientID string) *conn {
 }
 
 // agree requests the API versions that the broker supports, and selects one version of each API.
-func (c *conn) agree() error {
-	answer, err := c.protocol.RoundTrip(new(apiversions.Request))
+func (c *conn) agree(clientID string) error {
+	answer, err := c.versions(clientID)
 	if err != nil {
 		return fmt.Errorf("ask for the broker's API versions (does the broker expect TLS, or no TLS?): %w", err)
 	}
@@ -289,6 +289,28 @@ func (c *conn) agree() error {
 	}
 	c.protocol.SetVersions(versions)
 	return nil
+}
+
+// versions requests the API versions that the broker supports. It checks the beginning of the answer, because kafka-go would take any
+// text for sizes, and would allocate gigabytes for the answer of an HTTP server.
+func (c *conn) versions(clientID string) (protocol.Message, error) {
+	const (
+		correlation = 0x726f7772 // not the number of another request on this connection
+		mostBytes   = 1 << 20    // brokers answer with a few kilobytes
+	)
+	if err := protocol.WriteRequest(c.protocol, 0, correlation, clientID, new(apiversions.Request)); err != nil {
+		return nil, err
+	}
+	head, err := c.protocol.Peek(8) // after an error, ReadResponse returns a better one
+	switch {
+	case err != nil:
+	case string(head[:5]) == "HTTP/":
+		return nil, errors.New("an HTTP server has answered, not a broker")
+	case binary.BigEndian.Uint32(head) > mostBytes || binary.BigEndian.Uint32(head[4:]) != correlation:
+		return nil, fmt.Errorf("the answer %q is not that of a broker", head)
+	}
+	_, answer, err := protocol.ReadResponse(c.protocol, protocol.ApiVersions, 0)
+	return answer, err
 }
 
 // roundTrip sends a request and returns the answer. When the context ends, it

@@ -1,0 +1,59 @@
+package kafka_test
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rowrelay/rowrelay/sinks"
+	"github.com/rowrelay/rowrelay/sinks/kafka"
+)
+
+// The address of a broker is that of a server with another protocol. The sink reports it immediately, and doesn't take the server's
+// answer for a huge answer of a broker.
+func TestServersThatAreNotBrokers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ answer, want string }{
+		"HTTP":             {"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request", "an HTTP server has answered"},
+		"HTTP/2":           {"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\x00\x05\x00\xff\xff\xff", "is not that of a broker"},
+		"SSH":              {"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", "is not that of a broker"},
+		"MySQL":            {"J\x00\x00\x00\x0a8.0.36\x00\x0b\x00\x00\x00", "is not that of a broker"},
+		"an ended TLS one": {"\x15\x03\x01\x00\x02\x02\x46", "expecting TLS"},
+		"nothing":          {"", "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sink := newSink(t, kafka.Options{Brokers: []string{notABroker(t, c.answer)}, Topic: "t"})
+			err := sink.Open(t.Context())
+			var failed *sinks.OpenError
+			if !errors.As(err, &failed) || failed.Reason != sinks.ReasonConnection || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// notABroker returns the address of a server that reads something from each client, answers with a text, and hangs up.
+func notABroker(t *testing.T, text string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = client.Read(make([]byte, 1000))
+			_, _ = client.Write([]byte(text))
+			_ = client.Close()
+		}
+	})
+	t.Cleanup(func() { _ = listener.Close(); serving.Wait() })
+	return listener.Addr().String()
+}
