@@ -25,6 +25,7 @@ func TestLogReportsTheProgressOfAnOutage(t *testing.T) {
 	}{
 		"it changes":            {"at offset N", 2 * time.Minute, 5, 12},
 		"it doesn't":            {"connection refused", 2 * time.Minute, 0, 0},
+		"only the port changes": {"read tcp 127.0.0.1:N->10.0.0.1:9092: connection reset by peer", 2 * time.Minute, 0, 0},
 		"it doesn't for longer": {"connection refused", time.Hour, 5, 6},
 	} {
 		t.Run(name, func(t *testing.T) {

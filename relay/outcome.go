@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"regexp"
 	"time"
 
 	"github.com/rowrelay/rowrelay/relay/storage"
@@ -276,6 +277,14 @@ func (j *opening) done(e *engine, f *flight) {
 // remindAfter is how often the log repeats that a sink is unavailable, if the detail doesn't change.
 const remindAfter = 10 * time.Minute
 
+// localPort matches the local port in the text of a network error, "read tcp 127.0.0.1:51026->10.0.0.1:9092: …".
+var localPort = regexp.MustCompile(`:\d+->`)
+
+// isSameTrouble reports whether two details differ only in a connection's local port.
+func isSameTrouble(a, b string) bool {
+	return a == b || localPort.ReplaceAllString(a, "->") == localPort.ReplaceAllString(b, "->")
+}
+
 // report passes a change of a sink's state to the observer and the log.
 func (e *engine) report(q *sinkQueue, n news) {
 	switch why := n.down; {
@@ -291,7 +300,7 @@ func (e *engine) report(q *sinkQueue, n news) {
 			"sink", q.name, "reason", string(why.Reason), "detail", q.downDetail)
 	case why != nil: // the detail may have changed; for example, while the Kafka sink searches a partition for a batch, the detail shows the progress
 		detail, now := shorten(why.Detail, 1000), time.Now()
-		if detail == q.downDetail && now.Sub(q.downLogged) < remindAfter {
+		if isSameTrouble(detail, q.downDetail) && now.Sub(q.downLogged) < remindAfter {
 			break
 		}
 		if allowed, _ := e.logLimiter.allow("still down " + q.name); allowed {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/rowrelay/rowrelay/sinks"
 	"github.com/rowrelay/rowrelay/sinks/kafka"
@@ -32,6 +33,20 @@ func TestServersThatAreNotBrokers(t *testing.T) {
 				t.Errorf("the error is %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// A broker that never answers is reported as such. The error doesn't name the closed connection, or its local port.
+func TestSilentBroker(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	sink := newSink(t, kafka.Options{Brokers: []string{listener.Addr().String()}, Topic: "t", RequestTimeout: 100 * time.Millisecond})
+	if err := sink.Open(t.Context()); err == nil || !strings.Contains(err.Error(), "the broker has not answered") || strings.Contains(err.Error(), "->") {
+		t.Errorf("the error is %v", err)
 	}
 }
 

@@ -181,6 +181,9 @@ func (w *wire) connectOnce(ctx context.Context, address string) (*conn, error) {
 	}
 	if err != nil {
 		_ = raw.Close()
+		if ctx.Err() != nil { // the connection was closed for this reason
+			err = fmt.Errorf("the broker has not answered: %w", ctx.Err())
+		}
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
 	return c, nil
