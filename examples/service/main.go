@@ -98,6 +98,7 @@ func run(ctx context.Context, c config) error {
 		Writer: outbox.Options{Headers: tracing.Headers, Notify: true},
 		Store:  sqlstore.Options{Reader: relaypgx.Reader{}},
 		Relay: relay.Options{
+			Version:  "v1.2.3", // rowrelay status shows it
 			Observer: watch,
 			Tracer:   tracing.New(otel.GetTracerProvider()),
 			Listener: listener,
