@@ -224,7 +224,7 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 			"UPDATE ", g.table(), m.table.Held+" AS t FORCE INDEX (PRIMARY)", g.on(),
 			" SET t.state = ", g.value("state"), ", t.holds = ", g.value("holds"), ", t.attempts = ", g.value("attempts"), ", t.crashes = ", g.value("crashes"),
 			", t.changes = t.changes + 1, t.available_at = ", g.availableAt(), ", t.last_error = ", g.nullable("error", "t.last_error"), ", t.attempt_log = ", g.nullable("attempt_log", "t.attempt_log"),
-			"\nWHERE t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0 AND ", g.value("state"), " <> 'retry') AND ", g.asRead()).query()})
+			"\nWHERE t.state <> 'error' AND (t.holds < 2 OR ", g.value("holds"), " = 0 AND CAST(", g.value("state"), " AS BINARY) <> 'retry') AND ", g.asRead()).query()}) // the value and the text may have different collations
 	}
 	if some := groups.Freed; len(some) > 0 {
 		g := givens(m.server, some, "attempts", "crashes", "error", "attempt_log")

@@ -221,7 +221,7 @@ WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 --   2: retry
 DELETE t FROM (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36);
 UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 0, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error, t.attempt_log = t.attempt_log
-WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0 AND ? <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
+WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0 AND CAST(? AS BINARY) <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
 --   1: error
 --   2: error
 --   3: 9999-12-31 00:00:00.000000
@@ -263,7 +263,7 @@ WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 --   2: error
 DELETE t FROM (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36);
 UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 1, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = utc_timestamp(6) + INTERVAL 0 MICROSECOND, t.last_error = t.last_error, t.attempt_log = t.attempt_log
-WHERE t.state <> 'error' AND (t.holds < 2 OR 1 = 0 AND ? <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
+WHERE t.state <> 'error' AND (t.holds < 2 OR 1 = 0 AND CAST(? AS BINARY) <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
 --   1: error
 --   2: error
 --   3: 9999-12-31 00:00:00.000000
@@ -281,7 +281,7 @@ WHERE (t.lane = 1 AND t.id IN (6) AND instr(_ascii'0197a3b4-0000-7abc-8def-00000
 --   3: retry
 DELETE t FROM (SELECT 1 AS lane,6 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000006', 36 * g.n - 35, 36);
 UPDATE (SELECT 2 AS lane,7 AS id,1 AS n) AS g STRAIGHT_JOIN `app`.`Events_held` AS t FORCE INDEX (PRIMARY) ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr(_ascii'0197a3b4-0000-7abc-8def-000000000007', 36 * g.n - 35, 36) AND t.sinks = '' SET t.state = ?, t.holds = 0, t.attempts = 0, t.crashes = 0, t.changes = t.changes + 1, t.available_at = t.available_at, t.last_error = t.last_error, t.attempt_log = ?
-WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0 AND ? <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
+WHERE t.state <> 'error' AND (t.holds < 2 OR 0 = 0 AND CAST(? AS BINARY) <> 'retry') AND (t.available_at IS NULL OR t.available_at <= CAST(? AS DATETIME(6)));
 --   1: error
 --   2: [{"at":"2026-01-31T23:59:59Z","relay":"r","sink":"s","answer":"it's \"broken\"","duration_ms":12},{"
 --   3: error
