@@ -46,8 +46,8 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
 	f.page.LateAfter = lowestSet(lateAfter, r.detectSequenceReset(f))
 	r.lateAfter = f.page.LateAfter // until the page is merged, no mark rises above this id
-	// Most late rows appear only a few ids below the highest one. The next pages begin about r.span ids below the cursors, so
-	// they return such rows without a scan. Rows that appear far below the highest id are rare, and don't change the span.
+	// Most late rows appear only a few ids below the highest one. The next pages begin r.span ids below the highest id
+	// that was read in any lane, or at a lane's own cursor if that is lower. So they return such rows without a scan. Rows that appear far below the highest id are rare, and don't change the span.
 	if lateAfter >= 0 {
 		lag := int64(0) // late rows have ids above LateAfter, up to LastID; if the two are equal, no late rows exist
 		if lateAfter < f.page.LastID {

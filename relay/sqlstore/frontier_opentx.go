@@ -45,7 +45,7 @@ type openTx struct {
 
 	number  uint64 // the number of the last list
 	latest  *list  // the last list
-	told    known  // at the beginning of the previous read; before the first read, its safeID is -1 ([untold])
+	told    known  // at the beginning of the previous read; before the first read, its safeID is [untold], and 0 after a restart
 	reading known  // at the beginning of the current read
 
 	earlier     []int64   // the values of the field `seen` when the last lists began, for at most grace lists
