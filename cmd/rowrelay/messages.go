@@ -131,7 +131,10 @@ func (p program) listCommand() *cobra.Command {
 			for _, info := range found {
 				shown = append(shown, operate.NewMessage(info))
 			}
-			return m.printJSON(shown)
+			if err := m.printJSON(shown); err != nil {
+				return err
+			}
+			return m.printNext(filter, found)
 		}
 		rows := [][]string{{"ID", "STATE", "TOPIC", "KEY", "SINKS", "ATTEMPTS", "CREATED", "MESSAGE ID", "ERROR"}}
 		for _, info := range found {
@@ -141,7 +144,10 @@ func (p program) listCommand() *cobra.Command {
 			})
 		}
 		dropEmptyColumn(rows, "SINKS")
-		return m.printTable(rows)
+		if err := m.printTable(rows); err != nil {
+			return err
+		}
+		return m.printNext(filter, found)
 	})
 	command.PreRunE = func(command *cobra.Command, _ []string) error {
 		if m.filter.Limit < 1 {
@@ -178,14 +184,19 @@ func (m *messages) list(ctx context.Context, operator storage.Operator, filter s
 		filter.LookThrough = operate.LookThrough
 	}
 	found, err := operate.List(ctx, operator, filter)
-	switch {
-	case err != nil:
-	case len(found) < filter.Limit:
+	if err == nil && len(found) < filter.Limit {
 		err = m.printBound(ctx, operator, filter)
-	default:
-		_, err = fmt.Fprintf(m.stderr, "listed %d messages, the --limit: continue with --after %d, or select some, for example with --state pending\n", len(found), found[len(found)-1].ID)
 	}
 	return found, err
+}
+
+// printNext prints to stderr how to continue a list that has reached its limit.
+func (m *messages) printNext(filter storage.Filter, found []storage.Info) error {
+	if len(filter.IDs) > 0 || len(found) < filter.Limit {
+		return nil
+	}
+	_, err := fmt.Fprintf(m.stderr, "listed %d messages, the --limit: continue with --after %d, or select some, for example with --state pending\n", len(found), found[len(found)-1].ID)
+	return err
 }
 
 // find returns the messages with the given ids. If it hasn't searched all rows, it prints to stderr how far it
