@@ -33,10 +33,10 @@ your own.
 
 The waiting rows are forwarded first, in batches, while programs continue to write. Then the
 command locks the table, forwards the last waiting rows, and creates the trigger. So each row
-is forwarded once, and the rows of each key in the order that --plan shows; --plan also warns
-of waiting rows for which this order may not be the order of the INSERTs. While the command waits for the lock, programs
-can't write. So each try to get the lock ends after half a second (one second on MySQL and
-MariaDB). If the command is interrupted, run it again.
+is forwarded once, and the rows of each key in the order that --plan shows. --plan also warns
+of waiting rows for which this may not be the order of the INSERTs. While the command waits
+for the lock, programs can't write. So each try to get the lock ends after half a second (one
+second on MySQL and MariaDB). If the command is interrupted, run it again.
 
 A row that the outbox would refuse, for example because its key has more than 255 bytes,
 is forwarded as a parked message with the reason, so the program's INSERT doesn't fail.
