@@ -93,8 +93,8 @@ type verdict struct {
 	duplicates []duplicate
 }
 
-// duplicate is a message that arrived twice.
-type duplicate struct{ first, again arrival }
+// duplicate is a message that arrived again. The fields first and before have its first arrival and the one before this one.
+type duplicate struct{ first, before, again arrival }
 
 // judge checks that each customer's orders arrived in order, and returns their number and the
 // duplicates. A duplicate may arrive only after the first arrival of its order, and no order
@@ -124,16 +124,17 @@ func tally(t testing.TB, arrivals []arrival) verdict {
 
 func counted(t testing.TB, arrivals []arrival) (v verdict) {
 	t.Helper()
-	first := map[string]arrival{}
+	first, latest := map[string]arrival{}, map[string]arrival{}
 	for _, a := range arrivals {
 		if a.id == "" {
 			t.Errorf("order %d of customer %d arrived without an Idempotency-Key", a.number, a.customer)
 		}
-		if before, ok := first[a.id]; ok {
-			v.duplicates = append(v.duplicates, duplicate{before, a})
-			continue
+		if began, ok := first[a.id]; ok {
+			v.duplicates = append(v.duplicates, duplicate{began, latest[a.id], a})
+		} else {
+			first[a.id] = a
 		}
-		first[a.id] = a
+		latest[a.id] = a
 	}
 	v.distinct = len(first)
 	return v

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,8 +57,8 @@ time=2026-11-22T08:09:14.024Z level=WARN msg="relay: settlements rejected: lease
 	}
 }
 
-// judgeDuplicates checks that each duplicate follows from a kill: the relay that had sent the
-// message first was killed before the message arrived again. A dead relay's request may still
+// judgeDuplicates checks that each duplicate follows from a kill: a relay that had sent the
+// message before, the last or the first of them, was killed before the message arrived again. A dead relay's request may still
 // arrive after the relay's death, because the endpoint may read it late. No kill may cause more
 // duplicates than a relay can have unsettled messages.
 func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
@@ -78,9 +79,13 @@ func explainDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) (mos
 	t.Helper()
 	caused := map[*kill]int{}
 	for _, d := range duplicates {
-		k := lastKill(kills, d.first.from, d.again.at)
+		from := d.before.from
+		if lastKill(kills, from, d.again.at) == nil {
+			from = d.first.from
+		}
+		k := lastKill(kills, from, d.again.at)
 		for k != nil && caused[k] == mostUnsettled(killedBatch) { // the relay lost its leases before it was killed
-			earlier := lastKill(kills, d.first.from, k.at.Add(-1))
+			earlier := lastKill(kills, from, k.at.Add(-1))
 			if earlier == nil {
 				break
 			}
@@ -128,4 +133,20 @@ func judgeTakeovers(t testing.TB, kills []*kill, lease time.Duration) {
 		t.Errorf("a dead relay's lanes waited %v for another, longer than %v", slowest, limit)
 	}
 	t.Logf("a dead relay's lanes were others' after at most %v, with a lease of %v", slowest.Round(time.Millisecond), lease)
+}
+
+// Messages that arrive three times are explained by two kills.
+func TestTwoKillsExplainTwoRepetitions(t *testing.T) {
+	t.Parallel()
+	began := time.Date(2026, 11, 22, 8, 9, 0, 0, time.UTC)
+	kills := []*kill{{from: "/1", at: began.Add(time.Second)}, {from: "/2", at: began.Add(3 * time.Second)}}
+	var arrivals []arrival
+	for i, from := range []string{"/1", "/2", "/3"} {
+		for n := range mostUnsettled(killedBatch) {
+			arrivals = append(arrivals, arrival{from: from, id: fmt.Sprint(n), number: n + 1, at: began.Add(time.Duration(2*i) * time.Second)})
+		}
+	}
+	if most := explainDuplicates(t, counted(t, arrivals).duplicates, kills); most != mostUnsettled(killedBatch) {
+		t.Errorf("one kill caused %d duplicates, want %d", most, mostUnsettled(killedBatch))
+	}
 }
