@@ -414,7 +414,7 @@ func (m *Migrations) versions() versions {
 func (m *Migrations) explain(err error) error {
 	switch {
 	case m.schemaMissing(err):
-		return fmt.Errorf("%w; create the schema %s first, in case its name is right: only the SQL that migrate print prints creates schemas", err, m.table.Schema)
+		return fmt.Errorf("%w; create the schema %s first: migrate up creates no schema, but the SQL of migrate print does", err, m.table.Schema)
 	case m.dialect.Denied(err):
 		return fmt.Errorf("%w; run this as a user who may create tables, or have such a user run the printed SQL", err)
 	case m.schema.BusyHint != "" && m.dialect.Busy(err):

@@ -78,8 +78,8 @@ type claiming interface {
 	// the waiting items that are paused now.
 	controlled(was *pauses)
 
-	// returned is called after a job while controls are in force. It removes from memory those of the job's items that are to be
-	// sent again but are paused now.
+	// returned is called after a job while controls are in force. Of the job's items that must be sent again, it removes the paused
+	// ones from memory.
 	returned(f *flight)
 
 	// ownLanes returns the lanes whose messages the relay delivers; nil means all lanes.

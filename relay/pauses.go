@@ -45,7 +45,7 @@ func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 	return p != nil && (p.topics[topic] || key != "" && (p.keys[key] || len(p.topics) > 0 && passed.has(queue, key)))
 }
 
-// keySet is the set of those keys of a lane that have rows which were left out of memory because of a pause. It is a list of
+// keySet is the set of a lane's keys with rows that were left out of memory because of a pause. It is a list of
 // Bloom filters, each twice as large as the one before it; a million keys take about 4 MiB. Bloom filters have false positives:
 // the method `has` also returns true for fewer than one in a hundred of the other keys, whose rows then wait until the pause
 // ends, too. Once a lane's set has 2 million keys, it gets no more filters (mostKeyBits), so false positives become more

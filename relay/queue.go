@@ -51,12 +51,12 @@ type sinkQueue struct {
 	retryAt   time.Time // when the next suspended item is due; zero means unknown, and makes retrySuspended compute it
 
 	pauseUntil time.Time
-	paused     bool   // an operator has paused the sink, or the breaker has tripped
-	wasUp      bool   // SinkUp was called at least once
-	isDown     bool   // SinkDown was called, and SinkUp was not called since
-	downDetail string // the reason that was logged last
-	downSince  time.Time
-	downLogged time.Time
+	paused     bool      // an operator has paused the sink, or the breaker has tripped
+	wasUp      bool      // SinkUp was called at least once
+	isDown     bool      // SinkDown was called, and SinkUp was not called since
+	downDetail string    // the reason that was logged last
+	downSince  time.Time // when the sink was last reported as unavailable
+	downLogged time.Time // the time of the last log line about it
 
 	relays   int     // how many active relays have the sink, including this one
 	capacity int     // the maximum number of messages in memory

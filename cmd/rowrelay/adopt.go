@@ -101,7 +101,7 @@ func (p program) adoptCommand() *cobra.Command {
 	return command
 }
 
-// explainInAdopt is like explain, but refers to the rights that adopt needs, not to those of relays.
+// explainInAdopt is like explain, but if a right is missing, its hint is about the rights that adopt needs.
 func explainInAdopt(source config.Source, err error) error {
 	if d, unknown := dialect.ByName(source.Database.Kind()); err != nil && unknown == nil && d.Denied(err) {
 		return hinted(err, "grant the missing rights to the database's user, or use another user: docs/moving.md lists the rights that adopt needs")
@@ -290,7 +290,7 @@ func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) erro
 	}
 	rows := [][]string{
 		{"table", opened.Table.String()},
-		{"forwarded by", cmp.Or(string(survey.Adopted), map[bool]string{false: "nothing: it is not adopted", true: "nothing yet: adopt was interrupted, so run it again, or with --undo"}[opened.Recorded()])},
+		{"forwarded by", cmp.Or(string(survey.Adopted), map[bool]string{false: "nothing: it is not adopted", true: "nothing yet: run adopt again to continue, or with --undo to go back"}[opened.Recorded()])},
 		{"waiting rows in the table", count(opened, survey.Waiting)},
 		{"waiting rows forwarded by adopt", forwarded},
 		{"parked because the outbox refuses them", fmt.Sprint(survey.Parked)},

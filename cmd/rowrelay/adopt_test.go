@@ -114,7 +114,7 @@ func TestInterruptedAdopt(t *testing.T) {
 		if code != exitInterrupted || !strings.Contains(logged, "interrupted: 2 waiting rows were forwarded: run the command again to continue, or with --undo to go back") {
 			t.Errorf("exit code %d: %s", code, logged)
 		}
-		if got := call(t.Context(), "", "adopt", "--from", "events", "--status", "--database", db.URL); !strings.Contains(got.stdout, "adopt was interrupted, so run it again, or with --undo") {
+		if got := call(t.Context(), "", "adopt", "--from", "events", "--status", "--database", db.URL); !strings.Contains(got.stdout, "nothing yet: run adopt again to continue, or with --undo to go back") {
 			t.Errorf("the status is\n%s%s", got.stdout, got.stderr)
 		}
 	}, "postgres18/pgx")

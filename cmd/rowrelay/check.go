@@ -204,11 +204,11 @@ func (c *checkReport) checkOthers(name string, configured config.Config, source 
 // checkParked checks whether messages are parked.
 func (c *checkReport) checkParked(name string, status storage.Status) {
 	found := sqlstore.Finding{Name: name + "parked", OK: true, Detail: "no message is parked"}
-	switch n := status.Counts[storage.StateError]; {
+	switch {
 	case !status.Has(storage.GaugeCounts):
 		found.Detail = "the parked messages could not be counted in time"
-	case n > 0:
-		found.OK, found.Detail = false, fmt.Sprintf("%d messages are parked", n)
+	case status.Counts[storage.StateError] > 0:
+		found.OK, found.Detail = false, countOf(status, storage.StateError)+" messages are parked"
 		found.Hint = "rowrelay messages list --state error shows them with their errors, and rowrelay messages requeue sends them again"
 	}
 	c.add(found)

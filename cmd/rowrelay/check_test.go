@@ -193,14 +193,15 @@ func TestCheckReportsUndeletedMessages(t *testing.T) {
 func TestCheckReportsParkedMessages(t *testing.T) {
 	t.Parallel()
 	onMigrated(t, func(t *testing.T, db testdb.Database) {
-		for _, want := range []string{"ok    source outbox: parked: no message is parked\n", "note  source outbox: parked: 3 messages are parked\n"} {
+		reports := func(want string) {
+			t.Helper()
 			if got := call(t.Context(), "", "check", "--database", db.URL); got.code != exitDone || !strings.Contains(got.stdout, want) {
 				t.Errorf("exit code %d, want %q in\n%s%s", got.code, want, got.stdout, got.stderr)
 			}
-			if strings.HasPrefix(want, "ok") {
-				parked(t, db)
-			}
 		}
+		reports("ok    source outbox: parked: no message is parked\n")
+		parked(t, db)
+		reports("note  source outbox: parked: 3 messages are parked\n")
 	})
 }
 

@@ -73,7 +73,7 @@ func TestAUserWithoutUsageOnTheSchema(t *testing.T) {
 	}, "postgres18/pgx")
 }
 
-// The hint of a user without the rights of adopt refers to these rights, not to those of a relay.
+// If the user lacks a right that adopt needs, the hint is about adopt's rights, and not about a relay's.
 func TestAdoptWithoutRights(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

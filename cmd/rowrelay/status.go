@@ -124,6 +124,18 @@ func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	return fmt.Sprintf("%+.1f/s", float64(more)/max(time.Since(b.at).Seconds(), 0.001))
 }
 
+// countOf returns the number of messages in a state as text, which says if the number is an estimate or a lower bound.
+func countOf(status storage.Status, state storage.State) string {
+	switch count := fmt.Sprint(status.Counts[state]); {
+	case slices.Contains(status.Estimated, state):
+		return "about " + count
+	case slices.Contains(status.AtLeast, state):
+		return "at least " + count
+	default:
+		return count
+	}
+}
+
 // printStatus prints a status. If an earlier status is given, it adds the rates of change since
 // that status.
 func (p program) printStatus(status storage.Status, hasRoute func(topic string) bool, before *statusBefore) error {
@@ -138,14 +150,7 @@ func (p program) printStatus(status storage.Status, hasRoute func(topic string) 
 		{"lanes leased", known(storage.GaugeLanes, fmt.Sprintf("%d of %d", status.LanesLeased, storage.Lanes))},
 	}
 	for _, state := range operate.States {
-		count := fmt.Sprint(status.Counts[state])
-		if slices.Contains(status.Estimated, state) {
-			count = "about " + count
-		}
-		if slices.Contains(status.AtLeast, state) {
-			count = "at least " + count
-		}
-		row := []string{string(state), known(storage.GaugeCounts, count)}
+		row := []string{string(state), known(storage.GaugeCounts, countOf(status, state))}
 		if before != nil {
 			row = append(row, before.rate(status, state))
 		}

@@ -150,7 +150,7 @@ type database interface {
 	text(expression string, column Column) string
 	uuid(expression string, column Column) string
 
-	// headers returns an SQL expression for a JSON object. The object has the given members, and those of the
+	// headers returns an SQL expression for a JSON object. The object has the given members, and the members of the
 	// object that the expression `whole` returns. `whole` may be empty.
 	headers(whole string, members []Header) string
 
