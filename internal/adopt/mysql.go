@@ -169,18 +169,22 @@ func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (move
 	return moved, err
 }
 
-// switchOver uses no transaction of database/sql, because BeginTx runs START TRANSACTION, which releases the table locks.
+// switchOver uses no transaction of database/sql, because BeginTx runs START TRANSACTION, which releases the table locks. The
+// statement that creates the first trigger also commits the backlog. A separate COMMIT would lose rows if the process was killed after
+// it: the next run would find the backlog complete, and would not forward what was written meanwhile.
 func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error {
 	return m.locked(ctx, conn, a, "lock", func() error {
 		done, err := rest(ctx, conn)
-		if err == nil {
-			_, err = conn.ExecContext(ctx, "COMMIT")
-		}
-		if err == nil && done && a.placed.Way != "" {
-			err = a.execute(ctx, conn, "remove")
-		}
-		if err != nil || !done {
+		switch {
+		case err != nil:
 			return err
+		case !done:
+			_, err = conn.ExecContext(ctx, "COMMIT")
+			return err
+		case a.placed.Way != "":
+			if err := a.execute(ctx, conn, "remove"); err != nil {
+				return err
+			}
 		}
 		return a.execute(ctx, conn, "forward", "marker")
 	})
