@@ -356,7 +356,12 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	section("MISSING RIGHTS", survey.Missing)
 	section("WARNINGS", survey.Warnings)
 	section("COSTS", facts.Costs)
-	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. The command locks the table once for about this time, to forward the last of these rows. Meanwhile programs that write to the table wait.", survey.Took.Round(time.Millisecond))))
+	inBatches := len(opened.Mapping.Published) > 0
+	while := "The command forwards all of them while it locks the table, because forwarded rows are not marked."
+	if inBatches {
+		while = "The command locks the table once for about this time, to forward the last of these rows."
+	}
+	section("LOCKS", append(facts.Locks, fmt.Sprintf("Finding the rows that wait takes %v now. %s Meanwhile programs that write to the table wait.", survey.Took.Round(time.Millisecond), while)))
 	section("RIGHTS", facts.Rights)
 	section("LIMITS", facts.Limits)
 	if err := opened.Check(); err != nil {
@@ -371,6 +376,10 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(&text, "\nSQL (the command forwards most waiting rows in batches before it takes the lock)\n\n%s\n\nTHE WAY BACK\n\n%s\n", script, undo)
+	title := "SQL"
+	if inBatches {
+		title += " (the command forwards most waiting rows in batches before it takes the lock)"
+	}
+	fmt.Fprintf(&text, "\n%s\n\n%s\n\nTHE WAY BACK\n\n%s\n", title, script, undo)
 	return a.program.print(text.String())
 }

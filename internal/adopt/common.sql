@@ -22,13 +22,18 @@ FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r WHERE {{.Row.Waiting}}{{if .Row.
 {{define "sample any"}}SELECT m.topic, {{if .Sets "message_key"}}m.message_key{{else}}NULL{{end}}, {{if .Sets "message_id"}}m.message_id{{else}}NULL{{end}}
 FROM (SELECT {{.Row.Named}} FROM {{.From}} AS r LIMIT 1) AS m{{end}}
 
-{{define "first"}}SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}} LIMIT 1{{end}}
+{{/* The condition of the rows that a batch forwards. */}}
+{{define "waiting"}}{{.Row.Waiting}}{{end}}
+
+{{define "first"}}SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{template "waiting" .}} ORDER BY {{.Row.Order}} LIMIT 1{{end}}
 
 {{define "path"}}{{end}}
 
 {{define "prepare"}}{{end}}
 
 {{define "unprepare"}}{{end}}
+
+{{define "prepare explain"}}{{end}}
 
 {{define "missing rights"}}{{end}}
 

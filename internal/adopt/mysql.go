@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -72,6 +73,7 @@ func (m mysql) name(a *Adoption, n *names) {
 	name := shortened("rowrelay_forward_" + a.Table.Name)
 	n.TriggerName = name
 	n.Trigger, n.Marker = a.inSchema(name), a.inSchema(shortened("rowrelay_mark_"+a.Table.Name))
+	n.Forwarded = a.inSchema(shortened("rowrelay_forwarded_" + a.Table.Name))
 	n.Flag = "@" + m.quote("rowrelay_"+a.Table.Name)
 }
 
@@ -152,7 +154,7 @@ func (m mysql) describeUse(ctx context.Context, db *sql.DB, d *described) error 
 }
 
 func (mysql) prepare(ctx context.Context, conn *sql.Conn, a *Adoption) error {
-	return a.execute(ctx, conn, "path", "isolate", "unprepare", "prepare")
+	return a.execute(ctx, conn, "path", "isolate", "unprepare", "prepare", "create list")
 }
 
 func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (moved int64, err error) {
@@ -170,8 +172,8 @@ func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (move
 }
 
 // switchOver uses no transaction of database/sql, because BeginTx runs START TRANSACTION, which releases the table locks. The
-// statement that creates the first trigger also commits the backlog. A separate COMMIT would lose rows if the process was killed after
-// it: the next run would find the backlog complete, and would not forward what was written meanwhile.
+// statements that create and drop triggers commit before they begin. So a run that is killed between the two leaves the table without a
+// trigger. The next run forwards the rows that are written meanwhile: they aren't marked, or they aren't in the list of forwarded rows.
 func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error {
 	return m.locked(ctx, conn, a, "lock", func() error {
 		done, err := rest(ctx, conn)
@@ -182,18 +184,25 @@ func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest
 			_, err = conn.ExecContext(ctx, "COMMIT")
 			return err
 		case a.placed.Way != "":
-			if err := a.execute(ctx, conn, "remove"); err != nil {
+			if err := a.execute(ctx, conn, "list all", "remove"); err != nil {
 				return err
 			}
 		}
-		return a.execute(ctx, conn, "forward", "marker")
+		if err := a.execute(ctx, conn, "forward", "marker"); err != nil || !a.lists() {
+			return err
+		}
+		if err := a.complete(ctx, conn); err != nil {
+			return err
+		}
+		return a.execute(ctx, conn, "empty list") // TRUNCATE commits
 	})
 }
 
 func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
-	return m.locked(ctx, conn, a, "lock alone", func() error {
+	err := m.locked(ctx, conn, a, "lock alone", func() error {
 		return a.execute(ctx, conn, "delete record", "remove") // DROP commits
 	})
+	return cmp.Or(err, a.execute(ctx, conn, "drop list"))
 }
 
 // locked calls the function work while the connection holds locks on tables. The argument lock is the template that takes them.

@@ -92,17 +92,38 @@ END;
 {{define "placed"}}SELECT 'trigger' FROM information_schema.triggers
 WHERE event_object_schema = {{.Literal .Table.Schema}} AND event_object_table = {{.Literal .Table.Name}} AND trigger_name = {{.Literal .TriggerName}}{{end}}
 
-{{define "unprepare"}}DROP TEMPORARY TABLE IF EXISTS rowrelay_batch;
+{{define "unprepare"}}DROP TEMPORARY TABLE IF EXISTS rowrelay_batch{{if .Lists}}, {{.Forwarded}}{{end}};
 {{end}}
 
 {{define "prepare"}}{{if not .OnlyNew}}CREATE TEMPORARY TABLE rowrelay_batch (place int AUTO_INCREMENT PRIMARY KEY) AS SELECT {{.KeyNamed}} FROM {{.From}} AS r WHERE false;
 {{end}}{{end}}
 
+{{/* The list of forwarded rows is empty while no run is in progress. A run that is killed leaves the keys of the rows that it has
+forwarded, or that the trigger which it was going to replace has forwarded. */}}
+{{define "create list"}}{{if .Lists}}CREATE TABLE IF NOT EXISTS {{.Forwarded}}{{if .KeysHaveIndex}} (PRIMARY KEY ({{range $i, $k := .Keys}}{{if $i}}, {{end}}{{$k.Short}}{{end}})){{end}} AS SELECT {{.KeyNamed}} FROM {{.From}} AS r WHERE false;
+{{end}}{{end}}
+
+{{define "prepare explain"}}{{if .Lists}}CREATE TEMPORARY TABLE {{.Forwarded}} AS SELECT {{.KeyNamed}} FROM {{.From}} AS r WHERE false;
+{{end}}{{end}}
+
+{{define "list all"}}{{if .Lists}}DELETE FROM {{.Forwarded}};
+
+INSERT INTO {{.Forwarded}} SELECT {{.KeyNamed}} FROM {{.From}} AS r;
+{{end}}{{end}}
+
+{{define "empty list"}}TRUNCATE TABLE {{.Forwarded}};
+{{end}}
+
+{{define "drop list"}}{{if .Lists}}DROP TABLE IF EXISTS {{.Forwarded}};
+{{end}}{{end}}
+
+{{define "waiting"}}{{if .Lists}}({{.Row.Waiting}}) AND NOT EXISTS (SELECT 1 FROM {{.Forwarded}} AS f WHERE {{.KeyIs "r." "f." true}}){{else}}{{.Row.Waiting}}{{end}}{{end}}
+
 {{/* With READ COMMITTED the first SELECT takes no locks, so it doesn't wait for rows that aren't committed. */}}
 {{define "batch"}}DELETE FROM rowrelay_batch;
 
 INSERT INTO rowrelay_batch ({{range $i, $k := .Keys}}{{if $i}}, {{end}}{{$k.Short}}{{end}})
-SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{.Row.Waiting}} ORDER BY {{.Row.Order}}{{if .Limit}} LIMIT {{.Limit}}{{end}};
+SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}r.{{$k.Column}}{{end}} FROM {{.From}} AS r WHERE {{template "waiting" .}} ORDER BY {{.Row.Order}}{{if .Limit}} LIMIT {{.Limit}}{{end}};
 
 INSERT INTO {{.Outbox.Pending}} ({{if not .Refuse}}last_error, {{end}}{{.Columns}})
 SELECT {{if not .Refuse}}concat('rowrelay adopt: ', {{template "refusal" (.With "m.")}}),
@@ -117,6 +138,7 @@ FROM (
 DELETE FROM {{.Outbox.Pending}} WHERE id >= last_insert_id() AND last_error LIKE 'rowrelay adopt: %';
 {{end}}
 {{if .Delete}}DELETE r FROM rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}};
+{{else if .Lists}}INSERT INTO {{.Forwarded}} SELECT {{range $i, $k := .Keys}}{{if $i}}, {{end}}b.{{$k.Short}}{{end}} FROM rowrelay_batch AS b;
 {{else if .Marks}}UPDATE rowrelay_batch AS b STRAIGHT_JOIN {{.From}} AS r ON {{.KeyIs "r." "b." true}} SET {{.Row.Assignments "r."}};
 {{end}}{{end}}
 
@@ -126,7 +148,8 @@ program. If several sessions do this at the same time, none of them ever ends, a
 (seen with MySQL 9.7). */}}
 {{define "parents"}}{{range .Table.Parents}}, {{.}} READ{{end}}{{end}}
 
-{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE{{template "parents" .}};
+{{define "lock"}}LOCK TABLES {{.From}} WRITE, {{.From}} AS r WRITE, {{.Outbox.Pending}} WRITE, {{.Outbox.Held}} WRITE, {{.Outbox.Settings}} WRITE
+{{- if .Lists}}, {{.Forwarded}} WRITE, {{.Forwarded}} AS f WRITE{{end}}{{template "parents" .}};
 {{end}}
 
 {{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{template "parents" .}}{{end}}
@@ -139,7 +162,9 @@ SET SESSION lock_wait_timeout = 1, SESSION autocommit = 0;
 
 {{template "unprepare" .}}
 {{template "prepare" .}}
-{{template "lock" .}}
+{{if .Lists}}-- The keys of forwarded rows. If the script fails after the COMMIT, it can be run again, and then leaves these rows out.
+{{template "create list" .}}
+{{end}}{{template "lock" .}}
 {{if not .OnlyNew}}-- The rows that wait, in their order. Programs wait until the tables are unlocked, so no row is left out or overtaken.
 {{template "batch" .}}
 COMMIT;
@@ -151,7 +176,8 @@ DELIMITER //
 {{template "marker" .}}//
 {{end}}
 DELIMITER ;
-
+{{if .Lists}}
+{{template "empty list" .}}{{end}}
 UNLOCK TABLES;
 SET SESSION autocommit = 1;
 {{end}}
@@ -168,6 +194,8 @@ DROP TRIGGER IF EXISTS {{.Trigger}};
 {{template "delete record" .}}
 {{template "remove" .}}
 UNLOCK TABLES;
+
+{{template "drop list" .}}
 {{end}}
 
 {{define "missing rights"}}SELECT 'the server has binary logging and log_bin_trust_function_creators=0, so that only users with SUPER can create triggers: SET GLOBAL log_bin_trust_function_creators = 1, or give this user SUPER while the command runs'

@@ -24,6 +24,7 @@ type names struct {
 	Trigger     string // the name of the trigger that forwards rows
 	TriggerName string // its name as in the catalogue, not quoted
 	Marker      string // MySQL, MariaDB: the name of the trigger that marks rows
+	Forwarded   string // MySQL, MariaDB: the name of the table that lists the rows which are forwarded or were forwarded by a trigger
 	Flag        string // MySQL, MariaDB: the session variable in which Marker stores, for Trigger, whether the row waits
 	Function    string // PostgreSQL: the name of the trigger's function
 
@@ -41,6 +42,7 @@ type names struct {
 	Delete  bool // sent rows are deleted
 	Placed  bool // the trigger exists already
 	OnlyNew bool // the backlog isn't forwarded
+	Lists   bool // MySQL, MariaDB: Forwarded is used; see Adoption.lists
 	ByCmin  bool // PostgreSQL: the order of the backlog names cmin
 
 	New, Row, Plain row // the mapping with each column written as NEW.column, as r.column, and as column
@@ -136,6 +138,13 @@ func (n names) KeyNamed() string {
 	return join(n.Keys, ", ", func(k key) string { return "r." + k.Column + " AS " + k.Short })
 }
 
+// KeysHaveIndex reports whether the key columns can have an index without a prefix length. Columns of the types text and blob can't.
+func (n names) KeysHaveIndex() bool {
+	return !slices.ContainsFunc(n.Table.Columns, func(c Column) bool {
+		return slices.Contains(n.Table.Key, c.Name) && (strings.HasSuffix(c.Type, "text") || strings.HasSuffix(c.Type, "blob"))
+	})
+}
+
 // Selected returns the columns of the table.
 func (n names) Selected() string {
 	return join(n.Table.Columns, ", ", func(c Column) string { return n.quote(c.Name) })
@@ -224,6 +233,14 @@ func (a *Adoption) marksNew() bool {
 	return a.marks() && !(isMySQL && a.deletes())
 }
 
+// lists reports whether a table lists the keys of forwarded rows until the trigger is created. MySQL and MariaDB commit before they
+// create or drop a trigger. If the command is killed between the two, the next run must find the rows that no trigger has forwarded. It
+// finds them by their marks or, if the triggers don't mark rows, by this table.
+func (a *Adoption) lists() bool {
+	_, isMySQL := a.base.(mysql)
+	return isMySQL && !a.marksNew() && !a.onlyNew()
+}
+
 // onlyNew reports whether the condition of waiting rows is "false": the backlog is empty, and all new rows are forwarded.
 func (a *Adoption) onlyNew() bool {
 	return strings.EqualFold(strings.TrimSpace(a.Mapping.Waiting), "false")
@@ -258,7 +275,7 @@ func (a *Adoption) Valid() error {
 // names returns the values that the templates use, for batches of at most limit rows.
 func (a *Adoption) names(limit int) (n names, err error) {
 	n = names{
-		Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: a.marks(), OnlyNew: a.onlyNew(), ByCmin: strings.Contains(a.Mapping.Order, "cmin"), Placed: a.placed.Way != "", Limit: limit,
+		Outbox: a.outbox, Refuse: a.Mapping.Refuse, Delete: a.deletes(), Marks: a.marks(), OnlyNew: a.onlyNew(), Lists: a.lists(), ByCmin: strings.Contains(a.Mapping.Order, "cmin"), Placed: a.placed.Way != "", Limit: limit,
 		NewID: a.base.newID(), Record: literal(a.recordName()), From: a.inSchema(a.Table.Name), Table: a.Table, quote: a.base.quote,
 	}
 	a.base.name(a, &n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -183,29 +184,39 @@ func TestTwoRunsAtTheSameTime(t *testing.T) {
 // Two runs at the same time forward each row once, and record how many rows both have forwarded.
 func TestConcurrentRunsShareTheRecord(t *testing.T) {
 	t.Parallel()
-	on(t, func(t *testing.T, db testdb.Database) {
-		execute(t, db, events[db.Kind])
-		for range 13 {
-			execute(t, db, "INSERT INTO events (kind, aggregate_id, body) SELECT coalesce(max(kind), 'a'), '1', '{}' FROM events UNION ALL SELECT kind, aggregate_id, body FROM events")
+	for _, marks := range []bool{true, false} {
+		t.Run(fmt.Sprintf("marks %v", marks), func(t *testing.T) {
+			t.Parallel()
+			on(t, func(t *testing.T, db testdb.Database) { concurrentRuns(t, db, marks) }, everyServer...)
+		})
+	}
+}
+
+func concurrentRuns(t *testing.T, db testdb.Database, marks bool) {
+	execute(t, db, events[db.Kind])
+	for range 13 {
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) SELECT coalesce(max(kind), 'a'), '1', '{}' FROM events UNION ALL SELECT kind, aggregate_id, body FROM events")
+	}
+	runs := []*adopt.Adoption{open(t, db, "events"), open(t, db, "events")}
+	failed := make(chan error)
+	for _, run := range runs {
+		if !marks {
+			run.Mapping.Published = nil
 		}
-		runs := []*adopt.Adoption{open(t, db, "events"), open(t, db, "events")}
-		failed := make(chan error)
-		for _, run := range runs {
-			go func() {
-				_, err := run.Run(t.Context(), nil)
-				failed <- err
-			}()
-		}
-		for range runs {
-			check(t, <-failed)
-		}
-		survey, err := open(t, db, "events").Survey(t.Context())
-		check(t, err)
-		if survey.Forwarded != 8191 || !survey.Complete {
-			t.Errorf("%d rows are recorded as forwarded, complete is %v, want 8191 and true", survey.Forwarded, survey.Complete)
-		}
-		wantLines(t, db, "SELECT count(*) FROM outbox", "8191")
-	}, everyServer...)
+		go func() {
+			_, err := run.Run(t.Context(), nil)
+			failed <- err
+		}()
+	}
+	for range runs {
+		check(t, <-failed)
+	}
+	survey, err := open(t, db, "events").Survey(t.Context())
+	check(t, err)
+	if survey.Forwarded != 8191 || !survey.Complete {
+		t.Errorf("%d rows are recorded as forwarded, complete is %v, want 8191 and true", survey.Forwarded, survey.Complete)
+	}
+	wantLines(t, db, "SELECT count(*) FROM outbox", "8191")
 }
 
 // A run that is interrupted completes its batch. A batch that was rolled back would have taken the order from its rows.

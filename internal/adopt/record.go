@@ -18,7 +18,7 @@ type record struct {
 	Way       Way
 	Mapping   Mapping
 	Forwarded int64 // the number of rows of the backlog that were forwarded
-	Complete  bool  // the whole backlog is forwarded
+	Complete  bool  // the whole backlog is forwarded, and the trigger was created
 }
 
 // recordName returns the name of the setting. It has at most 64 ASCII characters, and none that a literal of SQL must escape.
@@ -83,6 +83,16 @@ func (a *Adoption) begin(ctx context.Context, conn *sql.Conn) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+// complete records that the trigger was created.
+func (a *Adoption) complete(ctx context.Context, q queryer) error {
+	r, _, err := a.readRecord(ctx, q, "hold")
+	if err != nil {
+		return err
+	}
+	r.Complete = true
+	return a.writeRecord(ctx, q, "save record", r)
 }
 
 func (a *Adoption) writeRecord(ctx context.Context, q queryer, template string, r record) error {

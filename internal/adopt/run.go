@@ -127,7 +127,7 @@ func (a *Adoption) rest(ctx context.Context, q queryer) (forwarded int64, done b
 		forwarded, err = a.base.batch(ctx, q, a, lockedRows)
 		done = forwarded < lockedRows
 	default:
-		if done = true; !r.Complete { // Complete: an earlier run forwarded the backlog, and was stopped before it created the trigger
+		if done = true; !r.Complete { // Complete: somebody has dropped the trigger
 			forwarded, err = a.base.batch(ctx, q, a, 0)
 		}
 	}
@@ -135,7 +135,7 @@ func (a *Adoption) rest(ctx context.Context, q queryer) (forwarded int64, done b
 		return 0, false, err
 	}
 	r.Forwarded += forwarded
-	r.Complete = done
+	r.Complete = done && !a.lists() // if forwarded rows are listed, switchOver completes the record
 	return forwarded, done, a.writeRecord(ctx, q, "save record", r)
 }
 

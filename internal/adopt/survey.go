@@ -117,7 +117,7 @@ func (a *Adoption) explain(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := a.execute(ctx, tx, "path", "unprepare", "prepare"); err != nil {
+	if err := a.execute(ctx, tx, "path", "unprepare", "prepare", "prepare explain"); err != nil {
 		return err
 	}
 	for _, statement := range list {
