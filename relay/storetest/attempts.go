@@ -33,8 +33,8 @@ func attempts(sink string, numbers ...int) (log storage.AttemptLog) {
 	return log
 }
 
-// wantLog requires that the row of a message with these sinks has this log, and that a list without ids
-// returns no logs.
+// wantLog requires that the message's row for these sinks has this log. It also requires that a list
+// without ids returns no logs.
 func (w *worker) wantLog(what string, id int64, sinks string, want storage.AttemptLog) {
 	w.Helper()
 	rows := w.parts(id)
@@ -91,7 +91,7 @@ func attemptsAreKept(t testing.TB, table Table) {
 	a.wantLog("the delivered message", id, "", nil)
 }
 
-// Each row of a batch gets only its own attempts, whatever states the other rows get.
+// Each row of a batch gets only its own attempts, even if the batch settles its rows to different states.
 func attemptsOfABatch(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, plain(4)...)

@@ -7,7 +7,7 @@ type check struct {
 	name string
 	run  func(t testing.TB, table Table)
 
-	// manyWriters: the check keeps several writing transactions open, or rows locked.
+	// manyWriters: the check keeps several writing transactions open, or it keeps rows locked.
 	manyWriters bool
 
 	// byRows: the check doesn't claim by lanes.
@@ -98,7 +98,7 @@ func checks() []check {
 		{name: "late commit within a key", run: lateCommitWithinAKey, manyWriters: true},
 		{name: "read without positions reports late rows", run: lateRowsWithoutPositions, manyWriters: true},
 		{name: "late commit during a slow settle", run: lateCommitDuringASlowSettle, manyWriters: true},
-		{name: "failed read keeps the report of late rows", run: failedReadKeepsTheReport, manyWriters: true},
+		{name: "late rows are reported after a failed read", run: failedReadKeepsTheReport, manyWriters: true},
 		{name: "every reader gets the report of late rows", run: everyReaderGetsTheReport, manyWriters: true},
 		{name: "ids of rollbacks don't stop the safe id", run: gapsByRollbacks},
 		{name: "many writers", run: manyWriters},
@@ -145,8 +145,8 @@ func checks() []check {
 		{name: "operators change retries", run: operatorsChangeRetries},
 		{name: "operators change retries when claiming by rows", run: operatorsChangeRetriesByRows, byRows: true},
 		{name: "requeue when claiming by rows", run: requeueByRows, byRows: true},
-		{name: "a requeued expired message never expires", run: requeuedNeverExpires},
-		{name: "a requeued expired message never expires when claiming by rows", run: requeuedByRowsNeverExpires, byRows: true},
+		{name: "an expired message never expires after a requeue", run: requeuedNeverExpires},
+		{name: "an expired message never expires after a requeue when claiming by rows", run: requeuedByRowsNeverExpires, byRows: true},
 		{name: "discard parked", run: discardParked},
 		{name: "parked messages are listed", run: parkedMessagesAreListed},
 		{name: "overtaken messages are marked in the list", run: overtakenMessagesAreMarked},

@@ -105,7 +105,7 @@ func controlsEnd(t testing.TB, table Table) {
 	a.do("lift a control", func(ctx context.Context) error {
 		was, err := a.store.LiftControl(ctx, brief)
 		if was {
-			t.Error("a control that has ended was lifted")
+			t.Error("LiftControl returned true for a control that had already ended")
 		}
 		return err
 	})
@@ -119,8 +119,8 @@ func controlsEnd(t testing.TB, table Table) {
 	}
 }
 
-// The log has an action for each change of a control. If messages are changed through storage.Logged,
-// it also has an action for each kind of change. The latest action comes first.
+// The action log has an entry for each change of a control. If messages are changed through
+// storage.Logged, it also has an entry for each kind of change. The latest entry is the first one.
 func actionsAreLogged(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.control(storage.Control{Kind: storage.PauseSink, Name: "s", By: "ann", Reason: "why"}, 90*time.Minute)
@@ -145,7 +145,7 @@ func actionsAreLogged(t testing.TB, table Table) {
 	}
 	filter := storage.Filter{Topic: "t", Limit: 1}
 	logged := storage.Logged(a.store, "cy", "mended", filter.Describe())
-	for _, want := range []int{1, 1, 0} { // the three calls together are one action
+	for _, want := range []int{1, 1, 0} { // the log has one entry for the three calls
 		a.do("requeue", func(ctx context.Context) error {
 			n, err := logged.Requeue(ctx, filter)
 			if err == nil && n != want {
@@ -167,13 +167,13 @@ func actionsAreLogged(t testing.TB, table Table) {
 	}
 	for i, action := range got {
 		if action.ID == "" || action.At.IsZero() || i > 0 && action.At.After(got[i-1].At) {
-			t.Errorf("line %d has the id %q and the time %v; the line before it has the time %v", i, action.ID, action.At, got[max(0, i-1)].At)
+			t.Errorf("entry %d of the log has the id %q and the time %v; the entry before it has the time %v", i, action.ID, action.At, got[max(0, i-1)].At)
 		}
 		if action.ID, action.At = "", (time.Time{}); action != want[i] {
-			t.Errorf("line %d is %+v, want %+v", i, action, want[i])
+			t.Errorf("entry %d of the log is %+v, want %+v", i, action, want[i])
 		}
 	}
 	if got := a.actions(2); len(got) != 2 || got[0].By != "cy" {
-		t.Errorf("the last two lines are %+v", got)
+		t.Errorf("the latest two entries of the log are %+v", got)
 	}
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// dying returns a settlement that parks a row and writes the dead letter with this number.
+// dying returns a copy of the settlement that parks its row and writes a dead letter. The number is part of the dead letter's
+// message id.
 func dying(parked storage.Settlement, number int) storage.Settlement {
 	parked.State = storage.StateError
 	parked.DeadLetter = &storage.Copy{
@@ -37,7 +38,7 @@ func (w *worker) deadLetters() (rows []storage.Row) {
 
 // A dead letter is a new message that is due immediately and has the content of the parked message,
 // whether that message was pending or deferred. The dead letter has the same time of expiry, unless
-// that time has passed. The message itself is parked in the same way as without a dead letter.
+// that time has passed. Writing the dead letter doesn't change how the message itself is parked.
 func deadLettersAreWritten(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for i, message := range append(variants(), expired) {
@@ -70,7 +71,7 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 		}
 		if letter.ID <= before || message.Key != "" && letter.Lane != row.Lane || letter.Attempts != 0 || letter.Crashes != 0 || letter.Deferred || letter.Later ||
 			letter.Malformed != "" || letter.NeverExpires || !letter.Message.AvailableAt.IsZero() || letter.CreatedAt.Before(row.CreatedAt) {
-			t.Errorf("row %d, created at %v, in lane %d, has the dead letter %+v", before, row.CreatedAt, row.Lane, letter)
+			t.Errorf("the dead letter of row %d, created at %v in lane %d, is %+v", before, row.CreatedAt, row.Lane, letter)
 		}
 		wantTime(t, "expires_at of the dead letter", letter.Message.ExpiresAt, unlessExpired(message.ExpiresAt))
 		info := a.info(before)
@@ -84,8 +85,8 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 // expired is a message that expired long ago.
 var expired = outbox.Message{ID: "0197a3b4-0e0e-7abc-8def-0123456789ab", Topic: "expired", ExpiresAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 
-// unlessExpired returns the time when a copy of a message expires: the message's time of expiry, or
-// none if that has passed.
+// unlessExpired returns the time when a copy of a message expires: the message's time of expiry, or the
+// zero time if that has passed.
 func unlessExpired(at time.Time) time.Time {
 	if at.Before(time.Now()) {
 		return time.Time{}
@@ -93,8 +94,9 @@ func unlessExpired(at time.Time) time.Time {
 	return at
 }
 
-// A settlement that changes no row writes no dead letter. The check tries settlements with an old fence,
-// by another relay, for another message, repeated ones, and one that follows an operator's skip.
+// A settlement that changes no row writes no dead letter. The check tries settlements with an old
+// fence, by another relay and for another message. It also repeats settlements, once after an
+// operator's skip.
 func deadLettersAreWrittenOnce(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, keyed("k", 3)...)

@@ -36,7 +36,7 @@ func marksOfAnotherEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	epoch := a.beat(storage.ByLanes, long).Epoch
 	if epoch == "" {
-		return // this store never loses commits
+		return // a store without an epoch never loses commits
 	}
 	right, wrong := storage.Marks{Main: 1}, storage.Marks{Main: 666}
 	a.renew(long, storage.Renewal{Lease: a.lease(3), Marks: right, Epoch: epoch}, storage.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})

@@ -23,7 +23,7 @@ func oldFenceChangesNothing(t testing.TB, table Table) {
 	a.renewAll(short)
 	rows := slices.Concat(a.pending(), a.due())
 	if len(rows) != 8 {
-		t.Fatalf("%d rows are to be settled, want 8", len(rows))
+		t.Fatalf("%d rows are pending or due, want 8", len(rows))
 	}
 	b.takeOver(storage.Lanes, long)
 	for _, state := range []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled} {
@@ -43,7 +43,7 @@ func (w *worker) renewAll(ttl time.Duration) {
 		renewals = append(renewals, storage.Renewal{Lease: w.lease(lane)})
 	}
 	if held := w.renew(ttl, renewals...); len(held) != len(renewals) {
-		w.Fatalf("%s tried to renew %d leases and still has %d", w.name, len(renewals), len(held))
+		w.Fatalf("%s tried to renew %d leases, but the store renewed %d", w.name, len(renewals), len(held))
 	}
 }
 
@@ -118,9 +118,9 @@ func batchWithCurrentAndLostLeases(t testing.TB, table Table) {
 	}
 }
 
-// A settlement begins before a takeover, and waits for a locked row during it. Depending on the store,
-// the takeover waits for the settlement or skips the lane, or the settlement is fenced. In each case
-// the old holder must not change a row that the new holder has read.
+// A settlement begins before a takeover, and waits for a locked row while the takeover runs. Depending
+// on the store, the takeover waits for the settlement or skips the lane, or the settlement is fenced.
+// In each case the old holder must not change a row that the new holder has read.
 func settleDuringTakeover(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, long)

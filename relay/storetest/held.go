@@ -115,7 +115,7 @@ func retriesBlockTheirKeys(t testing.TB, table Table) {
 	a.wantHeldKeys(want)
 }
 
-// wantHeldKeys queries the blocked keys of each lane alone, and those of all lanes with a limit.
+// wantHeldKeys requires that BlockedKeys returns each of these keys for its lane, and that it obeys its limit.
 func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	w.Helper()
 	for _, want := range all {

@@ -8,13 +8,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A renewed lease lasts until the end that the renewal sets, and not only until its original end.
+// A renewed lease ends at the time that the renewal sets, and not at its original end.
 func renewExtends(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	a.acquire(storage.Lanes, short)
 	kept := storage.Renewal{Lease: a.lease(5)}
 	if held := a.renew(long, kept); !slices.Equal(held, []storage.Lease{kept.Lease}) {
-		t.Fatalf("renewed %+v, and the relay still has %+v", kept.Lease, held)
+		t.Fatalf("a renewal of the lease %+v renewed %+v", kept.Lease, held)
 	}
 	for _, grant := range b.takeOver(storage.Lanes-1, long) {
 		if grant.Lane == 5 {
@@ -37,7 +37,7 @@ func renewAfterExpiry(t testing.TB, table Table) {
 	}
 	held := a.renew(long, renewals...)
 	if len(held) != storage.Lanes-1 || slices.Contains(held, a.lease(taken.Lane)) {
-		t.Errorf("renewed %d expired leases, 1 of which was taken over; the relay still has %d", len(renewals), len(held))
+		t.Errorf("a renewal of %d expired leases, one of which had been taken over, renewed %d leases", len(renewals), len(held))
 	}
 	if late := b.acquire(storage.Lanes, long); len(late) != 0 {
 		t.Errorf("took over %d lanes after they had been renewed", len(late))
@@ -59,7 +59,7 @@ func onlyTheHolderRenews(t testing.TB, table Table) {
 	}
 	own := storage.Renewal{Lease: b.lease(5), Marks: right}
 	if held := b.renew(short, stale, own, ahead); !slices.Equal(held, []storage.Lease{own.Lease}) {
-		t.Errorf("renewed one lease of the relay and two others; the relay still has %+v", held)
+		t.Errorf("a renewal of the relay's own lease and of two wrong leases renewed %+v, want only its own lease", held)
 	}
 	for _, grant := range c.takeOver(storage.Lanes, long) {
 		wantMarks(t, grant, map[int]storage.Marks{5: right}[grant.Lane])

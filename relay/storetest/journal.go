@@ -18,8 +18,9 @@ func (w *worker) journal(lease storage.Lease, suspects ...storage.Suspect) (held
 	return held
 }
 
-// The next holder of a lane gets the journal that the last holder wrote, unless that relay released
-// the lane or then renewed it with Calm. Other relays can't write the journal.
+// The next holder of a lane gets the journal that the last holder wrote. It gets no journal if the last
+// holder released the lane, or renewed it with Calm after writing the journal. Other relays can't write
+// the journal.
 func journalsAreKept(t testing.TB, table Table) {
 	a, b, c := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c")
 	suspects := []storage.Suspect{{ID: 1 << 40, Check: 1<<32 - 1, Crashes: 2, Alone: true}, {ID: 7}}
@@ -27,7 +28,7 @@ func journalsAreKept(t testing.TB, table Table) {
 	for lane := range 5 {
 		a.journal(a.lease(lane), storage.Suspect{ID: 666})
 		if held := a.journal(a.lease(lane), suspects...); !slices.Equal(held, []storage.Lease{a.lease(lane)}) {
-			t.Errorf("wrote the journal of %+v, and the current leases are %+v", a.lease(lane), held)
+			t.Errorf("WriteJournal for the lease %+v returned the leases %+v", a.lease(lane), held)
 		}
 	}
 	a.journal(a.lease(1)) // no message is in flight any more
@@ -39,7 +40,7 @@ func journalsAreKept(t testing.TB, table Table) {
 	wrong := storage.Suspect{ID: 666}
 	foreign, stale := a.journal(b.lease(6), wrong), a.journal(a.lease(0), wrong)
 	if held := slices.Concat(foreign, stale); len(held) != 0 {
-		t.Errorf("relays that don't have the lanes wrote journals for %+v", held)
+		t.Errorf("relays without the lanes' leases wrote journals for %+v", held)
 	}
 	b.journal(b.lease(0), suspects[1])
 	for _, grant := range c.takeOver(storage.Lanes, long) {

@@ -55,7 +55,7 @@ func acquireGivesEachLaneToOneRelay(t testing.TB, table Table) {
 	}
 }
 
-// No relay gets more lanes than it requested, or a lane twice.
+// No relay gets more lanes than it requested, and no relay gets a lane twice.
 func acquireGrantsAtMostTheRequest(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	if got := a.acquire(0, long); len(got) != 0 {
@@ -72,8 +72,8 @@ func acquireGrantsAtMostTheRequest(t testing.TB, table Table) {
 	}
 }
 
-// A lane can be taken over only after its lease has ended. Each takeover increases the fence, and
-// holders that didn't release the lane are counted.
+// A lane can be taken over only after its lease has ended. Each takeover increases the lane's fence,
+// and counts a crash if the last holder didn't release the lane.
 func takeoverAfterExpiry(t testing.TB, table Table) {
 	a, b, c, d := hire(t, table, "a"), hire(t, table, "b"), hire(t, table, "c"), hire(t, table, "d")
 	start := time.Now()
@@ -117,7 +117,7 @@ func calmRenewal(t testing.TB, table Table) {
 	calm := storage.Renewal{Lease: grants[0].Lease, Calm: true}
 	tense := storage.Renewal{Lease: grants[1].Lease}
 	if held := b.renew(short, calm, tense); len(held) != 2 {
-		t.Fatalf("renewed 2 leases, the relay still has %d", len(held))
+		t.Fatalf("a renewal of 2 leases renewed %d", len(held))
 	}
 	for _, grant := range c.takeOverThese(calm.Lane, tense.Lane) {
 		if want := map[int]int{calm.Lane: 1, tense.Lane: 2}[grant.Lane]; grant.Crashes != want {
@@ -153,8 +153,8 @@ func (w *worker) takeOverThese(lanes ...int) []storage.Grant {
 	return grants
 }
 
-// Each lease of a lane increases the fence by a different number. So if a server has lost its last
-// writes, it does not grant a lost fence again.
+// Each new lease of a lane increases the fence by a random number. Otherwise a server that has lost its
+// last writes could grant a lost fence again.
 func fencesGrowByRandomSteps(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	var steps []int64

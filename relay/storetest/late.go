@@ -9,13 +9,13 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// reader reads all lanes repeatedly, and checks the rows that earlier pages did not have. Their ids must
-// be above the safe ids of these pages. If higher ids were read before, they must be above the LateAfter
-// of the page.
+// reader reads all lanes repeatedly, and checks each row that the earlier pages did not have. The row's
+// id must be above the safe ids of the earlier pages. If a higher id was read before, the row's id must
+// also be above the LateAfter of its page.
 type reader struct {
 	*worker
 	seen    map[int64]bool // rows of earlier pages
-	highest int64          // the highest id of these rows
+	highest int64          // the highest id in seen
 	safeID  int64          // the highest safe id of earlier pages
 }
 
@@ -51,9 +51,9 @@ func (r *reader) met(id, lateAfter int64) {
 	}
 }
 
-// A transaction may commit after higher ids were read and settled. Its row is not lost: a page
-// reports that rows may have appeared, a scan finds the row, and no earlier safe id was above the
-// row.
+// A transaction may commit after higher ids were read and settled. Its row must not be lost: a page
+// reports that rows may have appeared, a scan finds the row, and no earlier safe id was above the row's
+// id.
 func lateCommit(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}
@@ -100,7 +100,7 @@ func after(id int64) []storage.Position {
 // second row must also report the first one as late.
 func lateCommitWithinAKey(t testing.TB, table Table) {
 	for range 3 { // repeated, because other transactions on the server affect the result
-		for _, first := range []string{"T1", "T2", "a row of T2's own"} {
+		for _, first := range []string{"T1", "T2", "an insert by T2"} {
 			for looks := 1; looks <= 2; looks++ {
 				lateWithin(t, table, first, looks)
 			}
@@ -168,7 +168,7 @@ func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 		return table.Begin(t), table.Begin(t)
 	}
 	t2 = table.Begin(t)
-	if first == "a row of T2's own" {
+	if first == "an insert by T2" {
 		t2.Insert(outbox.Message{Topic: "t"})
 	}
 	return table.Begin(t), t2

@@ -17,10 +17,10 @@ func leaseExpiresWhileItsRelayIsAlive(t testing.TB, table Table) {
 	a.acquire(2, short)
 	kept, left := storage.Renewal{Lease: a.lease(a.anyLane(0))}, storage.Renewal{Lease: a.lease(a.anyLane(1))}
 	if held := a.renew(short, kept, left); len(held) != 2 {
-		t.Fatalf("renewed 2 leases, and the relay still has %+v", held)
+		t.Fatalf("a renewal of 2 leases renewed %+v", held)
 	}
 	if held := a.renew(long, kept); !slices.Equal(held, []storage.Lease{kept.Lease}) {
-		t.Fatalf("renewed %+v, and the relay still has %+v", kept.Lease, held)
+		t.Fatalf("a renewal of the lease %+v renewed %+v", kept.Lease, held)
 	}
 	a.beat(storage.ByLanes, long)
 	for _, grant := range b.takeOver(storage.Lanes-1, long) {
@@ -29,7 +29,7 @@ func leaseExpiresWhileItsRelayIsAlive(t testing.TB, table Table) {
 		}
 	}
 	if held := a.renew(long, kept, left); !slices.Equal(held, []storage.Lease{kept.Lease}) {
-		t.Errorf("lane %d was taken over, and the relay still has %+v", left.Lane, held)
+		t.Errorf("after the takeover of lane %d, the relay renewed %+v", left.Lane, held)
 	}
 }
 
@@ -48,7 +48,7 @@ func restartedRelayHasNoLeases(t testing.TB, table Table) {
 	after.beat(storage.ByLanes, long)
 	own := after.takeOver(1, long)[0] // all leases of the predecessor have ended now, because they were renewed together
 	if held := after.renew(long, storage.Renewal{Lease: own.Lease}); len(held) != 1 {
-		t.Fatalf("renewed %+v, and the relay still has %+v", own.Lease, held)
+		t.Fatalf("a renewal of the lease %+v renewed %+v", own.Lease, held)
 	}
 	for _, grant := range b.takeOver(storage.Lanes-1, long) {
 		if grant.Lane == own.Lane {
@@ -57,7 +57,7 @@ func restartedRelayHasNoLeases(t testing.TB, table Table) {
 	}
 	for l := range storage.Lanes {
 		if held := before.renew(long, storage.Renewal{Lease: before.lease(l)}); len(held) != 0 {
-			t.Errorf("the predecessor renewed its lease of lane %d, which the restarted relay or another one has", l)
+			t.Errorf("the predecessor renewed its lease of lane %d, which another relay has leased", l)
 		}
 	}
 	if got, want := before.settle(before.as(storage.StateDone, old)), (storage.Settled{Fenced: 1}); got != want {
@@ -68,7 +68,7 @@ func restartedRelayHasNoLeases(t testing.TB, table Table) {
 	}
 }
 
-// Leases that a relay still has when it deregisters expire at their time and not earlier, because
+// If a relay deregisters while it has leases, they end at their normal time and not earlier, because
 // the relay may still be sending.
 func deregisteringKeepsLeases(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")

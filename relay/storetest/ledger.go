@@ -11,15 +11,16 @@ import (
 )
 
 // Each row is settled once, and no read returns a settled row. A relay relies on this: it may read a
-// part of a lane twice, after it dropped a page or when it starts from a low-water mark that is behind.
+// part of a lane twice, for example after it dropped a page, or because its stored low-water mark was
+// out of date.
 
 // byID returns rows in the order of their ids.
 func byID(rows []storage.Row) []storage.Row {
 	return slices.SortedFunc(slices.Values(rows), func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// Read, Scan, Due and Pick return only unsettled rows, whatever the position, even after the
-// settlements were repeated.
+// Read, Scan, Due and Pick return only unsettled rows, from every position, even after the settlements
+// were repeated.
 func readsLeaveOutSettledRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(24)...)

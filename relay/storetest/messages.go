@@ -52,7 +52,7 @@ func plain(count int) []outbox.Message {
 	return messages
 }
 
-// keyed returns messages that share one key, and so one lane.
+// keyed returns messages with the same key, which are therefore in the same lane.
 func keyed(key string, count int) []outbox.Message {
 	messages := plain(count)
 	for i := range messages {

@@ -69,7 +69,7 @@ func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info)
 		w.mustSettle(settlement)
 		info := w.info(row.ID)
 		if info.State != want.State || info.LastError != want.LastError || info.Receipt != want.Receipt {
-			w.Errorf("settled with %+v, and the list has %+v", settlement, info)
+			w.Errorf("after the settlement %+v the list has %+v", settlement, info)
 		}
 		if done := info.State == storage.StateDone; done == info.FinishedAt.IsZero() {
 			w.Errorf("a row in the state %s has the FinishedAt %v", info.State, info.FinishedAt)
@@ -129,7 +129,7 @@ func retryIsDueAfterItsDelay(t testing.TB, table Table) {
 	}
 }
 
-// A row that is settled as scheduled keeps its time.
+// A row that is settled as scheduled keeps its AvailableAt.
 func scheduledKeepsItsTime(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	later := time.Now().Add(time.Hour)

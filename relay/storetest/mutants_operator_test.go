@@ -41,11 +41,11 @@ func operatorMutants() []mutant {
 				return s.Requeue(ctx, filter)
 			}}
 		}},
-		{"requeued rows expire again", []string{"a requeued expired message never expires", "a requeued expired message never expires when claiming by rows"}, func(s Store, _ *facts) Store {
+		{"requeued rows expire again", []string{"an expired message never expires after a requeue", "an expired message never expires after a requeue when claiming by rows"}, func(s Store, _ *facts) Store {
 			expires := func(row *storage.Row) { row.NeverExpires = false }
 			return eachClaimed(eachDue(s, expires), expires)
 		}},
-		{"all requeued rows never expire", []string{"a requeued expired message never expires", "a requeued expired message never expires when claiming by rows"}, func(s Store, _ *facts) Store {
+		{"all requeued rows never expire", []string{"an expired message never expires after a requeue", "an expired message never expires after a requeue when claiming by rows"}, func(s Store, _ *facts) Store {
 			never := func(row *storage.Row) { row.NeverExpires, row.Message.ExpiresAt = true, time.Time{} }
 			return eachClaimed(eachDue(s, never), never)
 		}},

@@ -288,7 +288,7 @@ func lateMutants() []mutant {
 				return page, err
 			}}
 		}},
-		{"late rows are not reported", []string{"late commit", "late commit within a key", "failed read keeps the report of late rows", "every reader gets the report of late rows", "many writers"}, func(s Store, _ *facts) Store {
+		{"late rows are not reported", []string{"late commit", "late commit within a key", "late rows are reported after a failed read", "every reader gets the report of late rows", "many writers"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LateAfter = -1 })
 		}},
 		{"a read without positions reports no late rows", []string{"read without positions reports late rows"}, func(s Store, _ *facts) Store {
@@ -306,7 +306,7 @@ func lateMutants() []mutant {
 		{"all rows are always reported as late", []string{"late commit"}, func(s Store, _ *facts) Store {
 			return paged(s, func(page *storage.Page) { page.LateAfter = 0 })
 		}},
-		{"a failed read uses up the report of late rows", []string{"failed read keeps the report of late rows"}, func(s Store, _ *facts) Store {
+		{"a failed read uses up the report of late rows", []string{"late rows are reported after a failed read"}, func(s Store, _ *facts) Store {
 			return onRead{s, func(ctx context.Context, request storage.ReadRequest) (storage.Page, error) {
 				page, err := s.Read(context.WithoutCancel(ctx), request)
 				if err == nil && ctx.Err() != nil {

@@ -152,7 +152,7 @@ func parkedHoldTheirKeys(t testing.TB, table Table) {
 	}
 	eventually(t, "the oldest held row is older than the short lease", func() bool { return a.status().OldestHeld > short })
 	if s := a.status(); s.OldestRetry <= short || s.OldestRetry > time.Since(wrote)+slack {
-		t.Errorf("the age of the oldest retry is %[2]v, and it was written at most %[1]v ago", time.Since(wrote), s.OldestRetry)
+		t.Errorf("the oldest retry has the age %[2]v, but it was written at most %[1]v ago", time.Since(wrote), s.OldestRetry)
 	}
 	if s := a.status(); s.HeldKeys != 2 || s.OldestHeld > time.Since(start)+slack || s.Counts[storage.StateError] != 3 {
 		t.Errorf("2 keys are held, for at most %v; the status is %+v", time.Since(start), s)

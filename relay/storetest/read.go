@@ -101,7 +101,7 @@ func readInOrder(t testing.TB, table Table) {
 	}
 }
 
-// wantThrough requires that a page with More has returned all rows up to its Through.
+// wantThrough requires, if the page has More set, that this page and the earlier ones have all rows with ids up to its Through.
 func wantThrough(t testing.TB, page storage.Page, all map[int][]int64, got []storage.Row) {
 	t.Helper()
 	if !page.More {
@@ -124,8 +124,8 @@ func byLane(rows []storage.Row) map[int][]int64 {
 	return groups
 }
 
-// A full page reports that more rows exist. It begins with the first position, or with the oldest
-// row of all lanes, so that no lane starves because it has a high number.
+// A full page reports that more rows exist. It begins with the first position, or with the oldest row
+// of all lanes. Otherwise a lane with a high number could starve.
 func readFirstPositionsFirst(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	fill(t, table, plain(6*storage.Lanes)...)

@@ -383,7 +383,7 @@ func fencingARelayEndsItsClaims(t testing.TB, table Table) {
 	mine := a.claim(storage.ClaimRequest{Token: "of a", Limit: 2})
 	others := b.claim(storage.ClaimRequest{Token: "of b", Limit: 1})
 	if len(mine) != 2 || len(others) != 1 {
-		t.Fatalf("%d and %d rows were claimed", len(mine), len(others))
+		t.Fatalf("%d and %d rows were claimed, want 2 and 1", len(mine), len(others))
 	}
 	b.bury("a", storage.ByRows)
 	b.freed(2)

@@ -56,10 +56,10 @@ func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 	return written
 }
 
-// A replay copies delivered messages in the order of their ids. A copy is a new message with the
-// same message id and content. It isn't scheduled. It keeps the original's expiry, unless that time
-// has passed; then it has none. A replay doesn't copy messages in other states or its own copies.
-// Another replay may copy its copies.
+// A replay copies delivered messages in the order of their ids. A copy is a new message with the same
+// message id and content. It isn't scheduled. It keeps the original's expiry, unless that time has
+// passed; then the copy never expires. A replay doesn't copy messages in other states or its own
+// copies. Another replay may copy its copies.
 func replayCopiesInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.oneOfEach(table)

@@ -17,7 +17,7 @@ func states() []storage.State {
 	return []storage.State{storage.StateDone, storage.StateRetry, storage.StateError, storage.StateScheduled}
 }
 
-// A second settlement of a row counts it as missing and doesn't change it.
+// If a row is settled twice, the second settlement counts as missing and doesn't change the row.
 func settleTwice(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, state := range states() {
@@ -27,7 +27,7 @@ func settleTwice(t testing.TB, table Table) {
 		before := a.info(id)
 		for _, again := range states() {
 			if got, want := a.settle(a.as(again, row)), (storage.Settled{Missing: 1}); got != want {
-				t.Errorf("settled as %s, and then as %s with the row as it was before: %+v, want %+v", state, again, got, want)
+				t.Errorf("settled as %s, and then as %s without reading the row again: %+v, want %+v", state, again, got, want)
 			}
 		}
 		if after := a.info(id); after.State != before.State || after.Attempts != before.Attempts {

@@ -68,9 +68,9 @@ func (w *worker) waitingAt(table Table, held bool, message outbox.Message) stora
 	return w.waiting(id, "")
 }
 
-// A settlement for some of a message's sinks writes a separate row for them. The message's row
-// stays in its table, unchanged except for its sinks. A repeated settlement changes nothing. The
-// settlement for the last sink moves the row.
+// A settlement for some of a message's sinks writes a separate row for them. The message's row stays in
+// its table, unchanged except for its sinks. A repeated settlement changes nothing. The settlement for
+// the remaining sinks moves the message's row.
 func settleForSome(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
@@ -146,20 +146,20 @@ func settleForSomeRequires(t testing.TB, table Table) {
 		message.MessageID = other.Message.ID
 		want := storage.Settled{Changed: 1, Fenced: 1, Missing: 2}
 		if got := a.settle(fenced, sinks, a.part(storage.StateRetry, other, "a", "b"), message); got != want {
-			t.Errorf("settled with another fence, with other sinks, correctly, and with another message: %+v, want %+v", got, want)
+			t.Errorf("settled in one batch with a wrong fence, with wrong sinks, correctly, and with a wrong message: %+v, want %+v", got, want)
 		}
 		last := a.as(storage.StateDone, row)
 		last.Sinks = "b"
 		if got, missing := a.settle(last), (storage.Settled{Missing: 1}); got != missing {
-			t.Errorf("settled for the last sink, while the row has others: %+v, want %+v", got, missing)
+			t.Errorf("settled with sinks that the row doesn't have: %+v, want %+v", got, missing)
 		}
 		state := map[bool]string{false: "pending", true: "retry"}[held]
-		a.wantParts("with another fence, other sinks, another message", row.ID, state)
-		a.wantParts("in the same batch", other.ID, "a retry", "b "+state)
+		a.wantParts("after settlements with a wrong fence, wrong sinks and a wrong message", row.ID, state)
+		a.wantParts("after the correct settlement", other.ID, "a retry", "b "+state)
 	}
 	id := a.waitingAt(table, false, outbox.Message{Topic: "several"}).Message.ID
 	for name, wrong := range map[string]storage.Settlement{
-		"without For": {Left: "b"}, "without Left": {For: "a"}, "whose row has only Left": {For: "a", Left: "b", Sinks: "b"}, "by rows": {For: "a", Left: "b", Token: "t"},
+		"without For": {Left: "b"}, "without Left": {For: "a"}, "with Sinks that lack For": {For: "a", Left: "b", Sinks: "b"}, "by rows": {For: "a", Left: "b", Token: "t"},
 	} {
 		wrong.MessageID, wrong.State = id, storage.StateDone
 		if _, err := a.store.Settle(t.Context(), a.name, true, []storage.Settlement{wrong}); err == nil {
@@ -168,8 +168,8 @@ func settleForSomeRequires(t testing.TB, table Table) {
 	}
 }
 
-// A message may have a waiting row for each of its sinks. A settlement changes only the row with
-// its sinks.
+// A message may have a waiting row for each of its sinks. A settlement changes only the row that has
+// the settlement's sinks.
 func partsAreSettledSeparately(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	states := []storage.State{storage.StateDone, storage.StateError, storage.StateRetry, storage.StateDiscarded}
@@ -201,8 +201,8 @@ func partsAreSettledSeparately(t testing.TB, table Table) {
 	}
 }
 
-// A batch may settle some rows for some of their sinks and other rows as a whole. It must not settle
-// a row twice if one of the settlements is for some of its sinks.
+// A batch may settle some rows for some of their sinks and other rows as a whole. It must not settle a
+// row twice if one of the two settlements is only for some of the row's sinks.
 func settlePartsAndWholeRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
@@ -313,7 +313,7 @@ func operatorsChangeOnePart(t testing.TB, table Table) {
 		state, _, _ := strings.Cut(what, " ")
 		want := []string{"a error", "b " + state, "c error"}
 		if n := change(filter); n != 1 {
-			t.Errorf("%q changed %d rows of one sink, want 1", what, n)
+			t.Errorf("the change %q for one sink changed %d rows, want 1", what, n)
 		}
 		if what == "" {
 			want = []string{"a error", "c error"}
@@ -321,11 +321,11 @@ func operatorsChangeOnePart(t testing.TB, table Table) {
 		a.wantParts(fmt.Sprintf("after the change %q for sink b", what), row.ID, want...)
 		filter.Sink, filter.Limit = "", 1
 		if n := change(filter); n != 1 {
-			t.Errorf("%q with a limit of 1 changed %d rows of one message, want 1", what, n)
+			t.Errorf("the change %q with a limit of 1 changed %d rows of one message, want 1", what, n)
 		}
 		errors := len(a.list(storage.Filter{IDs: filter.IDs, State: storage.StateError}))
 		if errors != 1 {
-			t.Errorf("%q left %d of the other rows parked, want 1", what, errors)
+			t.Errorf("the change %q left %d of the other rows parked, want 1", what, errors)
 		}
 	}
 }

@@ -57,8 +57,9 @@ type Store interface {
 	storage.Operator
 }
 
-// Tx is a producer's transaction, on its own connection. One goroutine calls its methods. It may not
-// be the test's goroutine, so if the database fails, the methods call Errorf and not Fatalf.
+// Tx is a producer's transaction, on its own connection. Only one goroutine calls its methods. This can
+// be another goroutine than the test's, so if the database fails, the methods call Errorf and not
+// Fatalf.
 type Tx interface {
 	// Insert writes a message and returns the id of its row, or 0 after an error.
 	Insert(message outbox.Message) int64
@@ -81,9 +82,9 @@ type Filler interface {
 // table of a SQL database locks the row by SELECT … FOR UPDATE on a second connection, and queries
 // the server's waiting sessions.
 type RowLocker interface {
-	// LockRow locks a pending row against changes, but not against reads. The function waiting
-	// reports whether a session waits for the lock. The function unlock may be called more than
-	// once; the table calls it when the test ends.
+	// LockRow locks a pending row against changes, but not against reads. The first result reports
+	// whether a session waits for the lock. The second result unlocks the row. It may be called more
+	// than once, and the table calls it when the test ends.
 	LockRow(t testing.TB, id int64) (waiting func() bool, unlock func())
 }
 
