@@ -120,7 +120,7 @@ func duplicateError(ids []string) error {
 // insertIDs inserts the sorted ids and returns the ones that already existed. If the Writer
 // refuses duplicates and some ids existed, insertIDs deletes the ids that it has inserted.
 func (w *Writer) insertIDs(ctx context.Context, tx Execer, ids []string) (known []string, err error) {
-	token := cmp.Or(rand.Int64(), 1) // DeleteIDs treats 0 as any token
+	token := cmp.Or(rand.Int64(), 1) // not 0, because DeleteIDs with 0 deletes ids with any token
 	insert := func(ids []string) (int, error) {
 		n, err := w.count(ctx, tx, w.dialect.InsertIDs(w.table, ids, token))
 		if err != nil && w.dialect.Received(err) {
@@ -148,7 +148,7 @@ func (w *Writer) insertIDs(ctx context.Context, tx Execer, ids []string) (known 
 			known = append(known, id)
 		}
 	}
-	if w.duplicates == RefuseDuplicates && len(known) > 0 { // if known is empty, a Cancel or a relay has deleted the existing ids meanwhile, and all ids are inserted now
+	if w.duplicates == RefuseDuplicates && len(known) > 0 { // known is empty if a Cancel or a relay has deleted the existing ids meanwhile; then all ids are inserted now
 		err = w.run(ctx, tx, takeBack)
 	}
 	return known, err

@@ -46,8 +46,8 @@ type pgxPool struct {
 	name string
 }
 
-// BeginTx is never called: its presence marks the handle as one that is not a transaction
-// (see handle.Begins).
+// BeginTx is never called. From this method handle.Begins concludes that the handle is not a
+// transaction.
 func (pgxPool) BeginTx() {}
 
 // PgxBatch converts a *pgx.Batch to an [Execer] for [Writer.Write]. Write queues its

@@ -152,7 +152,7 @@ func brokenTime(at time.Time) string {
 	return ""
 }
 
-// shortened quotes a caller's text, which may be of any length, for an error.
+// shortened quotes a caller's text for an error, and cuts it if it is long.
 func shortened(text string) string {
 	if len(text) > 64 {
 		return fmt.Sprintf("%q…", text[:64])

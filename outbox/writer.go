@@ -38,8 +38,8 @@ func WithoutTransaction(db Execer) Execer {
 // alone wraps a handle that the caller passed through WithoutTransaction.
 type alone struct{ Execer }
 
-// BeginTx is never called: its presence marks the handle as one that is not a transaction
-// (see handle.Begins).
+// BeginTx is never called. From this method handle.Begins concludes that the handle is not a
+// transaction.
 func (alone) BeginTx() {}
 
 // nameOf returns the type of the handle that the caller passed, without our wrappers.
@@ -84,10 +84,9 @@ func NewWriter(d dialect.Dialect, options Options) (*Writer, error) {
 // delivered if and only if the transaction commits. Without messages Write does
 // nothing.
 //
-// Write checks all messages before it runs a statement. If one is invalid, Write
-// inserts none and returns a [*ValidationError], which matches [ErrInvalid].
-// After any other error the transaction should be rolled back, except after a
-// [*DuplicateError].
+// Write checks all messages before it runs a statement. If one is invalid, Write inserts none and
+// returns a [*ValidationError], which matches [ErrInvalid]. After this error or a [*DuplicateError] the
+// transaction can continue. After any other error it should be rolled back.
 //
 // One call with hundreds of messages costs far less than one call for each message.
 func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) error {
@@ -103,7 +102,7 @@ func (w *Writer) Write(ctx context.Context, tx Execer, messages ...Message) erro
 	return nil
 }
 
-// notMade returns an error if NewWriter didn't make w.
+// notMade returns an error if w wasn't created by NewWriter.
 func (w *Writer) notMade() error {
 	if w == nil || w.dialect == nil {
 		return errors.New("the outbox writer is nil or empty: use what NewWriter returned, after checking its error")

@@ -94,7 +94,7 @@ func (g *golden) add(what string, err error) {
 	for _, query := range g.Taken() {
 		g.all = append(g.all, query)
 		if g.indexes[query.SQL] {
-			asked.WriteString("-- of the dialect, about the indexes for claiming by rows\n")
+			asked.WriteString("-- a statement of the dialect, about the indexes for claiming by rows\n")
 			continue
 		}
 		ending := ";"

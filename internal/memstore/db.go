@@ -27,7 +27,7 @@ type DB struct {
 
 	mu       sync.Mutex
 	lastID   int64
-	written  int64 // the number of rows written so far; messages without an ID get an ID from it
+	written  int64 // the number of rows written so far; messages without an ID get an ID that contains this number
 	epochs   int   // how often the table has lost commits
 	again    bool  // ids may be assigned again
 	open     map[*Tx]bool
@@ -60,8 +60,8 @@ type record struct {
 	finishedAt   time.Time
 }
 
-// identity identifies a row. An id alone does not, because ids may be assigned again, and a message
-// for several sinks may have a row for each of them.
+// identity identifies a row. The id alone is not unique, because ids may be assigned again, and a
+// message for several sinks may have a row for each sink.
 type identity struct {
 	lane    int
 	id      int64
@@ -117,7 +117,7 @@ func (db *DB) safeID() int64 {
 	return safeID
 }
 
-// lowest returns the lowest id of the rows. The first row may have a higher id, because the id
+// lowest returns the lowest id of the rows. This need not be the first row's id, because the id
 // sequence may be reset while the rows' transaction is open.
 func lowest(rows []*record) int64 {
 	id := rows[0].row.ID

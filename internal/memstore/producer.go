@@ -133,9 +133,9 @@ func (db *DB) Write(messages ...outbox.Message) []int64 {
 	return ids
 }
 
-// Cancel deletes scheduled messages in one transaction, as a producer does. It leaves messages
-// that become due within the given duration. It returns the ids of the deleted messages, in lower
-// case and sorted.
+// Cancel deletes scheduled messages in one transaction, as a producer does. It doesn't delete messages
+// that become due within the given duration. It returns the ids of the deleted messages, in lower case
+// and sorted.
 func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []string) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -133,8 +133,8 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 	return settled
 }
 
-// write inserts copies of rows. The copies still have the ids of the originals, and get new ids in
-// the same order.
+// write inserts copies of rows, which still have the ids of the originals. It gives them new ids in the
+// same order.
 func (db *DB) write(copies []*record) {
 	slices.SortStableFunc(copies, byID)
 	for _, r := range copies {
@@ -148,8 +148,8 @@ func (db *DB) write(copies []*record) {
 
 // settleable returns the row in the table where the settlement expects it, or nil. It compares a
 // pending row's sinks only if the settlement names sinks. It returns nil for parked rows, because
-// relays can't settle them. It also returns nil if an operator has decided about the row since, so
-// a repeated settlement as error or retry doesn't undo the decision.
+// relays can't settle them. It also returns nil if an operator has changed the row since the relay read
+// it, so that a repeated settlement doesn't undo the change.
 func (db *DB) settleable(s storage.Settlement) *record {
 	if s.Deferred {
 		r := db.held.rows[identity{s.Lane, s.ID, s.MessageID, s.Sinks}]

@@ -214,7 +214,7 @@ func (i *inode) Rename(_ context.Context, name string, to fs.InodeEmbedder, newN
 	return i.in(func() syscall.Errno {
 		folder, n := to.(*inode).node, i.node.entries[name]
 		switch {
-		case flags != 0: // exchange, or fail if the new name exists
+		case flags != 0: // RENAME_EXCHANGE or RENAME_NOREPLACE, which the disk doesn't support
 			return syscall.EINVAL
 		case n == nil:
 			return syscall.ENOENT

@@ -10,10 +10,10 @@ import (
 
 // Verdict is what a history shows. docs/proof.md has the rules.
 type Verdict struct {
-	Messages    int            `json:"messages"`    // messages that were committed, without those that the database lost
+	Messages    int            `json:"messages"`    // committed messages, except those whose commit the database lost
 	Faults      map[string]int `json:"faults"`      // by kind
 	Symptoms    map[string]int `json:"symptoms"`    // by kind
-	Lost        int            `json:"lost"`        // messages that never arrived and aren't kept
+	Lost        int            `json:"lost"`        // messages that never arrived and don't count as Kept
 	Reordered   int            `json:"reordered"`   // messages that first arrived after a later message of their key
 	Uncommitted int            `json:"uncommitted"` // arrivals of messages that were not committed
 	Duplicates  int            `json:"duplicates"`  // arrivals of messages that had arrived before
@@ -25,7 +25,7 @@ type Verdict struct {
 	Undone      int            `json:"undone"`      // commits that the database lost
 }
 
-// Holds reports whether the history keeps the promise.
+// Holds reports whether the history keeps what docs/semantics.md promises.
 func (v Verdict) Holds() bool {
 	return v.Lost+v.Reordered+v.Uncommitted+v.Outside+v.Fenced == 0
 }
@@ -39,8 +39,9 @@ const (
 	WindowClock      = "clock"       // the database's clock jumped
 )
 
-// reach is a time in seconds. An event explains a duplicate only if the message also arrived before, at most reach after the event:
-// requests in flight still arrive, and a relay still sends until it notices that its database is gone.
+// reach is a number of seconds. An event explains a duplicate only if the message's earlier arrival was at most reach later than
+// the event. It can be later than the event because requests in flight still arrive, and a relay sends until it notices that its
+// database is gone.
 const reach = 60
 
 // message has the events of a history that belong to one message.
@@ -214,11 +215,11 @@ func (c *checker) explain(m *message, again *Event) string {
 	return ""
 }
 
-// explains reports whether the cause explains that the message arrived again. An earlier arrival
-// must be from a relay that the cause hit, and at most reach after the cause. Unless the cause is a
-// lost answer, the cause may have hit the relay of the later arrival instead, because a dead relay's
-// request may arrive after its successor's. If a relay was killed, the two arrivals must be from
-// different relays, because a killed relay sends nothing again.
+// explains reports whether the cause explains that the message arrived again. This requires an earlier
+// arrival that was at most reach later than the cause, and the cause must have hit the relay of that
+// arrival. Unless the cause is a lost answer, it may instead have hit the relay of the later arrival,
+// because a dead relay's request may arrive after its successor's. If a relay was killed, the two
+// arrivals must be from different relays, because a killed relay sends nothing again.
 func (c *cause) explains(m *message, again *Event) bool {
 	if again.At > 0 && c.At > again.At {
 		return false
@@ -231,7 +232,7 @@ func (c *cause) explains(m *message, again *Event) bool {
 	})
 }
 
-// checkMessages counts the committed messages, and those of them that never arrived.
+// checkMessages counts the committed messages, and how many of them never arrived.
 func (c *checker) checkMessages() {
 	for m := range maps.Values(c.messages) {
 		switch {

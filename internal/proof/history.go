@@ -1,7 +1,7 @@
-// Package proof reads, writes and checks histories. A history records what happened in one scene of
-// internal/e2e: what was written, what arrived, which faults happened, and what the table contained
-// at the end. Each line of its file is JSON: the first line is a Header, and each other line an
-// Event.
+// Package proof reads, writes and checks histories. A history records what happened in one scene, a
+// test in internal/e2e with real processes: what was written, what arrived, which faults happened, and
+// what the table contained at the end. Each line of its file is JSON: the first line is a Header, and
+// each other line an Event.
 package proof
 
 import (
@@ -26,7 +26,7 @@ type Header struct {
 	Claim     string    `json:"claim"`               // lanes or rows
 	Ordered   bool      `json:"ordered"`             // the order of each key is promised
 	Exact     bool      `json:"exact,omitempty"`     // no duplicate may occur
-	Unsettled int       `json:"unsettled,omitempty"` // the most messages that one event may repeat; 0: not known
+	Unsettled int       `json:"unsettled,omitempty"` // the most messages that one fault may cause to be sent again; 0: not known
 	Commit    string    `json:"commit"`
 	Command   string    `json:"command"` // the command that repeats the scene
 	Began     time.Time `json:"began"`
@@ -34,7 +34,7 @@ type Header struct {
 
 // The kinds of events.
 const (
-	Wrote   = "wrote"   // a transaction with the message ended, with Outcome
+	Wrote   = "wrote"   // a transaction that wrote the message ended with this Outcome
 	Arrived = "arrived" // the destination accepted the message
 	Fault   = "fault"   // the scene caused a fault of the kind Kind
 	Symptom = "symptom" // a relay's log reports the consequence Kind of a fault, or of a slow machine
@@ -61,7 +61,7 @@ const (
 	DatabaseKilled  = "database_killed"
 	DatabaseCrashed = "database_crashed" // one of the server's processes died, and the server recovered
 	Failover        = "failover"
-	Switchover      = "database_switchover" // the standby had everything when it became the primary
+	Switchover      = "database_switchover" // the standby had all commits when it became the primary
 	ClockJump       = "clock_jump"
 	SinkDown        = "sink_down" // the destination refused everything for some time
 )
@@ -78,12 +78,12 @@ type Event struct {
 	At       float64 `json:"at,omitempty"` // seconds since the history began; 0: not known
 	ID       string  `json:"id,omitempty"`
 	Key      string  `json:"key,omitempty"`
-	Number   int     `json:"number,omitempty"` // the message's place within its key
+	Number   int     `json:"number,omitempty"` // the message's position among the messages of its key
 	Outcome  string  `json:"outcome,omitempty"`
 	Kind     string  `json:"kind,omitempty"`
 	Relay    string  `json:"relay,omitempty"` // the relay that sent the message, was hit by the fault, leased the lane, or marked the row
 	State    string  `json:"state,omitempty"`
-	Attempts int     `json:"attempts,omitempty"` // failed attempts that were charged
+	Attempts int     `json:"attempts,omitempty"` // failed attempts that were charged to the message
 	Reason   string  `json:"reason,omitempty"`   // the reason of the last failed attempt
 	Lane     *int    `json:"lane,omitempty"`
 	Fence    int64   `json:"fence,omitempty"`

@@ -79,7 +79,7 @@ func (e *executed) write(directory, target string) error {
 
 var writing sync.Mutex // serialises the writes of all pools
 
-// openRecorded opens a pool that records its statements. The function end writes the recorded
+// openRecorded opens a pool that records its statements. The returned function writes the recorded
 // statements.
 func openRecorded(name, dsn, target, directory string) (pool *sql.DB, end func() error, err error) {
 	plain, err := sql.Open(name, dsn)

@@ -21,7 +21,7 @@ const portsFolder = "/tmp/rowrelay-ports"
 func FreePort(t testing.TB) int {
 	t.Helper()
 	if err := os.Mkdir(portsFolder, 0o700); err == nil {
-		err = os.Chmod(portsFolder, 0o777|os.ModeSticky) // sets the mode whatever the process's umask is
+		err = os.Chmod(portsFolder, 0o777|os.ModeSticky) // sets the mode regardless of the process's umask
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -130,7 +130,7 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 	do("SELECT pg_advisory_lock(767693)") // only one of several concurrent tests creates the template
 	defer do("SELECT pg_advisory_unlock(767693)")
 	if ask(); !is {
-		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // exists if an earlier run was interrupted
+		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // the database exists if an earlier run was interrupted
 		do("CREATE DATABASE " + name + " TEMPLATE template0")
 		pool, err := sql.Open(driver, beside(t, server, name))
 		if err != nil {

@@ -32,7 +32,7 @@ func main() {
 		os.Exit(2)
 	}
 	name, arguments := os.Args[1], os.Args[2:]
-	// Ignore interrupts: go test receives them, too, and ends, and testrun must still read its last output.
+	// Ignore interrupts: go test receives them, too, and testrun must still read its last output.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	command := exec.Command("go", append([]string{"test", "-json"}, arguments...)...)
 	lines := make(chan string)
@@ -92,7 +92,7 @@ type report struct {
 	output     map[test][]string
 	running    map[test]time.Time // when each running test started
 	passed     int
-	ok, failed []string // the lines that save writes
+	ok, failed []string // the packages' closing lines, for save
 }
 
 func newReport(out io.Writer, name string, all bool) *report {

@@ -47,7 +47,7 @@ func (i *Inbox) Once(ctx context.Context, tx outbox.Execer, messageID string) (f
 	return first, nil
 }
 
-// notMade returns an error if New didn't make i.
+// notMade returns an error if i wasn't created by New.
 func (i *Inbox) notMade() error {
 	if i == nil || i.dialect == nil {
 		return errors.New("the inbox is nil or empty: use what New returned, after checking its error")

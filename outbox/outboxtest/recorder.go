@@ -79,7 +79,7 @@ func (r *Recorder) Messages() []outbox.Message {
 	return slices.Clone(r.messages)
 }
 
-// rules is a Writer that is used only to check messages. Its calls get the Execer nowhere, which ignores all statements.
+// rules is a Writer that is used only to check messages. It writes to an Execer that ignores all statements.
 var rules, _ = outbox.NewWriter(dialect.SQLite(), outbox.Options{}) // can't fail with these options
 
 type nowhere struct{}

@@ -3,8 +3,8 @@
 //
 //	judge [-results FILE] FOLDER|FILE…
 //
-// It prints a line for each history, and fails if the programs disagree, or if a history breaks the
-// promise. With -results it also appends the histories' results to a file, unless it has failed.
+// It prints a line for each history, and fails if the programs disagree, or if a history breaks what
+// docs/semantics.md promises. With -results it also appends the results to a file if it succeeds.
 package main
 
 import (
@@ -34,7 +34,7 @@ func run(ctx context.Context, arguments []string, results string) error {
 		return err
 	}
 	if len(files) == 0 {
-		return errors.New("judge: no history was found: the arguments are files and folders of files *.jsonl.gz")
+		return errors.New("judge: no history was found: pass files, or folders that contain files *.jsonl.gz")
 	}
 	var judged []proof.Result
 	var problems []error
@@ -45,10 +45,10 @@ func run(ctx context.Context, arguments []string, results string) error {
 			continue
 		}
 		judged = append(judged, result)
-		fmt.Printf("%s: both agree: %d messages, %d lost, %d reordered, %d uncommitted, %d duplicates, %d of them outside, %d fenced, %d owned\n",
+		fmt.Printf("%s: both agree: %d messages, %d lost, %d reordered, %d uncommitted, %d duplicates, %d of them outside all windows, %d fenced, %d owned\n",
 			filepath.Base(file), result.Messages, result.Lost, result.Reordered, result.Uncommitted, result.Duplicates, result.Outside, result.Fenced, result.Owned)
 		if !result.Holds() {
-			problems = append(problems, fmt.Errorf("%s: the history breaks the promise", file))
+			problems = append(problems, fmt.Errorf("%s: the history breaks what docs/semantics.md promises", file))
 		}
 	}
 	if len(problems) > 0 || results == "" {
@@ -62,7 +62,7 @@ func run(ctx context.Context, arguments []string, results string) error {
 	return nil
 }
 
-// judge returns the verdict of both programs.
+// judge returns the verdict on which both programs agree.
 func judge(ctx context.Context, file string) (proof.Result, error) {
 	h, err := proof.Read(file)
 	if err != nil {
@@ -82,7 +82,7 @@ func judge(ctx context.Context, file string) (proof.Result, error) {
 	return proof.Result{Header: h.Header, Verdict: inGo, File: filepath.Base(file)}, nil
 }
 
-// historiesIn returns the files, and those in the folders.
+// historiesIn returns the paths of the given files, and of the histories in the given folders.
 func historiesIn(arguments []string) (files []string, err error) {
 	for _, argument := range arguments {
 		info, err := os.Stat(argument)

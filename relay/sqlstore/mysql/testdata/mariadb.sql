@@ -12,8 +12,8 @@ UPDATE `app`.`Events_lanes` SET owner = NULL, `until` = NULL, fence = fence + 1,
 SET STATEMENT check_constraint_checks = 0 FOR
 UPDATE `app`.`Events` SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 UPDATE `app`.`Events_held` SET state = 'error', holds = 0 WHERE holds > 0;
--- of the dialect, about the indexes for claiming by rows
--- of the dialect, about the indexes for claiming by rows
+-- a statement of the dialect, about the indexes for claiming by rows
+-- a statement of the dialect, about the indexes for claiming by rows
 
 -- heartbeat
 SELECT value FROM `app`.`Events_settings` WHERE name = 'claim' LOCK IN SHARE MODE;

@@ -13,10 +13,10 @@ UPDATE app."Events_lanes" SET owner = NULL, until = NULL, fence = fence + 1, mar
 UPDATE app."Events" WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
 SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_until IS NOT NULL;
 UPDATE app."Events_held" SET state = N'error', holds = 0 WHERE holds > 0;
--- of the dialect, about the indexes for claiming by rows
--- of the dialect, about the indexes for claiming by rows
--- of the dialect, about the indexes for claiming by rows
--- of the dialect, about the indexes for claiming by rows
+-- a statement of the dialect, about the indexes for claiming by rows
+-- a statement of the dialect, about the indexes for claiming by rows
+-- a statement of the dialect, about the indexes for claiming by rows
+-- a statement of the dialect, about the indexes for claiming by rows
 
 -- heartbeat
 SET NOCOUNT ON;
