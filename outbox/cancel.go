@@ -26,10 +26,10 @@ const CancelAhead = 5 * time.Second
 // about to move the same message to the held table, the relay waits for the transaction to end.
 // If the transaction is rolled back, the messages are delivered when they are due.
 //
-// At READ COMMITTED, Cancel deletes all cancellable messages that the transaction can see. On
-// SQLite, on MySQL and on MariaDB before 11.6 it does so at every isolation level. On the other
-// databases, at a higher level, Cancel may fail with a serialization error or not return an id if a
-// relay is moving the message at that moment.
+// At READ COMMITTED, Cancel deletes all cancellable messages that the transaction can see. On SQLite,
+// on MySQL and on MariaDB before 11.6 it does so at every isolation level. On the other databases, at a
+// higher level, Cancel may fail with a serialization error, or may not return the id of a message that
+// a relay is moving at that moment.
 //
 // An id is the UUID that the message was written with; for any other text Cancel returns an
 // error that matches [ErrInvalid]. With Options.Duplicates, Cancel also deletes the ids of

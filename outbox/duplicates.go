@@ -22,12 +22,11 @@ import (
 // Then a relay deletes the ID. With a retention of 0, the ID is deleted soon after its message
 // was delivered or discarded. [Writer.Cancel] deletes it immediately.
 //
-// If two transactions write the same ID concurrently, the second one waits for the first one
-// to end. If the first one commits, the second message is a duplicate; if it is rolled back,
-// the second message is not. At an isolation level above READ COMMITTED the second
-// transaction may fail with a serialization error instead. A transaction should write all
-// its IDs in one Write: Write sorts them, so that two such transactions can't deadlock.
-// Transactions with several Writes can deadlock.
+// If two transactions write the same ID concurrently, the second one waits for the first one to end. If
+// the first one commits, the second message is a duplicate; if it is rolled back, the second message is
+// not. At an isolation level above READ COMMITTED the second transaction may fail with a serialization
+// error instead. A transaction should write all its IDs in one Write: Write sorts the IDs, so that two
+// transactions with one Write each can't deadlock. Transactions with several Writes can deadlock.
 //
 // The check inserts one more row for each message with an ID, and runs one more statement for
 // each Write. It needs a transaction, and the rights that outbox/README.md names.

@@ -176,7 +176,7 @@ func shortError(text string) string {
 func parked(*record) bool { return true }
 
 // relaysChange reports whether a relay must carry out an operator's decision about the row, because
-// the relay must unblock the row's key. This is the case if the row holds its key, or if it is a
+// only a relay can unblock the row's key. This is the case if the row holds its key, or if it is a
 // retry and the table is claimed by lanes.
 func (db *DB) relaysChange(r *record) bool {
 	if r.state == storage.StateRetry {
@@ -186,7 +186,7 @@ func (db *DB) relaysChange(r *record) bool {
 }
 
 // changeParked calls `change` for each parked row that the filter selects and `which` accepts. If the
-// filter's state is retry, the rows are retries that are not due yet.
+// filter's state is retry, it does this for retries that are not due yet, instead of parked rows.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {

@@ -37,8 +37,8 @@ var (
 	again   = regexp.MustCompile(`(?s)\(([^()]*lane = N[^()]*)\)(\s*OR \([^()]*lane = N[^()]*\))+`)
 )
 
-// normal returns the query with placeholders for its numbers and its ids, and without the lengths
-// of its lists.
+// normal returns the query with placeholders for its numbers and ids, and with each list shortened to
+// one element.
 func normal(query string) string {
 	query = uuids.ReplaceAllString(query, "UUID")
 	query = tokens.ReplaceAllString(query, "TOKEN")

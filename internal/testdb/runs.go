@@ -23,7 +23,7 @@ type Run struct {
 	Server string // the product and version, such as "PostgreSQL 15.14"
 	Driver string // the module and version
 	Passed int    // the number of checks that passed
-	Of     int    // the number of all checks; the others can't run on this server
+	Of     int    // the number of all checks; checks that didn't pass can't run on this server
 	Date   string
 }
 

@@ -92,7 +92,7 @@ type report struct {
 	output     map[test][]string
 	running    map[test]time.Time // when each running test started
 	passed     int
-	ok, failed []string // the packages' closing lines, for save
+	ok, failed []string // the lines that save writes to its two files
 }
 
 func newReport(out io.Writer, name string, all bool) *report {
@@ -156,8 +156,8 @@ func (r *report) end(t test, action string) {
 	delete(r.output, t)
 }
 
-// endPackage prints the package's closing line. For a failed package it also prints all output that has not been printed,
-// because if the program panics or times out, its tests never end.
+// endPackage prints the package's closing line. For a failed package it also prints all output that has not been printed: if the
+// program panics or times out, its tests never end.
 func (r *report) endPackage(t test, action string) {
 	lines := r.output[t]
 	if action != "fail" {

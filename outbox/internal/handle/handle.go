@@ -12,8 +12,8 @@ func IsNil(handle any) bool {
 	return handle == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// Begins reports whether handle can begin transactions and is not a transaction itself, such as a *sql.DB,
-// a *sqlx.DB or a *pgxpool.Pool. It returns false for a bun.Tx, a transaction that can begin nested ones.
+// Begins reports whether handle can begin transactions and is not a transaction itself. It returns true for a *sql.DB, a *sqlx.DB
+// and a *pgxpool.Pool. It returns false for a bun.Tx, a transaction that can begin nested ones.
 func Begins(handle any) bool {
 	if _, tx := handle.(*sql.Tx); tx {
 		return false
