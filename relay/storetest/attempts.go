@@ -40,7 +40,7 @@ func (w *worker) wantLog(what string, id int64, sinks string, want storage.Attem
 	rows := w.parts(id)
 	at := slices.IndexFunc(rows, func(row storage.Info) bool { return row.Sinks == sinks })
 	if at < 0 {
-		w.Fatalf("%s: no row %d has the sinks %q", what, id, sinks)
+		w.Fatalf("%s: no row with id %d has the sinks %q", what, id, sinks)
 	}
 	if got := rows[at].AttemptLog; !slices.Equal(got, want) {
 		w.Errorf("%s: the log is %+v, want %+v", what, got, want)

@@ -207,8 +207,8 @@ func reclaimWaitsForAPendingID(t testing.TB, table Table) {
 	a.mustSettle(claimed("3", storage.StateDone, only(t, rows, first)))
 }
 
-// If several deferred rows have the same id, Reclaim moves one of them back. It moves the next one
-// back after the first one was settled.
+// If several deferred rows have the same id, Reclaim moves one of them back. Reclaim moves the next row
+// back after the first row was settled.
 func reclaimMovesOneRowOfAnID(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k")}

@@ -47,7 +47,7 @@ func (w *worker) moveAbout(table Table, message outbox.Message) {
 		w.Errorf("a new row is not in its initial state: %+v", row)
 	}
 	if age := time.Since(row.CreatedAt).Abs(); age > 15*time.Minute {
-		w.Errorf("row %d was created at %v, which is %v from the test's present time", id, row.CreatedAt, age)
+		w.Errorf("row %d was created at %v, which differs from the test's clock by %v", id, row.CreatedAt, age)
 	}
 	step := w.stepper(row)
 	step(storage.Settlement{State: storage.StateRetry, Attempts: 1, Crashes: 2, Error: `boom "1"`}, storage.Info{State: storage.StateRetry, LastError: `boom "1"`})

@@ -150,7 +150,7 @@ func parkedHoldTheirKeys(t testing.TB, table Table) {
 			t.Errorf("the parked row with key %s is %+v, want Holds %d", info.Message.Key, info, want)
 		}
 	}
-	eventually(t, "the oldest held row is older than the short lease", func() bool { return a.status().OldestHeld > short })
+	eventually(t, "the oldest row that holds its key is older than "+short.String(), func() bool { return a.status().OldestHeld > short })
 	if s := a.status(); s.OldestRetry <= short || s.OldestRetry > time.Since(wrote)+slack {
 		t.Errorf("the oldest retry has the age %[2]v, but it was written at most %[1]v ago", time.Since(wrote), s.OldestRetry)
 	}
@@ -182,7 +182,7 @@ func parkedHoldTheirKeys(t testing.TB, table Table) {
 }
 
 // Skipping a row that holds its key makes the row due, so that the relay can carry out the skip. The
-// row holds its key until the relay has parked it. Other parked rows don't change.
+// row holds its key until the relay has parked it again. Other parked rows don't change.
 func skipUnblocksAHeldKey(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	holds, plain := a.row(write(t, table, keyed("holds", 1)...)[0]), a.row(write(t, table, keyed("plain", 1)...)[0])
@@ -281,7 +281,7 @@ func repeatedSettlementKeepsAChange(t testing.TB, table Table) {
 		}
 		again := a.as(storage.StateRetry, due[0])
 		again.AvailableAt = due[0].Message.AvailableAt
-		a.mustSettle(again) // this settlement is for the row as it was last read, so it changes the row
+		a.mustSettle(again) // this settlement was made from the row's current version, so it changes the row
 		a.mustSettle(a.allAs(storage.StateDone, a.due())...)
 	}
 }

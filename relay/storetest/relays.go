@@ -193,7 +193,7 @@ func claimModeChangeEndsHolds(t testing.TB, table Table) {
 	b.freed(0)
 	for _, row := range rows {
 		if info := b.info(row.ID); info.State != storage.StateError || info.Holds != storage.NoHold {
-			t.Errorf("after the change to rows, want a parked row without a hold: %+v", info)
+			t.Errorf("after the change to claiming by rows, want a parked row that doesn't hold its key: %+v", info)
 		}
 	}
 	if n := b.discard(storage.Filter{}); n != 3 || len(b.list(storage.Filter{})) != 0 {
@@ -280,8 +280,8 @@ func claimModeChangeEndsClaims(t testing.TB, table Table) {
 	wantIDs(t, "pending", ids(b.pending()), written[2:])
 }
 
-// If the claim mode is changed while a settlement by token runs, the settlement either completes before the change, or has no
-// effect on the rows whose tokens the change has removed. The settlement has no fence; only its token protects it.
+// If the claim mode is changed while a settlement by token runs, the settlement either completes before the change, or changes no
+// row whose token the change has removed. The settlement has no fence; only its token protects it.
 func claimModeChangeDuringSettles(t testing.TB, table Table) {
 	const count = 20
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
@@ -357,7 +357,7 @@ func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 	for _, g := range mine {
 		renewals = append(renewals, storage.Renewal{Lease: a.lease(g.Lane)})
 	}
-	if kept := a.renew(long, renewals...); len(kept) != 0 { // if it could renew, no other relay would get the lanes while it is alive
+	if kept := a.renew(long, renewals...); len(kept) != 0 { // if a fenced relay could renew, no other relay would get its lanes while it is alive
 		t.Errorf("a fenced relay renewed %d leases before other relays had leased its lanes", len(kept))
 	}
 	taken := b.acquire(storage.Lanes, long)

@@ -182,7 +182,7 @@ func replayContinues(t testing.TB, table Table) {
 		t.Errorf("stop: %v", err)
 	}
 	err = again(t, func(ctx context.Context) error { _, _, err := a.store.Replay(ctx, is, 3); return err })
-	changed("a step after it was stopped", err)
+	changed("a step after the replay was stopped", err)
 	stored, err := other.Replays(t.Context())
 	if err != nil || len(stored) != 1 || !stored[0].Stopped || stored[0].Written != 3 || stored[0].Name != "r" || stored[0].Topic != "plain" {
 		t.Errorf("the stored replays are %+v, %v", stored, err)

@@ -53,7 +53,7 @@ func (w *worker) waiting(id int64, sinks string) storage.Row {
 	rows := append(w.pending(), w.due()...)
 	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.ID == id && row.Sinks == sinks })
 	if at < 0 {
-		w.Fatalf("no row %d waits for the sinks %q", id, sinks)
+		w.Fatalf("no row with id %d waits for the sinks %q", id, sinks)
 	}
 	return rows[at]
 }
@@ -131,9 +131,9 @@ func settleForSomeWithoutDoneRows(t testing.TB, table Table) {
 	a.wantParts("without done rows", row.ID, "b error", "c pending")
 }
 
-// A settlement for some sinks changes the row only under the lane's lease, and only if the row has
-// the settlement's message id and sinks. When claiming by rows, such a settlement is an error. If
-// other settlements of the batch are fenced or missing, this one still changes its row.
+// A settlement for some sinks changes the row only under the lane's lease, and only if the row has the
+// settlement's message id and sinks. When claiming by rows, such a settlement is an error. A valid
+// settlement changes its row even if other settlements of the batch are fenced or missing.
 func settleForSomeRequires(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {
@@ -159,7 +159,7 @@ func settleForSomeRequires(t testing.TB, table Table) {
 	}
 	id := a.waitingAt(table, false, outbox.Message{Topic: "several"}).Message.ID
 	for name, wrong := range map[string]storage.Settlement{
-		"without For": {Left: "b"}, "without Left": {For: "a"}, "with Sinks that lack For": {For: "a", Left: "b", Sinks: "b"}, "by rows": {For: "a", Left: "b", Token: "t"},
+		"without For": {Left: "b"}, "without Left": {For: "a"}, "with a For that isn't in Sinks": {For: "a", Left: "b", Sinks: "b"}, "by rows": {For: "a", Left: "b", Token: "t"},
 	} {
 		wrong.MessageID, wrong.State = id, storage.StateDone
 		if _, err := a.store.Settle(t.Context(), a.name, true, []storage.Settlement{wrong}); err == nil {

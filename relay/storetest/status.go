@@ -80,7 +80,7 @@ func statusShowsTheOldest(t testing.TB, table Table) {
 	}
 	start := time.Now()
 	write(t, table, plain(1)...)
-	eventually(t, "the oldest pending row is older than the short lease", func() bool { return a.status().OldestPending > short })
+	eventually(t, "the oldest pending row is older than "+short.String(), func() bool { return a.status().OldestPending > short })
 	write(t, table, plain(1)...)
 	if got := a.status().OldestPending; got <= short || got > time.Since(start)+slack {
 		t.Errorf("the oldest pending row has the age %v, and was written at most %v ago", got, time.Since(start))
