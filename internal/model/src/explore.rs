@@ -32,7 +32,7 @@ pub struct Scene {
     pub poison: &'static [usize], // the transactions whose messages the sink refuses
     pub faults: Faults,
     pub model: Model,
-    pub seeks: Option<Invariant>, // the search ends where this invariant is violated; none: it visits all states
+    pub seeks: Option<Invariant>, // the search ends at a state that violates this invariant; None: it visits all states
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -161,7 +161,7 @@ impl Scene {
         actions.push(Action::Kill { relay });
     }
 
-    /// What is on its way arrives, even if its relay is suspended or dead.
+    /// Messages in flight and running settlements arrive, even if their relay is suspended or dead.
     fn arrivals(&self, s: &SceneState, relay: u16, actions: &mut Vec<Action>) {
         for (fence, it) in s.state.relays[relay as usize].views.iter().flat_map(|v| v.items.iter().map(|it| (v.fence, it))) {
             let id = it.id;
@@ -180,7 +180,7 @@ impl Scene {
         }
     }
 
-    /// Subtracts a fault, and reports whether the scene has another one.
+    /// Subtracts the action's fault from the scene's faults, and reports whether one was left.
     fn afford(&self, s: &SceneState, left: &mut Faults, action: &Action) -> bool {
         let fault = match action {
             Action::Rollback { .. } => &mut left.rollbacks,
@@ -339,11 +339,11 @@ fn loses(s: &State, lane: u8) -> bool {
 pub struct Found {
     pub states: usize,
     pub complete: bool, // all states were visited
-    pub delivers: bool, // some state has everything delivered
+    pub delivers: bool, // in some state all messages are delivered
     pub violation: Option<(Invariant, Vec<Action>)>,
 }
 
-/// Checks all states of a scene or, if it seeks a violation, finds a shortest way there, which is the same in each run.
+/// Checks all states of a scene or, if it seeks a violation, finds a shortest path to it, which is the same in each run.
 pub fn check(scene: Scene) -> Found {
     let threads = if scene.seeks.is_some() { 1 } else { 2 };
     let checker = scene.checker().threads(threads).spawn_bfs().join();
@@ -359,7 +359,7 @@ pub fn check(scene: Scene) -> Found {
     }
 }
 
-/// All scenes, with these guards.
+/// Returns all scenes, with these guards.
 pub fn scenes(guards: Guards) -> Vec<Scene> {
     let scene = |name, about, transactions, relays, page, faults| Scene {
         name, about, transactions, relays, page, holds: false, poison: &[], faults, model: Model { guards, positions: true }, seeks: None,

@@ -70,7 +70,7 @@ named! {
 }
 
 named! {
-    /// An invariant is a line of the promise (docs/semantics.md), or a rule on which the promise rests.
+    /// An invariant is one of the promises in docs/semantics.md, or a rule on which these promises depend.
     Invariant {
         NothingLost = "nothing lost: each unfinished row is in memory, or some read finds it",
         MarkBelowUnfinished = "a mark passes no pending row and no open transaction",

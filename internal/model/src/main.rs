@@ -1,6 +1,7 @@
-//! Checks the model: each scene exhaustively with all guards, and then without each of them. With a folder, it replays the traces
-//! in the folder instead. README.md explains the model.
-//! It prints tables, and fails if an invariant is violated with all guards, or if a guard's own invariant holds without it.
+//! Checks the model: each scene exhaustively with all guards, and then with one guard taken away at a time. With a folder, it
+//! replays the traces in the folder instead. README.md explains the model.
+//! It prints tables, and fails if an invariant is violated with all guards, or if no state violates a guard's invariant without
+//! the guard.
 
 mod explore;
 mod guard;

@@ -37,7 +37,7 @@ pub struct Row {
     pub changes: u16,             // how often the row was settled or changed by an operator; in the table, its time shows this
     pub loose: bool,             // the row was requeued or scheduled, so it has lost its place in the order
     pub copies: u8,              // ghost: how often the sink has accepted the message
-    pub excuses: u8,             // ghost: how many further copies the named windows explain
+    pub excuses: u8,             // ghost: how many further copies the windows of docs/semantics.md allow
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,7 +85,7 @@ pub struct Relay {
     pub trusts: bool,                     // safeUntil has not passed
     pub views: Vec<View>,                 // its leases, also those that it has lost while messages were in flight
     pub page: Option<Page>,               // a page that was read and is not merged
-    pub late: Option<Id>,                 // rows that are not merged may have appeared above this id
+    pub late: Option<Id>,                 // above this id rows may have appeared that are not merged yet
     pub unreported: Option<Id>,           // the store: rows have appeared above this id since the last page
     pub turn: u32,                        // the number of the last send that began
     pub failures: BTreeMap<Id, Failure>,  // the uncharged failures of messages
@@ -105,7 +105,7 @@ pub struct View {
     pub asked: Vec<Key>, // while not all blocked keys are known: the keys about which the relay has asked the database
     pub items: Vec<Item>,
     pub blocked: Vec<Blocked>,
-    pub dropped: Vec<(Key, Id)>, // from where the dropped rows of keys are read again (resumeFrom)
+    pub dropped: Vec<(Key, Id)>, // by key: the id above which its dropped rows are read again (resumeFrom)
     pub term: u32,               // ghost
 }
 
@@ -198,7 +198,7 @@ pub enum Action {
     Renew { relay: u16, lane: u8, fence: u64, marks: Marks },
     Release { relay: u16, lane: u8, fence: u64, marks: Marks, leaves: bool }, // leaves: at a stop whose drain time-out has passed
     Leave { relay: u16, lane: u8 }, // begins to give the lane up
-    Keep { relay: u16, lane: u8 },  // keeps it after all, without a renewal
+    Keep { relay: u16, lane: u8 },  // keeps the lane after all, without a renewal
     Expire { lane: u8 },
     Doubt { relay: u16 },   // safeUntil has passed
     Suspend { relay: u16 }, // the process is suspended
@@ -529,7 +529,7 @@ pub fn lowest(a: Option<Id>, b: Option<Id>) -> Option<Id> {
     }
 }
 
-/// Counts a further copy for each message that a named window of a lease explains: it is in flight, or delivered and not marked.
+/// Allows one more copy of each message that a relay has in flight, or has delivered and not marked, under this lease.
 fn excuse(s: &mut State, lane: u8, term: u32) {
     let mut ids = vec![];
     for view in s.relays.iter().flat_map(|r| &r.views).filter(|v| v.lane == lane && v.term == term && !v.dead) {
@@ -569,7 +569,7 @@ impl State {
         self.rows.iter().filter(move |r| r.lane == lane)
     }
 
-    /// The index of a relay's view with a fence, if the relay knows of no loss.
+    /// The index of the relay's view with this fence, unless the relay knows that it has lost the lease.
     pub fn view_at(&self, relay: u16, lane: u8, fence: u64) -> Step<usize> {
         let views = &self.relays[relay as usize].views;
         views.iter().position(|v| v.lane == lane && v.fence == fence && !v.lost).ok_or(Refusal::Absent("the lease"))
@@ -596,7 +596,7 @@ impl View {
         self.items.retain(|it| it.id != id);
     }
 
-    /// Drops what waits in memory. Messages in flight and outcomes remain; the outcomes are written with the old fence.
+    /// Drops the messages that wait in memory. Messages in flight and outcomes remain; the outcomes are written with the old fence.
     pub fn lose(&mut self) {
         self.lost = true;
         self.items.retain(|it| !matches!(it.stage, Stage::InQueue | Stage::Written));

@@ -267,7 +267,7 @@ impl Model {
         Judged { repeated, twice, outage: outage != 0 && last.is_none_or(|f| f.outage == outage), hasty: outage != 0 && rejected && !twice }
     }
 
-    /// The relay decides what the answer means (breaker.decide), or about a message that it need not send.
+    /// The relay decides what to do after an answer (breaker.decide), or with a message that it need not send.
     pub(crate) fn decide(&self, s: &mut State, relay: u16, fence: u64, id: Id, verdict: Verdict) -> Step {
         let row = s.row(id).clone();
         let r = &mut s.relays[relay as usize];
