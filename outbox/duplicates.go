@@ -67,10 +67,10 @@ func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 // withoutDuplicates inserts the caller's ids into the table of ids. It returns the
 // rows that are not duplicates, or a DuplicateError if the Writer refuses duplicates.
 //
-// One statement inserts all ids that don't exist yet. If it inserts fewer rows than there are
-// ids, some ids existed, and insertIDs then inserts each id separately to find out which ones.
-// insertIDs runs no SELECT, because tx may lack QueryContext. On PostgreSQL none of its statements
-// fails for an existing id, because an error would abort the transaction.
+// One statement inserts all ids that don't exist yet. If it inserts fewer rows than there are ids, some
+// ids existed, and insertIDs then inserts each id separately to find out which ones. insertIDs runs no
+// SELECT, because tx may lack QueryContext. On PostgreSQL an error would abort the transaction, so none
+// of its statements fails for an existing id.
 func (w *Writer) withoutDuplicates(ctx context.Context, tx Execer, messages []Message, rows []dialect.Row) ([]dialect.Row, error) {
 	var ids, twice []string
 	first := make(map[string]int, len(rows)) // the index of each id's first row; -1: the id was already written

@@ -187,7 +187,7 @@ func TestFailedSuiteLetsOthersRun(t *testing.T) {
 	}
 	output, passed := run()
 	if !passed {
-		t.Errorf("make failed where no suite does:\n%s", output)
+		t.Errorf("make failed although no suite failed:\n%s", output)
 	}
 	for _, suite := range suites {
 		if want := "ok\t" + suite + "\n"; strings.Count(output, want) != 2 || !strings.Contains(output, "\n"+want) {
@@ -196,11 +196,11 @@ func TestFailedSuiteLetsOthersRun(t *testing.T) {
 	}
 	output, passed = run("ONE_FAILS=yes")
 	if passed || !strings.Contains(output, "\nstore-race: go test ended with status 1\nFAIL\t:m/relay/sqlstore-part\n") {
-		t.Errorf("make passed, or names no suite that failed:\n%s", output)
+		t.Errorf("make passed, or doesn't name the suite that failed:\n%s", output)
 	}
 	for _, suite := range suites {
 		if suite != ":m/relay/sqlstore-part" && !strings.Contains(output, "\nok\t"+suite+"\n") {
-			t.Errorf("%s did not run beside a suite that failed:\n%s", suite, output)
+			t.Errorf("%s did not run concurrently with a suite that failed:\n%s", suite, output)
 		}
 	}
 }
