@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// CancelAhead is the time before a message's AvailableAt in which the message can no longer be
-// cancelled. The transaction has to commit within the same time after a [Writer.Cancel].
+// CancelAhead is a limit of [Writer.Cancel]: it cancels only messages whose AvailableAt is more than
+// CancelAhead in the future. The transaction has to commit at most CancelAhead after the call.
 const CancelAhead = 5 * time.Second
 
 // Cancel deletes scheduled messages in the transaction tx and returns the ids of the messages
