@@ -106,3 +106,23 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
+
+// A name for an address leads to the known name for one, even if the names aren't similar.
+func TestSuggest(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		known []string
+		want  string
+	}{
+		{"url", []string{"username", "hosts"}, ": did you mean hosts?"},
+		{"bootstrap_servers", []string{"brokers", "topic"}, ": did you mean brokers?"},
+		{"tablee", []string{"hosts", "table"}, ": did you mean table?"},
+		{"url", []string{"path"}, ": known: path"},
+		{"colour", []string{"hosts", "table"}, ": known: hosts, table"},
+	} {
+		if got := suggest(test.name, "known:", test.known); got != test.want {
+			t.Errorf("%s of %v: got %q, want %q", test.name, test.known, got, test.want)
+		}
+	}
+}

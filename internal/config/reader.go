@@ -128,10 +128,19 @@ func (r *reader) unknown(n *node, e entry, known []string) {
 	r.report(e.line, e.column, n.child(e.key), "is not a setting here"+suggest(e.key, "the settings are", known))
 }
 
-// suggest returns text to append to an error about an unknown name. The text suggests a similar known name. If no known name is
-// similar, the text consists of the second argument and all known names.
+// addresses are the names that settings for the address of a server have in this and other programs.
+var addresses = []string{"url", "uri", "dsn", "address", "addresses", "endpoint", "host", "hosts", "server", "servers", "broker", "brokers", "bootstrap_servers"}
+
+// suggest returns text to append to an error about an unknown name. The text suggests a known name that is similar or, instead of a name
+// for an address, the known one. If there is none, the text consists of the second argument and all known names.
 func suggest(name, words string, known []string) string {
-	if near := nearest(name, known); near != "" {
+	near := nearest(name, known)
+	if near == "" && slices.Contains(addresses, name) {
+		if i := slices.IndexFunc(known, func(word string) bool { return slices.Contains(addresses, word) }); i >= 0 {
+			near = known[i]
+		}
+	}
+	if near != "" {
 		return ": did you mean " + near + "?"
 	}
 	return ": " + words + " " + strings.Join(known, ", ")

@@ -241,18 +241,23 @@ func (t *table) count(ctx context.Context) counted {
 // overview returns the problems, the counts, the sinks and the groups of parked messages.
 func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) {
 	c := a.hideCounted(of.count(request.Context()))
-	answer := map[string]any{"source": of.Name, "problems": a.problems(of, c), "sinks": []sinkReport{}, "parked": append([]parkedGroup{}, c.parked.groups...)}
+	answer := map[string]any{"source": of.Name, "problems": a.problems(of, c), "sinks": append([]sinkReport{}, a.sinkReports(of.Watch, c.status.Controls)...), "parked": append([]parkedGroup{}, c.parked.groups...)}
 	if c.err == nil {
 		answer["status"], answer["counted_at"] = NewReport(c.status), c.at
 	}
-	if of.Watch != nil {
-		reports := append([]sinkReport{}, of.Watch.sinkReports(c.status.Controls)...)
-		for i := range reports {
-			reports[i].Detail = a.hideText(reports[i].Detail)
-		}
-		answer["sinks"] = reports
-	}
 	writeJSON(w, http.StatusOK, answer)
+}
+
+// sinkReports returns the state of the sinks of a relay of this process. The argument controls has the pauses and limits of its table.
+func (a *api) sinkReports(watch *Watch, controls []storage.Control) (reports []sinkReport) {
+	if watch == nil {
+		return nil
+	}
+	reports = watch.sinkReports(controls)
+	for i := range reports {
+		reports[i].Detail = a.hideText(reports[i].Detail)
+	}
+	return reports
 }
 
 // history returns the points of the charts for the relay, or for one of its sinks.

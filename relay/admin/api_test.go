@@ -527,6 +527,28 @@ func TestControls(t *testing.T) {
 	}
 }
 
+// The status has the state of each sink, also if the table couldn't be counted.
+func TestStatusOfSinks(t *testing.T) {
+	t.Parallel()
+	for code, counting := range map[int]error{200: nil, 503: errors.New("the database is gone")} {
+		d := newDesk(t, 0, func(o *Options) {
+			o.Sources[0].Status = func(context.Context) (storage.Status, error) { return storage.Status{}, counting }
+		})
+		d.watch.SinkDown("main", sinks.ReasonConnection, "refused")
+		answer := d.ask("GET", "/status", "")
+		got := read[struct {
+			Sources []struct{ Sinks []sinkReport }
+		}](t, answer)
+		if answer.Code != code || len(got.Sources) != 1 || len(got.Sources[0].Sinks) != 2 {
+			t.Fatalf("got %d %+v, want %d and two sinks", answer.Code, got, code)
+		}
+		main, other := got.Sources[0].Sinks[0], got.Sources[0].Sinks[1]
+		if !main.Down || main.Reason != string(sinks.ReasonConnection) || main.Detail != "refused" || other.Down {
+			t.Errorf("got %+v and %+v, want main down because of its connection, and other not", main, other)
+		}
+	}
+}
+
 // The worst problems come first, and show their causes.
 func TestProblems(t *testing.T) {
 	t.Parallel()

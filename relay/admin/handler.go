@@ -123,6 +123,7 @@ func (a *api) status(sources []Source) http.HandlerFunc {
 		Source string `json:"source"`
 		Failed string `json:"failed,omitempty"` // why it could not be counted
 		*Report
+		Sinks []sinkReport `json:"sinks,omitempty"` // of the relay of this process
 	}
 	turn := make(chan struct{}, 1)
 	return func(w http.ResponseWriter, request *http.Request) {
@@ -142,12 +143,12 @@ func (a *api) status(sources []Source) http.HandlerFunc {
 			if err != nil {
 				code = http.StatusServiceUnavailable
 				a.options.Logger.Warn("counting a table failed", "source", source.Name, "error", err)
-				answers = append(answers, sourceStatus{Source: source.Name, Failed: err.Error()})
+				answers = append(answers, sourceStatus{Source: source.Name, Failed: err.Error(), Sinks: a.sinkReports(source.Watch, nil)})
 				continue
 			}
 			counted.Controls = a.hideControls(counted.Controls)
 			report := NewReport(counted)
-			answers = append(answers, sourceStatus{Source: source.Name, Report: &report})
+			answers = append(answers, sourceStatus{Source: source.Name, Report: &report, Sinks: a.sinkReports(source.Watch, counted.Controls)})
 		}
 		writeJSON(w, code, map[string]any{"sources": answers})
 	}

@@ -78,6 +78,9 @@ func (s *BatchSink) Open(context.Context) error { return nil }
 // Close does nothing.
 func (s *BatchSink) Close(context.Context) error { return nil }
 
+// Destination returns "in-process handler".
+func (s *BatchSink) Destination() string { return "in-process handler" }
+
 // Order returns the order of the options.
 func (s *BatchSink) Order() sinks.Order { return s.options.Order }
 

@@ -89,6 +89,9 @@ func (s *Sink) Open(context.Context) error { return nil }
 // Close does nothing.
 func (s *Sink) Close(context.Context) error { return nil }
 
+// Destination returns "in-process handler".
+func (s *Sink) Destination() string { return "in-process handler" }
+
 // Order returns [sinks.OrderPrefix].
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 

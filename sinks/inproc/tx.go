@@ -38,6 +38,9 @@ func (s *TxSink) Open(context.Context) error { return nil }
 // Close does nothing.
 func (s *TxSink) Close(context.Context) error { return nil }
 
+// Destination returns "in-process handler".
+func (s *TxSink) Destination() string { return "in-process handler" }
+
 // HandleTx calls the handler. A panic counts as a retry.
 func (s *TxSink) HandleTx(ctx context.Context, tx *sql.Tx, m sinks.Message) sinks.Outcome {
 	if ctx.Err() != nil {
