@@ -91,7 +91,7 @@ func (e *Encoder) Message(m sinks.Message) (sinks.Message, error) {
 	return m, nil
 }
 
-// event is a CloudEvent before the mode and the protocol determine its form.
+// event is a CloudEvent, independent of mode and protocol.
 type event struct {
 	attributes  map[string]string // without datacontenttype
 	contentType string

@@ -39,7 +39,7 @@ type BatchOptions struct {
 	// to 1.
 	Concurrency int
 
-	// Order is what the handler promises about the messages of a batch. Defaults to
+	// Order is the order that the handler guarantees within a batch. Defaults to
 	// sinks.OrderNone: then no two messages of a batch have the same key. Use
 	// sinks.OrderAtomic for a handler that handles all messages or none. Then a batch
 	// can contain many messages of a busy key.
@@ -99,7 +99,7 @@ func (s *BatchSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 	if !ok {
 		return sinks.All(len(batch), outcomeOf(ctx, err))
 	}
-	outcomes := sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the handler returned no error element for this message"))
+	outcomes := sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the Errors that the handler returned have no element for this message"))
 	for i := range min(len(batch), len(each)) {
 		outcomes[i] = outcomeOf(ctx, each[i])
 	}

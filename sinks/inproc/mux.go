@@ -15,9 +15,10 @@ import (
 //
 // A message whose topic has no handler waits, without being charged an attempt, until a
 // process has a handler for the topic. So a rolling deployment, during which old processes
-// lack new handlers, parks no message. The message's key waits too, and the relay reports
-// the topic in the same way as a topic without a route. The wait before the next attempt
-// is about a quarter of the message's age, at least about a second and at most a minute.
+// lack new handlers, parks no message. Later messages of its key wait too, and the relay
+// reports the topic in the same way as a topic without a route. The wait before the next
+// attempt is about a quarter of the message's age, at least about a second and at most a
+// minute.
 //
 // A Mux's methods may be called concurrently.
 type Mux struct {

@@ -27,11 +27,11 @@ func (s Values) TLS() (*tls.Config, error) {
 	return TLSConfig(s.Text("ca_file"), s.Text("cert_file"), s.Text("key_file"))
 }
 
-// TLSConfig returns a client's TLS configuration from the names of PEM files. If
-// the name ca is not empty, the client trusts the certificates in this file instead
-// of the system's. If the names cert and key are not empty, the client presents
-// this certificate to servers that request one. TLSConfig returns an error if only
-// one of cert and key is given, and a nil configuration if all names are empty.
+// TLSConfig returns a client's TLS configuration from the names of PEM files. If the name ca is
+// not empty, the client trusts the certificates in this file instead of the system's. If the
+// names cert and key are not empty, the client presents the certificate in these files to
+// servers that request one. TLSConfig returns an error if only one of cert and key is given, and
+// a nil configuration if all names are empty.
 //
 // TLSConfig reads all files to find problems early. The client reads the files cert
 // and key again for each connection, so that a renewed certificate takes effect. While

@@ -8,7 +8,7 @@ import (
 )
 
 // contextEnded checks that Send with an ended context returns immediately, delivers
-// nothing and charges nothing.
+// nothing and charges no attempt.
 func contextEnded(s *subject) {
 	ctx := s.opened()
 	cancelled, cancel := context.WithCancel(ctx)
@@ -46,8 +46,9 @@ func (s *subject) sendPromptly(ctx context.Context, batch []sinks.Message) []sin
 }
 
 // contextEndsMeanwhile checks that Send returns soon if the context ends while the
-// destination doesn't answer. Messages that were sent must have an unknown outcome,
-// which is a retry. When the destination answers again, the sink must work again.
+// destination doesn't answer. No message may be delivered or rejected, and at least one
+// must be a retry, because its outcome is unknown. When the destination answers again,
+// the sink must work again.
 func contextEndsMeanwhile(s *subject) {
 	ctx := s.opened()
 	reached, release := s.Stall()
@@ -56,14 +57,14 @@ func contextEndsMeanwhile(s *subject) {
 	unknown := 0
 	for _, o := range outcomes {
 		if o.Result == sinks.Delivered || o.Result == sinks.Reject {
-			s.t.Errorf("without an answer, Send returned %s", show(o))
+			s.t.Errorf("the destination didn't answer, but Send returned %s", show(o))
 		}
 		if charged(o) {
 			unknown++
 		}
 	}
 	if unknown == 0 {
-		s.t.Error("a message was sent without an answer, but no outcome is a retry")
+		s.t.Error("a message reached a destination that didn't answer, but no outcome is a retry")
 	}
 	release()
 	s.recovers(ctx)

@@ -63,9 +63,9 @@ func (s *subject) heldBack(batch []sinks.Message, outcomes []sinks.Outcome) {
 	}
 }
 
-// rejectHoldsItsKey checks that a message that the destination refuses is rejected,
-// that no later message of its key is delivered in the batch, and that the later
-// ones are delivered when they are sent again.
+// rejectHoldsItsKey makes the destination refuse a message. The sink must reject this
+// message, and must not deliver later messages of its key in the same batch. When the
+// later messages are sent again, they must be delivered.
 func rejectHoldsItsKey(s *subject) {
 	ctx := s.opened()
 	batch := s.mixed()

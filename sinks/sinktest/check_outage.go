@@ -119,9 +119,9 @@ func oneDestinationStopsNoOther(s *subject) {
 				went := i == 0 || i == 3
 				switch {
 				case o.Result == sinks.Unavailable:
-					s.t.Errorf("one destination makes the sink unavailable: %s", show(o))
+					s.t.Errorf("the sink is unavailable, although only one of its destinations can't take messages: %s", show(o))
 				case len(batch) == len(mixed) && went && o.Result != sinks.Delivered:
-					s.t.Errorf("message %d has another destination and was not delivered: %s", i+1, show(o))
+					s.t.Errorf("message %d has a working destination, but was not delivered: %s", i+1, show(o))
 				case !(len(batch) == len(mixed) && went) && o.Result == sinks.Delivered:
 					s.t.Errorf("message %d was delivered to a destination that can't take it", i+1)
 				}

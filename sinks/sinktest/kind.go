@@ -12,9 +12,9 @@ import (
 )
 
 // Kind checks the description of a kind of sink: a registry accepts it; a sink can be made from each
-// map of valid settings; neither an error about wrong settings nor the sink's destination shows a
-// secret; and README.md in the test's folder has the current table of settings. Each secret field must
-// be set in at least one of the maps. UPDATE_GOLDEN=1 in the environment updates the table.
+// map of valid settings; errors about wrong settings and the sink's destination show no secret; and
+// README.md in the test's folder has the current table of settings. Each secret field must be set in
+// at least one of the maps. UPDATE_GOLDEN=1 in the environment updates the table.
 func Kind(t *testing.T, kind sinks.Kind, valid ...map[string]any) {
 	t.Helper()
 	registry, err := sinks.NewRegistry(kind)

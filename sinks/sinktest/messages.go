@@ -74,7 +74,7 @@ func difference(got, want outbox.Message, nullIsEmpty bool) string {
 	case !bytes.Equal(got.Payload, want.Payload):
 		return fmt.Sprintf("the payload is %s, not %s", excerpt(got.Payload), excerpt(want.Payload))
 	case !nullIsEmpty && (got.Payload == nil) != (want.Payload == nil):
-		return fmt.Sprintf("the payload is NULL: %v, not %v", got.Payload == nil, want.Payload == nil)
+		return fmt.Sprintf("payload == nil is %v, not %v", got.Payload == nil, want.Payload == nil)
 	case !maps.Equal(got.Headers, want.Headers):
 		return fmt.Sprintf("the headers are %q, not %q", got.Headers, want.Headers)
 	}

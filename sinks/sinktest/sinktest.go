@@ -45,8 +45,8 @@ type Harness struct {
 	// the normal answer. Nil if the harness can't do that.
 	Answer func(id string, result sinks.Result)
 
-	// Astray redirects a message to another destination behind the sink, one that can't take it, such as a missing topic
-	// or an endpoint that is down. Nil if all messages have the same destination.
+	// Astray changes a message so that the sink sends it to a destination that can't take it, such as a missing topic or an
+	// endpoint that is down. Nil if all messages have the same destination.
 	Astray func(*sinks.Message)
 
 	// Secrets are the texts that must not appear in an outcome or an error. They should be part of the sink's settings.

@@ -74,7 +74,7 @@ func (s *subject) send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 
 // deliver sends a batch, in as many Sends as the sink's limits and order require. All its
 // messages must be delivered. If the sink postpones messages because its destination is
-// busy, deliver sends them again, and also the messages that were not sent because of them.
+// busy, deliver sends all undelivered messages again.
 func (s *subject) deliver(ctx context.Context, batch []sinks.Message) {
 	s.t.Helper()
 	for _, part := range s.parts(batch) {

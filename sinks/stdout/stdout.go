@@ -44,7 +44,7 @@ func (s *Sink) Open(context.Context) error { return nil }
 // Destination returns "stdout".
 func (s *Sink) Destination() string { return "stdout" }
 
-// Close waits until a running write or the context ends.
+// Close waits for a running write until the context ends.
 func (s *Sink) Close(ctx context.Context) error {
 	return s.serial.Do(ctx, func() error { return nil })
 }
@@ -82,8 +82,9 @@ func cutOff(outcomes []sinks.Outcome, ends []int, written int, err error) {
 	}
 }
 
-// write writes the text and returns how many of its bytes were written. After a torn
-// line it starts a new line first, so that a reader loses only the torn line.
+// write writes the text and returns how many of its bytes were written. If the previous
+// write ended inside a line, write first starts a new line, so that a reader loses only
+// the incomplete line.
 func (s *Sink) write(text []byte) (int, error) {
 	if len(text) == 0 {
 		return 0, nil
@@ -102,8 +103,8 @@ func (s *Sink) write(text []byte) (int, error) {
 	return n, err
 }
 
-// Kind returns the description of the sink for a registry. Its name is "stdout", and
-// its URL is stdout: without a path.
+// Kind returns the description of the sink for a registry. Its name is "stdout", and its
+// URL is "stdout:", without a path.
 func Kind() sinks.Kind {
 	return sinks.Kind{
 		Name:    "stdout",
