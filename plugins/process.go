@@ -106,7 +106,7 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		TLSConfig:        self.config,
 		SkipHostEnv:      true,
-		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than the option StartTimeout, so that process.connect ends the wait with its clearer error
+		StartTimeout:     p.options.StartTimeout + time.Minute, // longer than the option, so that process.connect times out first, with a clearer error
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: p.home.path},
 		Logger:           hclog.NewNullLogger(),
 		SyncStdout:       p.output,

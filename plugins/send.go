@@ -182,9 +182,9 @@ func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outco
 }
 
 // note records the outcomes of a part, in order. After a message that was not
-// delivered, later messages of its key are blocked unless they were delivered. If
-// the sink promises all or nothing, a failure applies to all messages of the part,
-// but only the first of them can be charged.
+// delivered, later messages of its key are blocked unless they were delivered. If the
+// sink delivers all messages of a part or none, only the first failed message keeps its
+// outcome and the others are blocked, so that at most one message is charged.
 func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 	failed := false
 	for i, index := range p.messages {
@@ -218,9 +218,9 @@ func (d *delivery) set(index int, o sinks.Outcome) {
 	}
 }
 
-// answerGrace is how long a plug-in whose time is up may take to return the outcomes
-// that it already has. Without this time, those messages would have no outcome and
-// could be charged an attempt.
+// answerGrace is how long the relay waits, after the context has ended, for the
+// outcomes that a plug-in already has. Without this wait, those messages would have no
+// outcome and could be charged an attempt.
 const answerGrace = 250 * time.Millisecond
 
 // send calls the plug-in's Send. When the context ends, it calls the plug-in's
@@ -250,8 +250,8 @@ func (p *process) hasEnded(err error) bool {
 	return p.endsSoon()
 }
 
-// endsSoon reports whether the process exits within three seconds. Callers use it
-// after other signs that the process is ending.
+// endsSoon reports whether the process exits within three seconds. Callers use it if
+// something else, such as a broken connection, indicates that the process is ending.
 func (p *process) endsSoon() bool {
 	timer := time.NewTimer(drainGrace + time.Second)
 	defer timer.Stop()

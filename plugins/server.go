@@ -154,8 +154,8 @@ func guarded(what string, f func() error) (err error) {
 
 func stack() string { return strings.ReplaceAll(string(debug.Stack()), "\t", "  ") }
 
-// isDeduplicating is the error for a sink whose method Plan the relay would have to call,
-// which the protocol doesn't support.
+// isDeduplicating is the error for a sink that implements sinks.Deduplicating. The relay
+// would have to call the sink's method Plan, which the protocol doesn't support.
 const isDeduplicating = "the plug-in's sink implements sinks.Deduplicating, which the plug-in protocol doesn't support: use the sink inside the relay, or serve another sink"
 
 var errNotOpen = errors.New("the plug-in was not opened")

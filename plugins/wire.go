@@ -235,7 +235,7 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	return o
 }
 
-// A value that is missing in these maps means that no order is promised.
+// A value that is missing in these maps stands for OrderNone.
 var (
 	ordersToWire   = map[sinks.Order]pluginv1.Order{sinks.OrderPrefix: pluginv1.Order_ORDER_PREFIX, sinks.OrderAtomic: pluginv1.Order_ORDER_ATOMIC}
 	ordersFromWire = map[pluginv1.Order]sinks.Order{pluginv1.Order_ORDER_PREFIX: sinks.OrderPrefix, pluginv1.Order_ORDER_ATOMIC: sinks.OrderAtomic}

@@ -42,7 +42,7 @@ func (s *sink) Open(ctx context.Context) error {
 	}
 	what, text := failed(ctx, err)
 	switch {
-	case what == noRight: // sending needs no right to look for the queue or topic
+	case what == noRight: // sending doesn't need the right to look for the queue or topic
 		return nil
 	case what.result != sinks.Unavailable:
 		what.reason = sinks.ReasonConnection
@@ -161,8 +161,8 @@ func (r *run) settle(i int, o sinks.Outcome) {
 	}
 }
 
-// start makes a request of the first ready messages for one queue or topic. It returns false if it has to wait for an
-// answer or for a slot first. It settles messages that must no longer be sent.
+// start sends a request with ready messages of one queue or topic. It returns false if no slot is free and the caller
+// must read an answer first. It records the outcomes of messages that must no longer be sent.
 func (r *run) start(ctx context.Context) bool {
 	deadline, bounded := ctx.Deadline()
 	if ctx.Err() != nil || bounded && time.Until(deadline) < r.slowest {
@@ -250,7 +250,7 @@ func (r *run) request() (messages []int) {
 	return messages
 }
 
-// take settles the messages of a request.
+// take records the outcomes of a request's messages.
 func (r *run) take(ctx context.Context, a answered) {
 	r.flying--
 	r.slowest = max(r.slowest, a.took)
@@ -280,7 +280,7 @@ func (r *run) takeError(ctx context.Context, a answered) {
 	}
 }
 
-// fail settles a message that was not stored.
+// fail records the outcome of a message that was not stored.
 func (r *run) fail(i int, f failure) {
 	o := r.sink.outcome(&r.batch[i], f.what, f.detail)
 	switch {

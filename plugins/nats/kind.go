@@ -31,8 +31,8 @@ func kind() sinks.Kind {
 			{Name: "window", Type: settings.TypeInt, Default: "256", Min: "1", Max: "4096", Help: "The maximum number of messages that the server has not yet acknowledged; at most one per key."},
 			{Name: "connect_timeout", Type: settings.TypeDuration, Default: "5s", Min: "100ms", Max: "5m", Help: "How long connecting to one server may take, including the login."},
 			{Name: "create_subjects", Type: settings.TypeString, Help: "If the stream doesn't exist, creates it with these subjects, such as orders.>, separated by commas. An existing stream is never changed."},
-			{Name: "create_replicas", Type: settings.TypeInt, Default: "1", Min: "1", Max: "5", Help: "The number of servers that store the stream to create."},
-			{Name: "create_duplicate_window", Type: settings.TypeDuration, Default: "2m", Min: "100ms", Max: "7d", Help: "How long the stream to create remembers the ids of messages."},
+			{Name: "create_replicas", Type: settings.TypeInt, Default: "1", Min: "1", Max: "5", Help: "The number of replicas of the stream that the plug-in creates."},
+			{Name: "create_duplicate_window", Type: settings.TypeDuration, Default: "2m", Min: "100ms", Max: "7d", Help: "How long the stream that the plug-in creates remembers the ids of messages."},
 		}, settings.TLSFields()...),
 		New: newSink,
 	}

@@ -22,7 +22,7 @@ type link struct {
 	mu      sync.Mutex
 	raw     net.Conn                                     // to the server that answered last
 	waiting map[string]map[*context.CancelCauseFunc]bool // requests without an answer, by subject
-	refused error                                        // the server's refusal to let the client subscribe to answers, or nil
+	refused error                                        // the server's error if the client may not subscribe to answers; otherwise nil
 }
 
 // heartbeat is the interval of the client's pings. After two missing answers the client closes the
@@ -148,7 +148,7 @@ func (l *link) await(ctx context.Context, subject string, request func(context.C
 
 var violation = regexp.MustCompile(`(?i)permissions violation for (publish|subscription) to "([^"]+)"`)
 
-// report handles an error that the server sends without a request.
+// report handles an error that the server sends asynchronously.
 func (l *link) report(err error) {
 	found := violation.FindStringSubmatch(err.Error())
 	if found == nil || !errors.Is(err, nats.ErrPermissionViolation) {

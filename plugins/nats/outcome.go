@@ -126,7 +126,8 @@ func (s *sink) neverFits(link *link, message *nats.Msg) bool {
 	return limit > 0 && int64(len(message.Data)) >= limit
 }
 
-// refusal returns the outcome for an error that JetStream answered. The stream doesn't have the message.
+// refusal returns the outcome of a message that JetStream refused with err. The stream has not stored
+// the message.
 func refusal(m *sinks.Message, err *jetstream.APIError) sinks.Outcome {
 	switch err.ErrorCode {
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum, headerTooLarge:

@@ -106,8 +106,9 @@ func isWrongLast(err error) bool {
 		(refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// Limits of lookBack: how many messages it reads, and how different the clocks of the database and the server may be.
-// A relay has fewer messages of a key in flight. Only a requeued old message may be further from the end of the list.
+// Limits of lookBack: the number of messages that it reads, and the assumed maximum difference between the clocks of the
+// database and the server. A relay has fewer than maxLookBack messages of a key in flight, so only a requeued old
+// message may be further from the end of the list.
 const (
 	maxLookBack = 10_000
 	clockError  = time.Hour

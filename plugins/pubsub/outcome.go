@@ -33,7 +33,7 @@ var meanings = map[codes.Code]meaning{
 	codes.Unknown:            {result: sinks.Retry, reason: sinks.ReasonUnknown},
 }
 
-// meant returns the meaning of an error. A code that is not in meanings is a failure of the service.
+// meant returns the meaning of an error. An unknown code counts as a failure of the service.
 func meant(ctx context.Context, err error) meaning {
 	if ctx.Err() != nil {
 		return meanings[codes.DeadlineExceeded]

@@ -91,7 +91,8 @@ func (s *sink) Destination() string {
 func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send publishes the messages in rounds. In one round, each request has messages of one topic and one ordering key. A
-// message waits for the next round if the previous message of its key is in another request, so usually there is one round.
+// message waits for the next round only if the previous message of its key is in another request. Usually one round
+// suffices.
 func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	switch {
 	case s.client == nil:
@@ -127,7 +128,7 @@ type run struct {
 	down     bool            // Pub/Sub is unavailable
 }
 
-// request is a Publish request. Its message number i is the batch's message number messages[i].
+// request is a Publish request. The field messages has the indexes of its messages in the batch.
 type request struct {
 	*pubsubpb.PublishRequest
 	messages []int
@@ -144,8 +145,7 @@ const (
 	overhead     = 16 // bytes that a part of a request takes in addition to its content
 )
 
-// round makes the requests of a round from the messages that are left, and returns the messages that have
-// to wait for the next round.
+// round divides the remaining messages into the requests of one round and the messages that wait for the next round.
 func (r *run) round(left []int) (requests []*request, later []int) {
 	type of struct{ topic, key string }
 	open, holder, waits := map[of]*request{}, map[string]*request{}, map[string]bool{}
@@ -211,7 +211,7 @@ func (r *run) settle(i int, o sinks.Outcome) {
 // publish sends the requests of a round concurrently, and returns the messages that have to be sent again, each in a
 // request of its own.
 func (r *run) publish(ctx context.Context, requests []*request) (again []int) {
-	parts := make([]sinks.Message, len(requests)) // each stands for a request, because Fan limits concurrent messages
+	parts := make([]sinks.Message, len(requests)) // one message for each request, because Fan limits concurrent messages
 	for n := range parts {
 		parts[n].Sequence = int64(n)
 	}

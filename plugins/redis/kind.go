@@ -15,7 +15,7 @@ func kind() sinks.Kind {
 		Name:    "redis",
 		Summary: "Adds each message to a Redis stream.",
 		Fields: append([]settings.Field{
-			{Name: "addresses", Type: settings.TypeString, Default: "localhost:6379", Check: settings.Check(checkAddresses), Help: "The server, as host:port. With cluster, some of its nodes, and with master_name, the sentinels, separated by commas."},
+			{Name: "addresses", Type: settings.TypeString, Default: "localhost:6379", Check: settings.Check(checkAddresses), Help: "The server, as host:port. With cluster, list some nodes of the cluster, and with master_name the sentinels, separated by commas."},
 			{Name: "cluster", Type: settings.TypeBool, Help: "Whether the servers are a Redis Cluster."},
 			{Name: "master_name", Type: settings.TypeString, Help: "The name under which the sentinels know the master. The plug-in asks the sentinels for the master's address."},
 			{Name: "username", Type: settings.TypeString, Help: "The user name. By default Redis's user named default."},
@@ -26,7 +26,7 @@ func kind() sinks.Kind {
 			{Name: "stream", Type: settings.TypeString, Default: "{topic}", Check: settings.Parses(settings.ParseTemplate), Help: "The stream's key. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills."},
 			{Name: "max_length", Type: settings.TypeInt, Default: "0", Min: "0", Help: "Each added entry trims its stream to about this number of entries (MAXLEN ~). 0 doesn't trim."},
 			{Name: "max_age", Type: settings.TypeDuration, Default: "0s", Min: "0s", Help: "Each added entry also removes entries older than this, approximately (MINID ~). 0 removes none."},
-			{Name: "duplicate_window", Type: settings.TypeDuration, Default: "0s", Min: "0s", Max: "30d", Help: "How long the server remembers the id of each message, so that a repeated message isn't added again. 0 remembers none. Costs a key per message."},
+			{Name: "duplicate_window", Type: settings.TypeDuration, Default: "0s", Min: "0s", Max: "30d", Help: "How long the server remembers the id of each message, so that a repeated message isn't added again. 0 remembers none. Redis stores one more key for each remembered message."},
 			{Name: "wait_replicas", Type: settings.TypeInt, Default: "0", Min: "0", Max: "10", Help: "The number of replicas that must have received a message before it counts as delivered (WAIT)."},
 			{Name: "window", Type: settings.TypeInt, Default: "256", Min: "1", Max: "4096", Help: "The maximum number of messages that are sent together; at most one per key."},
 			{Name: "connect_timeout", Type: settings.TypeDuration, Default: "5s", Min: "100ms", Max: "5m", Help: "How long connecting may take, including the login."},

@@ -105,8 +105,8 @@ type run struct {
 	down     bool            // the server is unavailable
 }
 
-// choose divides the messages that are left into those of the next round and the later ones. Messages that must not be
-// sent any more get their outcome.
+// choose divides the remaining messages into the messages of the next round and the messages for later rounds.
+// Messages that must no longer be sent get their outcome here.
 func (r *run) choose(left []int) (now, later []int) {
 	chosen := map[string]bool{}
 	for _, i := range left {
@@ -153,7 +153,7 @@ func (r *run) send(ctx context.Context, round []int) {
 	}
 }
 
-// entry is a message on its way into a stream.
+// entry is the entry of a stream for one message.
 type entry struct {
 	index  int // of the message in the batch
 	stream string
@@ -242,7 +242,7 @@ func replicated(waited *redis.Cmd, replicas int) error {
 // have received.
 type unreplicated struct{ error }
 
-// command returns the words of the command that adds an entry.
+// command returns the name and the arguments of the command that adds an entry.
 func (s *sink) command(eval string, e entry) []any {
 	xadd := make([]any, 0, len(e.values)+5)
 	switch {
