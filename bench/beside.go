@@ -24,7 +24,7 @@ type beside struct {
 // work is a measured operation on a database.
 type work struct {
 	what, unit string
-	goal       float64 // the goal for the ratio of the value to the value without the additional rows
+	goal       float64 // the goal for the value divided by the value without the additional rows
 	atMost     bool    // the goal is an upper bound
 	do         func(ctx context.Context, d *table.Database) (float64, error)
 }

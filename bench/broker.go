@@ -79,9 +79,9 @@ func (c *cost) cpu() float64 { return figure.Median(clone(c.own)) + figure.Media
 
 func clone(values []float64) []float64 { return append([]float64(nil), values...) }
 
-// report reports three figures for a way: its share of the bare producer's rate, or of the table's
-// limit if that is lower; its share of the rate that is possible if broker and table share the
-// machine; and its CPU.
+// report reports three figures for a configuration of a relay. The first is its share of the bare
+// producer's rate, or of the table's limit if that is lower. The second is its share of the rate
+// that is possible if broker and table share the machine. The third is its CPU.
 func (c brokerCase) report(w way, own, bare, limit cost, report func(figure.Figure)) {
 	lower, name := bare.rates, "bare "
 	if !c.bare && figure.Median(clone(limit.rates)) < figure.Median(clone(bare.rates)) {

@@ -35,7 +35,7 @@ func besideDebezium(ctx context.Context, s settings, report func(figure.Figure))
 	}
 	words, err := exec.Command("../deploy/servers/servers", "words", "debezium").Output()
 	if err != nil {
-		return fmt.Errorf("get Debezium, by deploy/servers/servers words debezium: %w", err)
+		return fmt.Errorf("get Debezium: run deploy/servers/servers words debezium: %w", err)
 	}
 	rowrelay := func(idempotent bool) func(*table.Database) debezium.Side {
 		return func(d *table.Database) debezium.Side {
@@ -84,7 +84,7 @@ type compared struct {
 	peak, steady     []float64 // MiB of resident memory: the peak while draining, and at the end of the steady load
 	p50, p99         []float64 // ms
 	ownLoad, dbLoad  []float64 // percent of a core under the steady load
-	duplicates, back []float64 // duplicates: their number after a turn's kills; back: seconds from each kill to the next new message
+	duplicates, back []float64 // duplicates: number of duplicates after the kills of a turn; back: seconds from each kill to the next new message
 	lost, disorder   int
 }
 
@@ -137,8 +137,8 @@ func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.K
 	return err
 }
 
-// running starts the system, calls the function use when the system is ready, and stops the
-// system when this function returns.
+// running starts the system, calls the function use when the system is ready, and stops the system
+// when use returns.
 func (u *subject) running(ctx context.Context, quick bool, use func(*debezium.Process) error) error {
 	p, err := u.Start(ctx, quick)
 	if err != nil {
@@ -467,8 +467,8 @@ func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figur
 
 const restTime = 20 * time.Second
 
-// rested waits for the time restTime and for a checkpoint, and then returns how much of the log is
-// held.
+// rested waits for the time restTime and for a checkpoint, and then returns the number of bytes in the
+// write-ahead log that the server can't remove because of the system.
 func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	<-time.After(restTime)
 	if _, err := u.db.DB.ExecContext(ctx, "CHECKPOINT"); err != nil {

@@ -26,8 +26,8 @@ const (
 	doneHours = 26
 )
 
-// done measures work on a table with a day of delivered rows, and the rate at which a purge deletes
-// the rows past the retention.
+// done measures work on a table with the delivered rows of a day, and the rate at which a purge deletes the rows
+// past the retention.
 func done(ctx context.Context, s settings, report func(figure.Figure)) error {
 	rows, payload, name := doneScaled, 256, "with 8.6 M done: "
 	if s.long {

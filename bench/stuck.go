@@ -21,7 +21,8 @@ import (
 const stuckKey = "stuck"
 
 // refuser is a sink that refuses the messages of one key while it is shut, either with a rejection
-// or with a failure to retry. It checks that the messages of the key arrive in order.
+// or with an error after which the relay retries. It checks that the messages of the key arrive in
+// order.
 type refuser struct {
 	discard.Sink
 	parks  bool // reject the message, so that it is parked
@@ -61,8 +62,8 @@ func (g *refuser) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	return outcomes
 }
 
-// stuckRun is a table with many messages of one key. The first of them fails, or is parked and
-// holds the key.
+// stuckRun is a table with many messages of one key. The first of them is retried repeatedly, or
+// is parked; either way it blocks the key.
 type stuckRun struct {
 	*table.Database
 	holds      bool

@@ -140,7 +140,7 @@ func inOrder(t *testing.T, d *destination, name string) (duplicates int) {
 		case n < next[m.Key]:
 			duplicates++
 		default:
-			t.Errorf("%s: of %s, message %d arrived when %d was expected", name, m.Key, n, next[m.Key])
+			t.Errorf("%s: key %s: message %d arrived, want message %d", name, m.Key, n, next[m.Key])
 			next[m.Key] = n + 1
 		}
 	}

@@ -36,7 +36,7 @@ func parts(t *testing.T, d *delivery) (requests [][]sinks.Message, places [][]in
 		}
 		request := &pluginv1.SendRequest{SendId: 1 << 63, TimeoutMs: 1 << 62, Messages: part.wire}
 		if size := proto.Size(request); size > d.limits.requestBytes || size > part.size+perRequest {
-			t.Errorf("a request has %d bytes with messages of %d, the limit is %d", size, part.size, d.limits.requestBytes)
+			t.Errorf("a request has %d bytes, its messages have %d bytes in total, and the limit is %d", size, part.size, d.limits.requestBytes)
 		}
 		var batch []sinks.Message
 		for _, w := range part.wire {

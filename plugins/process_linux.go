@@ -105,8 +105,8 @@ func killInhabitants(of *home) {
 	}
 }
 
-// ours reports whether a home belongs to this user and is older than a minute. Another relay may
-// still be making a younger home.
+// ours reports whether a home belongs to this user and is older than a minute. A younger home may
+// belong to a relay that hasn't locked it yet.
 func ours(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || time.Since(info.ModTime()) < time.Minute {

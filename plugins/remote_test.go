@@ -111,8 +111,8 @@ func (r *remote) post(ctx context.Context, batch []sinks.Message) sinks.Outcome 
 	return o
 }
 
-// letter is a message on its way to the test. gob decodes an empty payload as nil,
-// so Empty marks an empty payload.
+// letter is a message in the form in which remote sends it to the test. gob decodes an
+// empty payload as nil, so Empty marks an empty payload.
 type letter struct {
 	Message sinks.Message
 	Empty   bool

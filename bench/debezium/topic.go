@@ -67,7 +67,7 @@ func (t *Topic) Await(ctx context.Context, p *Process, count int) error {
 // Record is one of the written messages, with the time at which the broker received it.
 type Record struct {
 	At         time.Time
-	N, Key     int // N numbers all messages; the messages of a key are written in the order of N
+	N, Key     int // N is the number of the message; the messages of a key are written in the order of N
 	Duplicated bool
 }
 

@@ -1,6 +1,6 @@
-// Package hand has handwritten loops. They have no leases of lanes, no fences, no retries, and nothing
-// else that a relay needs for its guarantees. They show the rate that the tables and statements alone permit;
-// the difference to a relay's rate is the cost of its guarantees.
+// Package hand has handwritten loops. They have no leases of lanes, no fences, no retries, and nothing else
+// that a relay needs for its guarantees. They show the rate that the tables and statements alone permit; the
+// difference to a relay's rate is the cost of the relay's guarantees.
 package hand
 
 import (
@@ -34,8 +34,8 @@ const columns = "id, message_id, topic, message_key, payload, headers, attempts,
 // kept are the columns that are copied to the table of done rows.
 const kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at"
 
-// Drain runs the loop until the table is empty, and returns how long that took and the number of
-// rows. It connects first, as a relay does.
+// Drain runs the loop until the table is empty, and returns how long that took, including the time to
+// connect, and the number of rows.
 func Drain(ctx context.Context, d *table.Database, o Options) (took time.Duration, rows int, err error) {
 	began := time.Now()
 	pool, err := d.Pool()
@@ -88,8 +88,8 @@ func (l loop) work(ctx context.Context, worker int) (rows int, err error) {
 	return rows, nil
 }
 
-// toTheEnd reads rows in the order of ids with the given statement, and settles them, until no
-// rows are left.
+// toTheEnd reads rows in the order of ids with the given statement, and settles them (see [loop.settle]),
+// until no rows are left.
 func (l loop) toTheEnd(ctx context.Context, conn *sql.Conn, where, text string, args ...any) (rows int, err error) {
 	for after := int64(0); ; {
 		ids, err := l.read(ctx, conn, text, append(args[:len(args):len(args)], after, l.Batch)...)
@@ -123,6 +123,7 @@ func (l loop) claim(ctx context.Context, conn *sql.Conn, worker int) (rows int, 
 	}
 }
 
+// settle moves, deletes or marks the rows with these ids, as the options require.
 func (l loop) settle(ctx context.Context, conn *sql.Conn, where string, ids []int64) error {
 	texts := l.settling()
 	if len(texts) == 1 {

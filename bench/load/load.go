@@ -28,7 +28,7 @@ type arrival struct {
 // Kept reports how closely a run followed its schedule.
 type Kept struct {
 	Slip time.Duration // the 99th percentile of the delays from an arrival to the start of its work
-	Rate float64       // arrivals per second that were reached; the schedule's own rate if the last arrival was handled in time
+	Rate float64       // arrivals handled per second; the schedule's own rate if the last arrival was handled in time
 }
 
 // Run calls work for each arrival.

@@ -109,13 +109,13 @@ func TestTokensAreReplacedBeforeTheyExpire(t *testing.T) {
 			want("token-2")
 			want("token-2")
 			if a.asked != 3 {
-				t.Errorf("%d requests, want no other one so soon after a failure", a.asked)
+				t.Errorf("%d requests, although the next request must wait after a failure", a.asked)
 			}
 			time.Sleep(6 * time.Second)
 			want("token-2")
 			time.Sleep(time.Minute)
 			if got, err := source.Token(t.Context()); err == nil || !strings.Contains(err.Error(), "oauth2_token_url: the token url answers 503") {
-				t.Errorf("after its end: %v, %v", got, err)
+				t.Errorf("after the token has expired: %v, %v", got, err)
 			}
 			a.fails = false
 			want(fmt.Sprintf("token-%d", a.asked+1))
