@@ -64,7 +64,8 @@ func (c brokerCase) measure(ctx context.Context, rounds int, report func(figure.
 	return nil
 }
 
-// cost has the rates and the CPU times of one of the compared ways, with one value for each turn.
+// cost has the rates and the CPU times of one of the compared systems, with one value for each
+// turn.
 type cost struct {
 	rates       []float64
 	own, others []float64 // microseconds of CPU per message
@@ -141,8 +142,8 @@ func (w way) sinkOptions(target brokers.Target) (relay.SinkOptions, error) {
 	return options, err
 }
 
-// toNowhere returns a function that measures one turn: a relay with the settings of the first way
-// drains a table to a sink that does nothing.
+// toNowhere returns a function that measures one turn: a relay with the first configuration drains
+// a table to a sink that does nothing.
 func (c brokerCase) toNowhere(cost *cost) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		options := c.ways[0].options

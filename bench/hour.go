@@ -28,7 +28,7 @@ type hourRun struct {
 	relay    *relay.Relay
 	meter    cpu.Meter
 	part     time.Duration
-	snapshot bool // hold a snapshot open for a sixth of the time, in the middle
+	snapshot bool // hold a snapshot open from a third of the time until half of it
 	parts    []hourPart
 }
 
@@ -118,7 +118,7 @@ func (h *hourRun) watch(ctx context.Context) error {
 	return nil
 }
 
-// watchPart waits for the end of a part, and then drains a burst.
+// watchPart measures a part of the time, with a burst two seconds before its end.
 func (h *hourRun) watchPart(ctx context.Context) error {
 	began := time.Now()
 	h.clock.Take()

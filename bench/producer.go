@@ -219,8 +219,8 @@ func insertBare(ctx context.Context, tx *sql.Tx, bare string, messages []outbox.
 	return err
 }
 
-// bareInsert returns the text of the handwritten INSERT, which has a list of values. Callers call it
-// once, before the first write.
+// bareInsert returns the text of the handwritten INSERT, which writes all rows of a transaction. It
+// is called once, before the first write.
 func (c producerCase) bareInsert() string {
 	rows := make([]string, c.messages)
 	for i := range rows {

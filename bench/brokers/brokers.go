@@ -1,5 +1,5 @@
 // Package brokers creates topics and queues for measurements. It also has bare producers, which
-// write messages from memory to them.
+// write messages from memory to these topics and queues.
 package brokers
 
 import (

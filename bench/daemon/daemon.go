@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Program returns the path of the command. ROWRELAY_BENCH_COMMAND may name it; otherwise it is
-// built once per run.
+// Program returns the path of the command, which is the value of ROWRELAY_BENCH_COMMAND. If the
+// variable isn't set, Program builds the command once per run.
 var Program = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv("ROWRELAY_BENCH_COMMAND"); given != "" {
 		return given, nil

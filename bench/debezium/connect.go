@@ -91,7 +91,7 @@ func (c *Connect) settings(quick bool) (worker, connector map[string]string) {
 	}
 	address, err := url.Parse(c.Database.URL)
 	if err != nil {
-		panic("the database's URL, which was opened before, is malformed")
+		panic("the URL of a database that is already open is malformed")
 	}
 	password, _ := address.User.Password()
 	connector = map[string]string{

@@ -121,7 +121,7 @@ func Nothing(context.Context, []byte) error { return nil }
 // Counter counts the messages that a handler has accepted.
 type Counter struct{ count atomic.Int64 }
 
-// Around returns a handler that counts.
+// Around returns a handler that calls another one and counts the messages that it accepts.
 func (c *Counter) Around(handle Handler) Handler {
 	return func(ctx context.Context, payload []byte) error {
 		err := handle(ctx, payload)

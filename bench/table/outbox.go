@@ -39,7 +39,7 @@ func (d *Database) IndexRows(ctx context.Context) error {
 	}
 	for _, q := range d.Dialect.MakeRowIndexes(table) {
 		if _, err := d.DB.ExecContext(ctx, q.SQL, q.Args...); err != nil {
-			return fmt.Errorf("make the indexes for rows: %w", err)
+			return fmt.Errorf("create the indexes for claiming by rows: %w", err)
 		}
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 type sink struct {
 	servers  string
 	connect  []nats.Option // the login and the certificates
-	timeout  time.Duration // limits connecting to one server
+	timeout  time.Duration // time limit for connecting to one server
 	name     string        // the stream's name
 	subject  subject
 	create   create

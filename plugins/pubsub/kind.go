@@ -66,7 +66,7 @@ func parseTopic(text string) (settings.Template, error) {
 
 func checkTopic(id string) error {
 	if !topicCharacters.MatchString(id) || strings.HasPrefix(strings.ToLower(id), "goog") {
-		return errors.New("is not a topic's id: it needs 3 to 255 letters, digits and characters of -_.~+%, of which the first is a letter, and must not begin with goog")
+		return errors.New("is not a topic's id: it must have 3 to 255 letters, digits and characters of -_.~+%, begin with a letter, and not begin with goog")
 	}
 	return nil
 }

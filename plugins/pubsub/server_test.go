@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// server is the client library's server for tests, behind a listener that can be stopped and started again. It also
+// server is the fake server of the client library, behind a listener that can be stopped and started again. It also
 // refuses the requests that Pub/Sub refuses because of its limits.
 type server struct {
 	t       testing.TB

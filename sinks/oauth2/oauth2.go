@@ -91,8 +91,8 @@ type Source struct {
 }
 
 const (
-	// A token is replaced renewBefore ahead of its expiry. If its lifetime is shorter than twice
-	// renewBefore, it is replaced after half of its lifetime.
+	// renewBefore is how long before its expiry a token is replaced. A token whose lifetime is shorter than twice renewBefore is
+	// replaced after half of its lifetime.
 	renewBefore = time.Minute
 
 	// unknownLifetime is the assumed lifetime of a token if the server doesn't state it.
@@ -170,8 +170,8 @@ func (s *Source) Close() {
 	}
 }
 
-// request requests a token. The token's lifetime, which the answer states in seconds, counts from the time of the request on
-// this machine's clock. So it doesn't matter whether the server's clock differs.
+// request requests a token. The token's lifetime, which the answer states in seconds, counts from the time of the request on this
+// machine's clock. So the server's clock doesn't matter.
 func (s *Source) request(ctx context.Context) (Token, error) {
 	form := url.Values{"grant_type": {"client_credentials"}}
 	if len(s.options.Scopes) > 0 {

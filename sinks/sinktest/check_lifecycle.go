@@ -32,9 +32,9 @@ func openAgain(s *subject) {
 // closeWithoutOpen checks that a sink that was never opened can be closed.
 func closeWithoutOpen(s *subject) { s.close(context.Background()) }
 
-// noGoroutineLeft checks that Close ends the goroutines that Open and Send have
-// started, even after an outage. A pprof label identifies them: a goroutine inherits
-// the label from the goroutine that starts it.
+// noGoroutineLeft checks that Close ends the goroutines that Open and Send have started,
+// even after an outage. A pprof label identifies these goroutines: a goroutine inherits the
+// label from the goroutine that starts it.
 func noGoroutineLeft(s *subject) {
 	label := rand.Text()
 	lived := make(chan struct{})

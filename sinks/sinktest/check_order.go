@@ -20,9 +20,8 @@ func orderWithinKey(s *subject) {
 	s.inOrder(got, sent)
 }
 
-// retryHoldsItsKey checks that no later message of a key is delivered while a
-// message of the key has to be retried, and that afterwards all of them arrive in
-// order.
+// retryHoldsItsKey checks that no later message of a key is delivered while a message of
+// the key has to be retried. After that, all messages of the key must arrive in order.
 func retryHoldsItsKey(s *subject) {
 	ctx := s.opened()
 	batch := s.mixed()
