@@ -81,7 +81,7 @@ func (b beside) measure(ctx context.Context, rounds int, w work) (figure.Figure,
 	return f, nil
 }
 
-// drained fills a backlog and drains it. Meanwhile no row is purged.
+// drained fills a backlog, drains it and returns the rate. No row is purged during this time.
 func drained(ctx context.Context, d *table.Database) (float64, error) {
 	return drainedKeeping(ctx, d, 48*time.Hour)
 }

@@ -16,8 +16,8 @@ import (
 // backlog are also timed separately.
 const growthWindow = 300_000
 
-// growth drains backlogs of several sizes. Neither the cost of a message nor the relay's memory
-// should grow with the size.
+// growth drains backlogs of several sizes. The cost per message and the relay's memory should not
+// grow with the size.
 func growth(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, server := range s.up("postgres15", "mysql", "mariadb1011", "sqlite") {
 		g := growthRun{server: server, rounds: s.rounds}

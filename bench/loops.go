@@ -12,8 +12,8 @@ import (
 )
 
 // had lists the rates that other handwritten loops reached, as ranges, in thousands of messages per
-// second. Those loops were optimised for speed alone. They ran on another machine with two cores, with
-// payloads of 256 B and batches of 500 to 1,000.
+// second. The other loops were optimised for speed alone and ran on another machine with two cores,
+// with payloads of 256 B and batches of 500 to 1,000.
 type had struct{ kept, deleted, marked [2]int }
 
 var loopsHad = map[string]had{

@@ -15,11 +15,11 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// orderWorkers is the number of concurrent calls. If all messages have one key, keeping the order
-// divides the rate by at most this factor, because at most one call for a key is in flight.
+// orderWorkers is the number of concurrent calls. If all messages have one key, only one call is in
+// flight at a time. So the order divides the rate by at most this factor.
 const orderWorkers = 4
 
-// keys defines the keys of a backlog. They are the same in each round.
+// keys defines the keys of a backlog, which are the same in each round.
 type keys struct {
 	name string
 	of   func(random *rand.Rand) func(n int) string
@@ -43,7 +43,7 @@ var orderKeys = []keys{
 
 func customer(n uint64) string { return fmt.Sprintf("customer-%d", n) }
 
-// slow is a sink whose calls take a fixed time, whatever the size of the batch.
+// slow is a sink whose calls take a fixed time, independent of the size of the batch.
 type slow struct {
 	discard.Sink
 	call time.Duration

@@ -14,7 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// peersCase compares rowrelay with the peers that keep or delete done rows in the same way.
+// peersCase compares rowrelay with peers. Either all of them keep done rows, or all of them
+// delete done rows.
 type peersCase struct {
 	server table.Server
 	keep   bool

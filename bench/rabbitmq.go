@@ -30,8 +30,8 @@ func rabbitScene(ctx context.Context, s settings, report func(figure.Figure)) er
 	return nil
 }
 
-// rabbitCase returns a case whose bare publisher has as many connections, channels and messages
-// in flight as the relay has by default.
+// rabbitCase returns a case whose bare publisher has the relay's default numbers of connections,
+// channels and messages in flight.
 func rabbitCase(queues int, kind string) brokerCase {
 	return brokerCase{
 		name: fmt.Sprintf("%d %s %s", queues, kind, map[bool]string{true: "queue", false: "queues"}[queues == 1]),

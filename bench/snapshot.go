@@ -126,7 +126,7 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 const hourOfRenewals = 1800
 
 // renewForAnHour makes the heartbeats and renewals of an hour, without waiting in between. It uses the leases and
-// marks of the running relay, which is idle meanwhile.
+// marks of the running relay, which is idle during this time.
 func renewForAnHour(ctx context.Context, d *table.Database) error {
 	store, err := sqlstore.Open(ctx, d.DB, d.Dialect, sqlstore.Options{})
 	if err != nil {
@@ -191,8 +191,8 @@ type rounds struct {
 	handled int
 }
 
-// round returns the rate of the messages that were not yet in memory. The check that all messages
-// are done is not timed, because it takes long if there are many dead rows.
+// round returns the delivery rate of the messages that the relay or peer did not have in memory yet. The check
+// that all messages are done is not timed, because it takes long if there are many dead rows.
 func (r *rounds) round(ctx context.Context) (rate float64, err error) {
 	r.gate.Lock()
 	err = r.write(ctx, r.Database, snapshotRound)

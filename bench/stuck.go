@@ -73,8 +73,8 @@ type stuckRun struct {
 }
 
 // stuck measures how much 100,000 messages behind a blocked key slow down other messages, and how
-// fast the messages of the key are delivered once it is unblocked. In one case a message that is
-// retried blocks the key, in the other a message that is parked with OnPark: HoldKey.
+// fast the messages of the key are delivered after the key is unblocked. In one case a message
+// that is retried blocks the key, in the other a message that is parked with OnPark: HoldKey.
 func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for what, holds := range map[string]bool{"100 k behind a stuck key": false, "100 k behind a parked message": true} {
 		if len(only([]text{text(what)}, s)) == 0 {

@@ -263,9 +263,9 @@ func (p *process) endsSoon() bool {
 	}
 }
 
-// suspects are the messages that a plug-in was handling when it died: one of them
-// may have killed it. Each of these messages is sent alone until the plug-in has
-// answered for it, so that only a message that kills the plug-in is charged again.
+// suspects are the messages that a plug-in was handling when it died: one of them may
+// have killed it. Each of these messages is sent alone until the plug-in has returned
+// its outcome, so that only a message that kills the plug-in is charged again.
 type suspects struct {
 	count atomic.Int64 // read without the lock, so that the usual case of 0 costs little
 	mu    sync.Mutex

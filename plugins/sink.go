@@ -30,10 +30,10 @@ import (
 
 // Sink is a sink that passes its messages to a plug-in.
 //
-// Open starts the plug-in if it isn't running and opens the plug-in's sink. If the plug-in dies, the sink
-// is unavailable until it is opened again. Messages that the plug-in had not answered for are retried and
-// may be charged an attempt, because their outcome is unknown. These messages are then sent one at a time, so
-// that only a message that kills the plug-in is charged again.
+// Open starts the plug-in if it isn't running and opens the plug-in's sink. If the plug-in dies, the sink is unavailable
+// until it is opened again. Messages for which the plug-in has returned no outcome are retried and may be charged an
+// attempt, because their outcome is unknown. These messages are then sent one at a time, so that only a message that
+// kills the plug-in is charged again.
 //
 // The sink preserves the order within each key as [sinks.OrderPrefix] requires, even if the plug-in's sink
 // promises no order. Its batches stay within the limits that the plug-in reports. Its methods may be called

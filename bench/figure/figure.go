@@ -13,8 +13,8 @@ type Figure struct {
 	Row   string `json:"row"`   // the row of the table, such as "drain"
 	What  string `json:"what"`  // the measured case, such as "PostgreSQL 15, lanes, kept, 256 B"
 	Value string `json:"value"` // the value with its unit
-	// Ratio is the ratio of the value to the reference; 0 without a reference. Both were measured
-	// in the same run, alternately.
+	// Ratio is the ratio of the value to the reference; 0 without a reference. The value and the
+	// reference were measured alternately in one run.
 	Ratio     float64 `json:"ratio,omitempty"`
 	Reference string  `json:"reference,omitempty"` // the reference and its value
 	Goal      string  `json:"goal,omitempty"`

@@ -80,8 +80,8 @@ func (p poll) read(ctx context.Context) (f found, err error) {
 	return f, rows.Err()
 }
 
-// settle always executes the same text on PostgreSQL, so the driver prepares the statement only
-// once.
+// settle moves the rows to the table of done rows. On PostgreSQL it always executes the same
+// text, so the driver prepares the statement only once.
 func (p poll) settle(ctx context.Context, f found) error {
 	texts := statements(p.Dialect.Name(), false)
 	if p.Dialect.Name() == "postgres" {

@@ -33,9 +33,8 @@ var (
 	unfinished = meaning{result: sinks.Retry, reason: sinks.ReasonServerError}
 )
 
-// meanings has the error codes of SQS and SNS, and those that all AWS services share, in
-// lower case, without the prefix "AWS.SimpleQueueService.", the dot after "KMS" and the
-// suffix "Exception".
+// meanings has the error codes of SQS and SNS, and the codes that all AWS services share. The codes are in lower case,
+// without the prefix "AWS.SimpleQueueService.", the dot after "KMS" and the suffix "Exception".
 var meanings = map[string]meaning{
 	"queuedoesnotexist":    missing,
 	"nonexistentqueue":     missing,

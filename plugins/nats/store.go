@@ -55,7 +55,7 @@ func (s *subjects) set(subject string, k known) {
 	s.known[subject] = &k
 }
 
-// attempts limits how often a message is published if other programs publish to its subject meanwhile.
+// attempts limits how often store publishes a message. It tries again if another program has published to the subject.
 const attempts = 4
 
 // store publishes a message, unless the stream already has it. It returns the message's sequence in

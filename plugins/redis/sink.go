@@ -157,7 +157,7 @@ func (r *run) send(ctx context.Context, round []int) {
 type entry struct {
 	index  int // of the message in the batch
 	stream string
-	values []any  // alternately the fields' names and their values
+	values []any  // the fields: name, value, name, value, …
 	marker string // the key by which the server remembers the message; empty without duplicate_window
 	id     string // the entry's id, after the server has added it
 }
@@ -193,7 +193,7 @@ var appendOnce = redis.NewScript(appendSource)
 // add adds the entries in one pipeline, sets their ids, and returns an error for each, or nil.
 func (s *sink) add(ctx context.Context, node *redis.Client, entries []entry) []error {
 	errs := make([]error, len(entries))
-	for _, eval := range []string{"EVALSHA", "EVAL"} { // if the server doesn't have the script, EVALSHA has done nothing
+	for _, eval := range []string{"EVALSHA", "EVAL"} { // EVALSHA does nothing if the server doesn't have the script
 		pipe, answers := node.Pipeline(), make([]*redis.Cmd, len(entries))
 		for i, e := range entries {
 			if eval == "EVALSHA" || redis.HasErrorPrefix(errs[i], "NOSCRIPT") {
@@ -238,8 +238,7 @@ func replicated(waited *redis.Cmd, replicas int) error {
 	return nil
 }
 
-// unreplicated is the error of an entry that the server has added, but that too few replicas may
-// have received.
+// unreplicated is the error if the server has added an entry, but too few replicas may have received it.
 type unreplicated struct{ error }
 
 // command returns the name and the arguments of the command that adds an entry.

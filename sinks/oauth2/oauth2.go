@@ -85,7 +85,7 @@ type Token struct {
 type Source struct {
 	options Options
 	client  *http.Transport
-	turn    chan struct{} // a mutex, as a channel so that a context can end the wait for it; has one element while unlocked
+	turn    chan struct{} // a mutex in the form of a channel, so that a context can end the wait; has one element while unlocked
 	token   Token
 	renewAt time.Time
 }

@@ -39,7 +39,7 @@ func makes(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid []map[
 	}
 }
 
-// hidesSecrets makes every setting wrong in turn, in several ways, and checks that the errors show no
+// hidesSecrets replaces the settings one by one with wrong values, and checks that the errors show no
 // secret.
 func hidesSecrets(t testing.TB, registry *sinks.Registry, kind sinks.Kind, valid []map[string]any) {
 	t.Helper()
