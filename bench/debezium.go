@@ -416,7 +416,7 @@ func (c *compared) report(other *compared, report func(figure.Figure)) {
 	both(fmt.Sprintf("next new message after a kill (%d kills per round)", debeziumKills), "s", 2, "", nil, func(c *compared) []float64 { return c.back })
 	report(figure.Figure{What: c.prefix + fmt.Sprintf("duplicates after %d kills, of %d messages", debeziumKills, debeziumBacklog), Value: ranged(c.duplicates, "", 0),
 		Ratio: (1 + figure.Median(c.duplicates)) / (1 + figure.Median(other.duplicates)), Reference: other.name + " " + ranged(other.duplicates, "", 0)})
-	report(figure.Figure{What: c.prefix + "what else ran while the warm backlog was drained", Value: ranged(c.others, "cores", 2) + ", with " + other.name + " " + ranged(other.others, "cores", 2)})
+	report(figure.Figure{What: c.prefix + "CPU of all other processes during the warm drain", Value: ranged(c.others, "cores", 2) + ", with " + other.name + " " + ranged(other.others, "cores", 2)})
 	report(figure.Figure{What: c.prefix + "messages lost, and messages out of order, in total", Value: fmt.Sprintf("%d and %d (%s: %d and %d)", c.lost, c.disorder, other.name, other.lost, other.disorder)})
 }
 

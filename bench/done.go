@@ -35,7 +35,7 @@ func done(ctx context.Context, s settings, report func(figure.Figure)) error {
 	}
 	tailed := work{what: name + "p99 of " + count(hourRate) + "/s", unit: "ms", goal: 1.2, atMost: true, do: tail}
 	cases := only([]work{rate(name+"a backlog drained", drained), rate(name+"20 k requeued", requeued), tailed,
-		rate(name+"a backlog drained while others are purged", drainedBesidePurge)}, s)
+		rate(name+"a backlog drained during a purge", drainedBesidePurge)}, s)
 	if len(s.up("postgres15")) == 0 || len(cases) == 0 {
 		return nil
 	}

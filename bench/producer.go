@@ -41,9 +41,9 @@ func (c producerCase) String() string {
 	return text + c.how
 }
 
-// producer compares a Write with an INSERT of the same columns. Both run in transactions, with ids
-// that are created in the same way. It also compares an INSERT that notifies through the trigger
-// with an INSERT that doesn't notify.
+// producer compares a call of Write with an INSERT of the same columns. Both run in transactions,
+// with ids that are created in the same way. It also compares an INSERT that notifies through the
+// trigger with an INSERT that doesn't notify.
 func producer(ctx context.Context, s settings, report func(figure.Figure)) error {
 	for _, c := range only(producerCases(s), s) {
 		first := ", Write"

@@ -83,15 +83,15 @@ func stuck(ctx context.Context, s settings, report func(figure.Figure)) error {
 		shut, open := stuckRun{holds: holds}, stuckRun{holds: holds}
 		values, err := figure.Turns(ctx, s.rounds,
 			figure.Contender{Name: what, Turn: func(ctx context.Context) (float64, error) { return shut.turn(ctx, backlog) }},
-			figure.Contender{Name: "one behind it", Turn: func(ctx context.Context) (float64, error) { return open.turn(ctx, 2) }})
+			figure.Contender{Name: "one message behind it", Turn: func(ctx context.Context) (float64, error) { return open.turn(ctx, 2) }})
 		if err != nil {
 			return err
 		}
 		ratio := figure.Ratio(values[0], values[1])
-		report(figure.Figure{What: what + ": 100 k others", Value: figure.Spread(values[0], "/s"), Ratio: ratio,
-			Reference: "one behind it " + figure.Spread(values[1], "/s"), Goal: "≥ 0.90", Met: ratio >= 0.9})
+		report(figure.Figure{What: what + ": 100 k other messages", Value: figure.Spread(values[0], "/s"), Ratio: ratio,
+			Reference: "one message behind it " + figure.Spread(values[1], "/s"), Goal: "≥ 0.90", Met: ratio >= 0.9})
 		memory := figure.Median(shut.heap) - figure.Median(open.heap)
-		report(figure.Figure{What: what + ": memory that they take", Value: fmt.Sprintf("%.1f MiB", memory), Goal: "≤ 4 MiB", Met: memory <= 4})
+		report(figure.Figure{What: what + ": memory of the blocked messages", Value: fmt.Sprintf("%.1f MiB", memory), Goal: "≤ 4 MiB", Met: memory <= 4})
 		report(figure.Figure{What: what + ": once the key is unblocked", Value: figure.Spread(shut.rate, "/s, in order")})
 	}
 	return nil

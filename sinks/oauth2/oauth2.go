@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// Options describe a client and the server that issues its tokens. The zero value means that a sink gets no tokens.
+// Options describe a client and the server that issues its tokens. With the zero value, a sink requests no tokens.
 type Options struct {
 	TokenURL     string // http or https
 	ClientID     string
