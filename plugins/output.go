@@ -140,7 +140,7 @@ func (o *output) remember(line string) {
 	o.last = o.last[max(len(o.last)-lastLines, 0):]
 }
 
-// words returns the last lines that the plug-in printed, for an error.
+// words returns the last lines that the plug-in printed, for an error message.
 func (o *output) words() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -94,9 +94,9 @@ func (r *runner) begin() error {
 // Only a process that has left the group can hold the pipes open for longer.
 const drainGrace = 2 * time.Second
 
-// ended cleans up after the process has exited. It kills the children that still run.
-// This can't kill unrelated processes, because the number of the group is not reused
-// while one of its processes runs.
+// ended cleans up after the process has exited. It kills the children that still run. This can't
+// kill unrelated processes, because the id of the group is not reused while one of its processes
+// runs.
 func (r *runner) ended() {
 	killGroup(r.pid)
 	deadline := time.Now().Add(drainGrace)
@@ -145,7 +145,7 @@ func (r *runner) Kill(context.Context) error {
 	defer r.mu.Unlock()
 	r.killed = true
 	select {
-	case <-r.exited: // another process may have its number by now
+	case <-r.exited: // another process may have the same id now
 	default:
 		if r.pid != 0 {
 			killGroup(r.pid)

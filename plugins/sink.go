@@ -217,8 +217,8 @@ func (c *crashes) count(now time.Time, cause error) {
 // run for longLife.
 func (c *crashes) forget() { c.consecutive, c.until, c.last = 0, time.Time{}, nil }
 
-// allow returns an error if the plug-in must not be started yet. After each pause the plug-in gets one try;
-// if that fails, another pause begins.
+// allow returns an error if the plug-in must not be started yet. After each pause the relay starts the plug-in once; if
+// the plug-in crashes again, another pause begins.
 func (c *crashes) allow(now time.Time) error {
 	if now.Before(c.until) {
 		return config("the plug-in exited %d times in succession without delivering anything; it is restarted after %s, or when the relay restarts: %v",

@@ -35,9 +35,9 @@ type Queues struct {
 // and of messages in flight per channel.
 type Publishers struct{ Connections, Channels, Window int }
 
-// NewQueues creates durable queues of a type. Classic queues are lazy, as all classic queues are
-// since RabbitMQ 3.12. A classic queue that isn't lazy keeps a backlog in the heap of its process,
-// so the broker spends most of its time on garbage collection.
+// NewQueues creates durable queues of a type. It makes classic queues lazy, like all classic
+// queues since RabbitMQ 3.12. A classic queue that isn't lazy keeps a backlog in the heap of its
+// process, so the broker spends most of its time on garbage collection.
 func NewQueues(count int, kind string, p Publishers) (*Queues, error) {
 	q := &Queues{publishers: p}
 	for range 1 + p.Connections {

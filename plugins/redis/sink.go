@@ -153,7 +153,7 @@ func (r *run) send(ctx context.Context, round []int) {
 	}
 }
 
-// entry is the entry of a stream for one message.
+// entry is a stream entry with one message.
 type entry struct {
 	index  int // of the message in the batch
 	stream string
