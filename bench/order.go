@@ -94,8 +94,9 @@ type orderTurn struct {
 
 func (t orderTurn) String() string { return fmt.Sprintf("%s, %s, %s", t.orderCase, t.claim, t.name) }
 
-// measure measures claiming by lanes with each kind of keys, and claiming by rows with the first
-// and the last kind. It compares each rate with the rate by lanes without keys, that is, without order.
+// measure measures claiming by lanes with each kind of keys, and claiming by rows with the first and
+// the last kind. It compares each rate with the rate of claiming by lanes without keys, which keeps no
+// order.
 func (c orderCase) measure(ctx context.Context, rounds int, report func(figure.Figure)) error {
 	var turns []orderTurn
 	for _, k := range orderKeys {

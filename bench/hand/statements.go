@@ -29,8 +29,8 @@ func statements(dialect string, rows bool) texts {
 
 const done = "attempts + 1, crashes, available_at, last_error, "
 
-// postgres returns the statements for PostgreSQL. A claimed row is found by a number that combines
-// its id and its lane, because the ids alone have no index.
+// postgres returns the statements for PostgreSQL. The statements find a claimed row by a number
+// that combines its id and its lane, because no index has only the id.
 func postgres(rows bool) texts {
 	which := "{where} AND id = ANY ('{{ids}}')"
 	if rows {

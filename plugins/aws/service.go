@@ -68,7 +68,7 @@ func (s *sink) connect(ctx context.Context) (service, aws.CredentialsProvider, e
 	return topicService{sns.NewFromConfig(loaded)}, loaded.Credentials, nil
 }
 
-// login wraps the errors of getting credentials in a loginError.
+// login wraps an error of Retrieve in a loginError.
 type login struct{ aws.CredentialsProvider }
 
 func (l login) Retrieve(ctx context.Context) (aws.Credentials, error) {
@@ -186,8 +186,8 @@ func receipt(id, sequence *string) string {
 	return aws.ToString(id) + " " + *sequence
 }
 
-// unanswered returns an error answer for each of n entries. The callers replace it for the entries that the service's response
-// mentions.
+// unanswered returns an error answer for each of n entries. The callers replace the answers of the entries that the service's
+// response mentions.
 func unanswered(n int) []answer {
 	answers := make([]answer, n)
 	for i := range answers {

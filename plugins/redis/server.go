@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// server describes how to connect to a server, a cluster or the master that sentinels know.
+// server describes how to connect to a server, a cluster or the master that sentinels report.
 type server struct {
 	addresses          []string
 	cluster            bool

@@ -99,7 +99,7 @@ func (s *BatchSink) Send(ctx context.Context, batch []sinks.Message) []sinks.Out
 	if !ok {
 		return sinks.All(len(batch), outcomeOf(ctx, err))
 	}
-	outcomes := sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the Errors that the handler returned have no element for this message"))
+	outcomes := sinks.All(len(batch), sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the inproc.Errors of the handler has no element for this message"))
 	for i := range min(len(batch), len(each)) {
 		outcomes[i] = outcomeOf(ctx, each[i])
 	}

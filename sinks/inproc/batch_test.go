@@ -13,7 +13,7 @@ import (
 func TestBatchOutcomes(t *testing.T) {
 	t.Parallel()
 	boom := sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "boom")
-	silent := sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the Errors that the handler returned have no element for this message")
+	silent := sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the inproc.Errors of the handler has no element for this message")
 	parked := sinks.Fail(sinks.Reject, sinks.ReasonRefused, "boom")
 	ok := sinks.Ok("")
 	tests := map[string]struct {
