@@ -42,9 +42,9 @@ type Dialect interface {
 
 	// Cancel deletes a scheduled message unless it is due within the given duration
 	// (ahead). The first statement deletes it from the pending table, the second from the
-	// held table. The caller runs them in this order, because a scheduled message only
-	// moves from pending to held, and runs the second only if the first affects no row.
-	// Neither statement locks other rows or waits for a relay's send to end.
+	// held table. The caller runs them in this order, because relays move scheduled messages
+	// from pending to held and never back. It runs the second only if the first affects no
+	// row. Neither statement locks other rows or waits for a relay's send to end.
 	//
 	// On some databases the caller first runs the query find, which takes no locks. It
 	// selects three values: which statement to run first, as its index in deletes, and the
@@ -185,9 +185,9 @@ func inboxVersion(table Table) Query {
 type Fitting interface {
 	// Server returns a query that selects facts about the server. Each row has a name, in
 	// lower case, and a value. The query needs no table and no privilege. Server also
-	// returns a trial, which locks rows of the table and shows whether a SELECT can skip
-	// rows that another transaction has locked, without waiting. The trial is nil if all
-	// supported versions of the server can do this.
+	// returns a trial, which locks rows of the table. It shows whether a SELECT skips rows
+	// that another transaction has locked, and doesn't wait for them. The trial is nil if
+	// all supported versions of the server can do this.
 	Server(table Table) (facts Query, trial *Trial)
 
 	// Fit returns the variant for a server with these facts. If no variant fits, the
@@ -419,7 +419,7 @@ var reserved = strings.Fields(`
 type WrongKind struct {
 	Server string // the kind of the database, such as "SQL Server"
 	Given  string // the Name of the dialect that was passed
-	Right  string // the dialect to pass, such as "SQLServer": its function in this package and its constant in package rowrelay have this name
+	Right  string // the dialect to pass, such as "SQLServer": the name of its function in this package and of its constant in package rowrelay
 	Err    error  // the database's error, if there is one
 }
 

@@ -31,7 +31,7 @@ const (
 func MySQL() Dialect { return mysql{flavourMySQL, true} }
 
 // MariaDB returns the dialect of MariaDB 10.5 and later. A store detects whether the
-// server can skip locked rows. MariaDB can do so from 10.6 on.
+// server can skip locked rows, as MariaDB 10.6 and later can.
 func MariaDB() Dialect { return mysql{flavourMariaDB, true} }
 
 // SkipsLocked reports whether d is the dialect of a MySQL or MariaDB server on which a locking
@@ -185,8 +185,7 @@ func (mysql) SchemaVersion(table Table) Query {
 
 // MakeRowIndexes creates both indexes in one statement, so that both exist or neither does. MySQL
 // has no partial indexes, so the indexes begin with claimed_until. Rows without a claim are
-// first, because their claimed_until is NULL. Claims that have ended are found by the same
-// indexes.
+// first, because their claimed_until is NULL. The same indexes find claims that have ended.
 func (mysql) MakeRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending +
 		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
@@ -349,11 +348,11 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	}
 	if why != "" {
 		fit.Unordered = true
-		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may be delivered out of order, even if their transactions ran one after the other, on different servers",
+		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may be delivered out of order, even if their transactions ran one after the other on different servers",
 			Hint: "send all writes to one server, or don't rely on the order; each transaction that writes messages must end within longest_transaction"})
 	}
-	// Each of these can delay an INSERT after its row got an id and before its transaction got a number. Meanwhile relays don't see
-	// the transaction.
+	// Each of these settings can delay an INSERT after its row got an id and before its transaction got a number. During the delay, relays
+	// don't see the transaction.
 	for _, name := range []string{"innodb_thread_concurrency", "innodb_max_purge_lag"} {
 		if value := facts[name]; value != "" && value != "0" {
 			fit.Notes = append(fit.Notes, Note{Name: "settings", Detail: name + " is " + value + ": if it delays an INSERT for a second, the message may be delivered out of order",
@@ -420,7 +419,7 @@ func (mysql) settings() []Setting {
 		setting("autocommit", "1", "no statement leaves a transaction open", "OFF", not("ON"), "a single statement begins a transaction that is never ended", "ON"),
 		setting("sql_safe_updates", "0", "some statements change whole tables", "ON", not("OFF"), cut, "OFF"),
 		setting("sql_select_limit", mysqlNoLimit, "no result is cut off", "any limit", not(mysqlNoLimit), cut, mysqlNoLimit),
-		setting("sql_big_selects", "1", "no statement is refused because of max_join_size", "OFF, which a small max_join_size sets", not("ON"), cut, "ON (max_join_size turns it off)"),
+		setting("sql_big_selects", "1", "no statement is refused because of max_join_size", "OFF (a small max_join_size turns it off)", not("ON"), cut, "ON (max_join_size turns it off)"),
 		text("character_set_client"), text("character_set_connection"), text("character_set_results"),
 		{Name: "time_zone", Value: "'+00:00'", Why: "times are in UTC"},
 		only(MySQL(), Setting{Name: "max_execution_time", Value: "0", Why: "relays set their own timeouts, and so does the admin page"}),

@@ -22,11 +22,11 @@ func Oracle() Dialect { return oracle{} }
 // Name returns "oracle".
 func (oracle) Name() string { return "oracle" }
 
-// Insert uses one INSERT for each row, in the order of the rows, because a statement that
-// inserts several rows can't take a LOB of any size for each row. It combines several INSERTs
-// in one block. Blocks have 64, 16 or 4 rows only, because the server compiles and keeps each
-// different block. A statement may have only one LONG, so a block contains only rows whose
-// payload and headers are too short to be sent as a LONG.
+// Insert uses one INSERT for each row, in the order of the rows, because an INSERT of several
+// rows can't have a LOB of any size in each row. It combines several INSERTs in one block.
+// Blocks have 64, 16 or 4 rows only, because the server compiles and caches each different
+// block. A statement may have only one LONG, so a row whose payload or headers are sent as a
+// LONG isn't part of a block.
 func (oracle) Insert(table Table, rows []Row) []Query {
 	var queries []Query
 	for len(rows) > 0 {
@@ -266,13 +266,13 @@ func (oracle) TimedOut(err error) bool { return hasORA(err, 40, 1013) }
 func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
 
 // Made recognises a name that is used already, columns that have an index already, and a row or
-// a column that exists already. A step that updates the tables may also drop an index or a
-// primary key, to create it again. If the step is repeated, the DROP may fail because its first
-// run has already dropped the object; Made also recognises this error.
+// a column that exists already. A migration may also drop an index or a primary key, to create
+// it again. If the migration is repeated, the DROP may fail because the first run has already
+// dropped the object; Made also recognises this error.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }
 
-// Gone recognises a table, view, column, index or other object that doesn't exist. A step
-// that reverts a migration may also create a primary key again. So Gone also recognises the
+// Gone recognises a table, view, column, index or other object that doesn't exist. The
+// reversal of a migration may also create a primary key again. So Gone also recognises the
 // error for a primary key that exists already.
 func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043, 2260) }
 

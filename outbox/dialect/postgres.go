@@ -194,7 +194,7 @@ func (postgres) MakeRowIndexes(table Table) []Query {
 }
 
 // makeRowIndexes creates the indexes on PostgreSQL and SQLite. Two contain the rows without a
-// claim, one for each order in which relays pick rows; the third finds claims that have ended.
+// claim, by id and by priority; the third finds claims that have ended.
 func makeRowIndexes(name func(suffix string) string, on string) []Query {
 	return []Query{
 		{SQL: "CREATE INDEX IF NOT EXISTS " + name("claim_id") + " ON " + on + " (id) WHERE claimed_until IS NULL"},

@@ -196,9 +196,9 @@ func (sqlserver) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = N'schema'"}
 }
 
-// MakeRowIndexes creates three indexes. Two contain the rows without a claim, one for each
-// order in which relays pick rows; the third finds claims that have ended. Page locks are off:
-// with them, READPAST would skip all rows of a locked page, even the free ones, or wait for the page.
+// MakeRowIndexes creates three indexes. Two contain the rows without a claim, by id and
+// by priority; the third finds claims that have ended. Page locks are off: with them, READPAST
+// would skip all rows of a locked page, even the free ones, or wait for the page.
 func (sqlserver) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range []struct{ suffix, definition string }{
