@@ -103,13 +103,13 @@ type App struct {
 	sources    []*source
 	state      *admin.State     // the page's jobs and logins; after a reload, the next daemon takes them over
 	metrics    *metrics.Metrics // nil if the configuration has no admin server
-	follows    bool             // a previous daemon has counted in the same metrics
+	follows    bool             // whether a previous daemon has counted in these metrics
 	admin      *admin.Server    // nil if the configuration has no admin server
 	cancel     func()           // stops the relays and the counting; nil until they run
 	running    sync.WaitGroup
 	ended      context.Context // cancelled when every relay has ended, or one has failed
 	end        func()
-	handedOver bool         // another daemon owns the field state, so Stop doesn't close it
+	handedOver bool         // another daemon uses the same state, so Stop doesn't close it
 	back       chan *source // receives each source whose table couldn't be opened at the start, once it can be opened
 }
 
@@ -119,9 +119,9 @@ type source struct {
 	sinks    map[string]relay.SinkOptions
 	table    Table
 	page     PageTable
-	inherits *PageTable   // the previous daemon's page, which this daemon takes over because the page's jobs use it; nil: none
+	inherits *PageTable   // the previous daemon's PageTable, which this daemon takes over because the page's jobs use it; nil: none
 	relay    *relay.Relay // nil while the table can't be opened
-	down     error        // why the table couldn't be opened at the start
+	down     error        // the error of opening the table at the start; nil if the table was opened
 	err      error        // the error of the relay's Run; read it after the relay has ended
 
 	// The fields metrics and watch feed the admin server; without an admin server both are nil. The watch passes the relay's events
@@ -134,8 +134,8 @@ type source struct {
 // can't be made.
 func New(c config.Config, options Options) (*App, error) { return newApp(c, options, nil) }
 
-// newApp makes a daemon like New. If the argument counted isn't nil, it has the previous daemon's metrics, in which
-// the new daemon continues to count.
+// newApp makes a daemon like New. If `counted` isn't nil, it has the previous daemon's metrics, and the new daemon
+// continues to count in them.
 func newApp(c config.Config, options Options, counted *metrics.Metrics) (*App, error) {
 	if len(c.Sources) == 0 || options.Open == nil || options.Sinks == nil {
 		return nil, errors.New("make the daemon: sources, Open and Sinks are required")
@@ -189,7 +189,7 @@ func (a *App) Addr() string {
 }
 
 // Run starts the daemon, and stops it when the context ends, when every relay has drained, or when one has failed. A stop
-// waits for messages that are being sent, unless abort is closed. Run returns nil after a clean stop. When Run has loaded a new
+// waits for messages that are being sent, until the channel `abort` is closed. Run returns nil after a clean stop. When Run has loaded a new
 // configuration, it makes a new daemon for this configuration, which takes over from the previous daemon.
 func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	if err := a.Start(ctx); err != nil {
@@ -371,7 +371,8 @@ func StandbyReasonAmong(c config.Config, from config.Source, kinds *sinks.Regist
 	return candidate.StandbyReasonAmong(living), nil
 }
 
-// runRelays starts every relay. For the admin server it also starts to count every table's messages. Stop ends both.
+// runRelays starts every relay. For the admin server it also starts to count every table's messages. Stop stops the relays
+// and the counting.
 func (a *App) runRelays(ctx context.Context) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	var relays sync.WaitGroup

@@ -100,7 +100,7 @@ func (a *App) prepare(ctx context.Context, c config.Config, mayBeDown func(*sour
 		err = next.startAdmin()
 	}
 	if err != nil {
-		next.handedOver = true // this daemon keeps the field state
+		next.handedOver = true // the state belongs to this daemon, so next.Stop must not close it
 		if stopErr := next.Stop(ctx); stopErr != nil {
 			a.logger.Warn("errors while closing what the new configuration had opened", "error", stopErr)
 		}

@@ -137,7 +137,7 @@ type renewing struct {
 
 	mu     sync.Mutex
 	sink   sinks.Sink
-	state  string    // the state of the settings and files that the field sink uses
+	state  string    // the state ([config.Sink.State]) of the settings and files that the sink uses
 	failed string    // the newest state if no sink could be opened with it; otherwise empty
 	next   time.Time // no renewal in the background starts before this time
 	pause  time.Duration
@@ -373,8 +373,8 @@ func isRefused(o sinks.Outcome) bool {
 }
 
 // toRepeat returns the positions of the messages to send again: the refused messages, and the messages that were not sent because
-// others were refused. A message is left out if an earlier message of its key failed for another reason. If the argument exact is
-// true, the sink is Deduplicating, and only messages whose outcome is unknown ([sinks.IsOpen]) may be sent again.
+// others were refused. A message is left out if an earlier message of its key failed for another reason. If `exact` is true,
+// the sink is Deduplicating, and only messages whose outcome is unknown ([sinks.IsOpen]) may be sent again.
 func toRepeat(batch []sinks.Message, outcomes []sinks.Outcome, exact bool) (places []int) {
 	failed := map[string]bool{} // keys
 	for i, o := range outcomes {
@@ -416,7 +416,7 @@ func (r *renewing) Limits() sinks.Limits {
 }
 
 // Destination implements [sinks.Destined]. If the wrapped sink doesn't implement it, Destination returns the name of
-// its Go type, which relays also use for such sinks.
+// its Go type, as relays do.
 func (r *renewing) Destination() string {
 	if destined, ok := r.current().(sinks.Destined); ok {
 		return destined.Destination()

@@ -15,7 +15,7 @@ import (
 
 // Backend is one table in one database. Its methods run the database's statements and return types of
 // package storage. A method that returns a [Query] doesn't run it; the store does. No method retries. A
-// method that fails returns the driver's error, which the dialect classifies, and has changed nothing,
+// method that fails returns the driver's error, which the dialect classifies. It has then changed nothing,
 // unless the connection broke. All methods except Read may be called concurrently. All times are by the
 // database's clock.
 //
@@ -61,7 +61,7 @@ type Backend interface {
 
 	// Candidates returns the query for the pending rows at one or more positions, in the order of a Read.
 	// The query selects only the columns that a scan needs; see [ReadCandidates]. It may leave out rows that
-	// have a topic in the list except and name no sinks.
+	// name no sinks and whose topic is in the list `except`.
 	Candidates(positions []storage.Position, except []string, limit int) Query
 
 	// Pick returns the query for the given rows, in no particular order. They are pending rows or, if the
@@ -73,7 +73,7 @@ type Backend interface {
 	AttemptLogs(rows []storage.RowID, held bool) Query
 
 	// Due returns the query for the lanes' held rows that are due, ordered by time and id; see
-	// [ScanRows]. The query may stop after the row that brings the payloads to maxBytes or more.
+	// [ScanRows]. The query may stop after the row with which the payloads reach maxBytes.
 	Due(lanes []int, after storage.DueCursor, limit, maxBytes int) Query
 
 	// BlockedKeys returns the query for the blocked keys, in no particular order; see [ReadBlockedKeys]. A key is
@@ -104,28 +104,28 @@ type Backend interface {
 	// Purge deletes at most limit done rows that finished longer ago than the retention. It skips rows that
 	// finished before the argument `since`.
 	//
-	// It also deletes at most limit message ids. It deletes an id if the id was written longer ago than [IDsKept]
-	// returns and more than ten minutes before the lowest pending row was created, unless a held row has the id. A
-	// message's id is written before its row, and the ten minutes allow for long transactions and differing clocks.
+	// It also deletes at most limit message ids that were written longer ago than [IDsKept] returns, and more than ten
+	// minutes before the lowest pending row was created. It keeps the ids of held rows. A message's id is written before
+	// its row, and the ten minutes allow for long transactions and differing clocks.
 	//
 	// Purge returns the number of deleted rows or of deleted ids, whichever is higher. The result `until` is the value
-	// of since for the next call. It is the zero time if the database doesn't use since.
+	// of `since` for the next call. It is the zero time if the database doesn't use `since`.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
 	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode
-	// can't change until the method has committed. Otherwise, if a relay's process was suspended while the table
-	// was changed to claiming by lanes, the relay could return rows to the table below the lanes' marks
-	// ([storage.Marks]), although relays read the lanes only above their marks.
+	// can't change until the method has committed. Otherwise a relay that was suspended during a change to claiming
+	// by lanes could return rows to the table with ids below the lanes' marks ([storage.Marks]). Relays would miss
+	// these rows, because they read lanes only above the marks.
 
 	// Claim marks free rows as claimed and returns them, in no particular order.
 	Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error)
 
-	// Extend extends the claims on those ids that are still claimed with the token, and returns these ids.
+	// Extend extends the claims on the ids that are still claimed with the token, and returns these ids.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
 	// Reclaim frees at most limit rows whose claim has expired. It also moves at most limit due held rows to the
-	// hot table, that is, the table of pending rows. It leaves out rows whose lane and id now belong to another
-	// row there.
+	// hot table, that is, the table of pending rows. It doesn't move a row if the hot table has another row with
+	// the same lane and id.
 	Reclaim(ctx context.Context, limit int) (freed int, err error)
 
 	// Operations of operators.
@@ -149,7 +149,7 @@ type Backend interface {
 
 	// ChangeReplay writes copies of done rows, returns the lanes and ids of the copies, and stores the
 	// updated replay, in one transaction; see [WriteReplay]. Each settlement in the change identifies a done
-	// row. Its DeadLetter is the copy of this row.
+	// row, and the settlement's DeadLetter is the copy of this row.
 	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
 }
 
@@ -164,7 +164,7 @@ const (
 	RetryNow                              // sets the due time of retries that are not due yet to now
 	AskSkipRetry                          // asks a relay to skip retries that are not due yet
 	AskDiscardRetry                       // asks a relay to discard retries that are not due yet
-	DiscardRetry                          // deletes retries that are not due yet; used when claiming by rows, since no relay claims such rows
+	DiscardRetry                          // deletes retries that are not due yet; used when claiming by rows, because no relay has claimed these retries
 	Redirect                              // requeues rows with the filter's To as their sink, if they don't hold their keys and their messages have no other row
 	RedirectRetry                         // sets the sink of retries that name at most one sink to the filter's To
 	RedirectScheduled                     // sets the sink of scheduled rows that name at most one sink to the filter's To; the rows keep their due time
@@ -256,8 +256,8 @@ type Queries struct {
 	// WrittenFrom is empty if the database searches all rows for a message.
 	WrittenFrom Query
 
-	// IDsOutOfOrder returns a line for each setting that lets ids be issued out of order, so that a relay could
-	// miss a message. It is empty if the database has no such setting.
+	// IDsOutOfOrder returns a line for each setting that allows ids out of order, with which a relay could miss a
+	// message. It is empty if the database has no such setting.
 	IDsOutOfOrder Query
 
 	// RowSecurity returns the name of each table whose rows a policy may hide from this user. It is empty if
@@ -273,22 +273,23 @@ type Queries struct {
 	FreeRow, EndedClaim Query
 }
 
-// Explainer is implemented by a backend whose database lets each user explain statements. The statements of this
-// backend include "renew statistics", which an operator runs if plans are wrong.
+// Explainer is implemented by a backend whose database lets each user explain statements. The backend's statements
+// then include "renew statistics", which an operator runs if plans are wrong.
 type Explainer interface {
 	// Explain asks the database for the plan of a statement. It returns a description of the steps that take
 	// longer for a larger table, or "" if the plan uses only indexes or the table is small.
 	Explain(ctx context.Context, query Query) (wrong string, err error)
 
-	// Some methods run further statements for the rows that a statement has selected. For such a statement, Sample
-	// returns rows that it might select, so that a recorder shows the further statements. Otherwise it returns nil.
+	// Sample returns the rows that a [Recorder] returns for a query. Some methods run further statements only if a query
+	// selects rows. For these queries, Sample returns rows, so that the further statements are recorded, too. For all
+	// other queries it returns nil.
 	Sample(query string) [][]driver.Value
 }
 
 // PoolChecker is implemented by a backend that can't work with every pool.
 type PoolChecker interface {
 	// CheckPool returns an error if the pool's connections are not configured as the statements need.
-	// The error says what to set.
+	// The error names the setting to change.
 	CheckPool(ctx context.Context) error
 }
 
@@ -344,7 +345,7 @@ type Read struct {
 	// Except lists topics whose rows may be left out if the rows name no sinks. If it isn't empty, no position has a key.
 	Except []string
 
-	// Number requests a transaction that has a number.
+	// Number requests that the database gives the read's transaction a number.
 	Number bool
 }
 
@@ -369,8 +370,8 @@ type Filter struct {
 	To string // the sink that a Redirect gives the rows
 }
 
-// Bounded reports whether a listing examines only a limited number of rows. It does if LookThrough is set
-// and the filter has conditions, but no ids.
+// Bounded reports whether a listing examines only a limited number of rows. This is the case if LookThrough
+// is set, and the filter has conditions but no ids.
 func (f Filter) Bounded() bool {
 	selects := f.Topic+f.TopicPrefix+f.Key+f.Sink+f.Error+string(f.State) != "" || len(f.Times()) > 0
 	return f.LookThrough > 0 && !f.ByID && selects

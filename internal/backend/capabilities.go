@@ -19,7 +19,7 @@ type Capabilities struct {
 	// make MySQL and MariaDB slower, because a claim skips the locked rows of another claim one by one.
 	Claims int
 
-	// Frontier says how the store finds out up to which id no new row can appear. It has no default.
+	// Frontier is the method by which the store finds the highest id up to which no new row can appear. It has no default.
 	Frontier Frontier
 
 	// Walk is the order in which Read and Candidates visit positions without a key.
@@ -59,8 +59,8 @@ type Capabilities struct {
 	Queries Queries
 }
 
-// Frontier says how the store finds out up to which id no new row can appear. The zero Frontier is
-// invalid, and a store rejects a backend that has it.
+// Frontier is the method by which the store finds the frontier, the highest id up to which no new row can
+// appear. The zero Frontier is invalid, and a store rejects a backend that has it.
 type Frontier int
 
 const (
@@ -88,10 +88,10 @@ const (
 
 // TransactionLister is implemented by a backend whose database lets several transactions write
 // concurrently, but can't show which of them a read sees. The store periodically lists the open transactions,
-// and derives from the lists up to which id no new row can appear.
+// and finds the frontier with these lists.
 //
 // This requires that each transaction that writes has a number, and that numbers are issued in
-// ascending order. A transaction gets its number at the latest a second after it took an id for a row.
+// ascending order. A transaction gets its number at most a second after it took an id for a row.
 // From then on it is listed as open, until its rows are visible to all. The number may be the
 // transaction's own, or the position in a log at its first change.
 type TransactionLister interface {
@@ -120,7 +120,7 @@ type OpenList struct {
 	// and executes no statement may be missing, because it takes its ids later.
 	Open []uint64
 
-	Ending []uint64 // the same as Open, for open transactions whose rows may be visible already
+	Ending []uint64 // like Open, but for open transactions whose rows may be visible already
 	All    bool     // Open and Ending contain all numbers, not only the lowest
 }
 

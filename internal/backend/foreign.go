@@ -18,14 +18,14 @@ var (
 	ownInbox  = []ownTable{{"", "consumer message_id"}}
 )
 
-// ForeignOutbox returns the table or view, if there is one, that has the name of an outbox table and was created by another
-// program. The table's names must be quoted as the database needs it. A table that doesn't exist, or whose columns can't
-// be read, is not foreign.
+// ForeignOutbox returns a table or view that has the name of an outbox table, but was created by another program. It
+// returns nil if there is none. The table's names must be quoted as the database needs it. A table that doesn't exist,
+// or whose columns can't be read, is not foreign.
 func ForeignOutbox(ctx context.Context, q Querier, table dialect.Table) *storage.ForeignTable {
 	return foreign(ctx, q, table, ownOutbox)
 }
 
-// ForeignInbox does for an inbox what [ForeignOutbox] does for an outbox.
+// ForeignInbox is like [ForeignOutbox], but for an inbox.
 func ForeignInbox(ctx context.Context, q Querier, table dialect.Table) *storage.ForeignTable {
 	return foreign(ctx, q, table, ownInbox)
 }

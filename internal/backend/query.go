@@ -361,7 +361,7 @@ func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
 	return nil
 }
 
-// BySinks reports whether statements must compare the row's sinks, too, to find the settlement's row. A message may
+// BySinks reports whether statements must also compare the row's sinks to find the settlement's row. A message may
 // have several held rows, which differ by their sinks. Also, a settlement for some of a row's sinks applies only if the
 // row still names the sinks that it had when it was read.
 func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }

@@ -59,8 +59,8 @@ func ReadPlaces(ctx context.Context, q Querier, query Query) (rows []storage.Row
 }
 
 // WriteReplay implements a backend's ChangeReplay. If the change has copies, WriteReplay calls the function `write`, which
-// writes them. The results of this function are the lanes and ids of the copies, and the number of written copies. If it
-// finds the copies by their message ids, it may also return copies that another replay is writing concurrently. The arguments of the
+// writes them and returns their lanes and ids, and the number of written copies. If `write` finds the copies by their
+// message ids, it may also return copies that another replay is writing concurrently. The arguments of the
 // statement "begin replay" are the replay's name and text; the arguments of "change replay" are its new text, its name
 // and its stored text.
 func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) error) error, statements Statements, change ReplayChange,

@@ -62,8 +62,8 @@ func Of(name, columns string) string {
 
 // A statement that reads rows selects these columns, in this order: id, lane, message_id, topic, message_key,
 // sinks, payload, headers, available_at, expires_at, priority, attempts, crashes, created_at, flags.
-// NULL may stand for an empty key, no sinks, no headers or the number 0. As the flags, NULL stands for
-// HasPayload, because most rows have only this flag. The flags are the sum of the values below. Some
+// NULL may stand for an empty key, no sinks, no headers or the number 0. NULL in the column flags stands
+// for HasPayload, because most rows have only this flag. The flags are the sum of the values below. Some
 // statements add the payload's size, multiplied by [SizeOne].
 const (
 	HasPayload = 1 // the payload isn't NULL, though it may be empty
@@ -178,8 +178,8 @@ func (c *Columns) Row() (row storage.Row, err error) {
 	return row, nil
 }
 
-// headersOf reads the JSON of headers. A number or a boolean becomes its text, because many languages write them without
-// converting them; null means that the message doesn't have the header. Any other value makes the row malformed.
+// headersOf reads the JSON of headers. A number or a boolean becomes its text, because programs in many languages don't
+// convert it to a string; null means that the message doesn't have the header. Any other value makes the row malformed.
 func headersOf(text string) (headers map[string]string, malformed string) {
 	if !strings.Contains(text, "null") && json.Unmarshal([]byte(text), &headers) == nil { // all values are strings
 		return headers, ""
@@ -276,7 +276,7 @@ type FirstLine struct {
 }
 
 // Scan parses the text of a FirstLine: words that are separated by blanks. The first two words are the last id and a 0.
-// After them the text ends, or has the server, or has the xid, the snapshot and the server.
+// They may be followed by the server, or by the xid, the snapshot and the server.
 func (f *FirstLine) Scan(value any) (err error) {
 	var text string
 	switch value := value.(type) {
@@ -306,10 +306,10 @@ func (f *FirstLine) Scan(value any) (err error) {
 // Reader reads pages through a driver's own interface instead of database/sql, as relaypgx does. Only one goroutine
 // at a time calls it.
 type Reader interface {
-	// Read runs a query over a connection of db, and calls the function `take` for each row of the result. Such a row
-	// consists of a text, for the [FirstLine], and the columns of a message's row. Read ends when take returns false
+	// Read runs a query over a connection of db, and calls the function `take` for each row of the result. The row
+	// consists of a text, for the [FirstLine], and the columns of a message's row. Read ends when `take` returns false
 	// or an error, and returns that error. If Read doesn't support the connection or the types of the result, it
-	// returns false before it calls take, and isn't called again.
+	// returns false before it calls `take`, and isn't called again.
 	Read(ctx context.Context, db *sql.DB, query string, args []any, take TakeLine) (known bool, err error)
 }
 
@@ -320,7 +320,7 @@ type TakeLine func(text []byte, row *Columns) (more bool, err error)
 // ReadPage reads the [FirstLine] and the messages of a page. Each row of the query's result has a column for the text of the
 // FirstLine, followed by the columns of a message's row. Either all rows of the result have the text, or only the first one
 // has it, with the id 0 and no message. ReadPage uses the reader unless it is nil or doesn't support the connections. The
-// result known reports whether the reader was used.
+// result `known` reports whether the reader was used.
 func ReadPage(ctx context.Context, db *sql.DB, reader Reader, query Query, take func(storage.Row) (more bool, err error)) (line FirstLine, known bool, err error) {
 	takeLine := func(text []byte, columns *Columns) (more bool, err error) {
 		if text != nil && !line.Told {
@@ -376,10 +376,10 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 	return rows, err
 }
 
-// ReadFree returns the rows that a query has locked to claim them. If maxBytes is positive, ReadFree stops after the row
-// that brings the payloads to maxBytes or more. It is used if a database's query can't count the bytes. For a large payload, the
-// query may select NULL and add the payload's size, multiplied by [SizeOne], to the flags. ReadFree then reads such payloads
-// of the returned rows with the query that the function pick returns.
+// ReadFree returns the rows that a query has locked to claim them. It is used if a database's query can't count the bytes:
+// if maxBytes is positive, ReadFree stops after the row with which the payloads reach maxBytes. For a large payload, the
+// query may select NULL and add the payload's size, multiplied by [SizeOne], to the flags. ReadFree then reads the missing
+// payloads of the returned rows with the query that the function `pick` returns.
 func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick func([]storage.RowID) Query) (free []storage.Row, err error) {
 	bytes := 0
 	var left []storage.RowID
@@ -421,7 +421,7 @@ func ReadFree(ctx context.Context, q Querier, query Query, maxBytes int, pick fu
 }
 
 // ReadInfos reads rows whose columns are followed by state, last_error, receipt, claimed_by and finished_at. It stops after
-// the row that brings the payloads to maxBytes or more, but still returns the next rows with the same id, because a message of
+// the row with which the payloads reach maxBytes, but still returns the next rows with the same id, because a message of
 // several sinks may have several rows.
 func ReadInfos(ctx context.Context, q Querier, query Query, maxBytes int) (infos []storage.Info, err error) {
 	var info storage.Info

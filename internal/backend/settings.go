@@ -16,7 +16,7 @@ import (
 // ChangeMode changes the claim mode in the transaction tx, if the table has another mode. In any case it creates
 // missing indexes for claiming by rows, or drops them when claiming by lanes. It fails with storage.ErrOtherClaim
 // while a relay with the other mode is alive. Its last argument is the query that stores the new mode. The other
-// statements are in each database's .sql under the names that ChangeMode uses. If one of them is missing,
+// statements are in each database's .sql file under the names that ChangeMode uses. If one of them is missing,
 // backendtest.Golden panics, except for "lock lanes", which a database needs only if rows have to be locked first.
 //
 // ChangeMode removes the state of the other mode. It ends leases and increases their fences. It deletes the lanes' marks,
@@ -51,7 +51,7 @@ func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialec
 		}
 	}
 
-	var there int // the number of these indexes that exist
+	var there int // the number of indexes for claiming by rows that exist
 	if err := One(ctx, tx, d.RowIndexes(table), &there); err != nil {
 		return err
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// command is a program that prints a secret, such as a token that expires. The command keeps the last secret. If a caller needs a
-// secret that is older than 80 % of the setting cache, the command runs the program again in the background. Its methods may be
-// called concurrently.
+// command is a program that prints a secret, such as a token that expires. The command keeps the last secret. When a caller requests
+// the secret and its age exceeds 80 % of `cache`, the command runs the program again in the background. The methods may be called
+// concurrently.
 type command struct {
 	argv    []string      // the program and its arguments, which may contain secrets
 	timeout time.Duration // after this time the program is killed
@@ -45,7 +45,7 @@ type urgency int
 
 const (
 	lastKnown urgency = iota // any secret will do: wait only for the first run
-	inTime                   // wait for a run if the secret is older than the setting cache, unless the last run failed
+	inTime                   // wait for a run if the secret is older than `cache`, unless the last run failed
 	refused                  // a destination has refused the secret: wait for another run
 )
 

@@ -3,7 +3,7 @@
 //
 // The file is YAML. In any value, ${NAME} and ${NAME:-default} are replaced by environment variables, and $${ by a
 // literal ${. The value of a secret setting, such as password, can be in a file, which the setting password_file names, or
-// can be printed by the program that password_command names. One newline at the end of such a value is removed.
+// can be printed by the program that password_command names. One newline at the end of the file or the output is removed.
 // deploy/rowrelay.example.yaml has every setting.
 package config
 

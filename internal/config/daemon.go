@@ -29,8 +29,8 @@ type Admin struct {
 	secrets []origin // the files and commands from which the tokens are read
 }
 
-// Await waits for commands that print tokens: for those whose last token is too old, or, if the server has refused a token, for
-// all of them. The wait ends early if the context ends.
+// Await waits for the commands that print tokens, if their last token is too old. If the server has refused a token, Await waits
+// for all commands. The wait ends early if the context ends.
 func (a Admin) Await(ctx context.Context, refused bool) { await(ctx, a.secrets, refused) }
 
 // UserHeader is a header with the name of the person who makes a request. It counts only in requests from the trusted proxies.

@@ -22,9 +22,9 @@ type Database struct {
 }
 
 // Current reads the URL and the password again from their files or commands, and returns the database with this login. If one of
-// them can't be read, it stays as it is, and the error has the reason. The URL also stays as it is if it now names another database,
-// because a change of the database needs a restart of the relay (see Moved). Current waits for a command only if the command's last
-// secret is too old.
+// them can't be read, Current uses its previous value, and the error has the reason. If the new URL names another database, Current
+// also uses the previous URL, because a change of the database needs a restart of the relay (see Moved). Current waits for a command
+// only if the command's last secret is too old.
 func (d Database) Current(ctx context.Context) (Database, error) { return d.read(ctx, inTime) }
 
 // Refused is like Current, but runs the commands again, because the server has refused the login that Current returned.
@@ -34,8 +34,8 @@ func (d Database) Refused(ctx context.Context) (Database, error) { return d.read
 // Renewable reports whether the URL or the password comes from a file or a command.
 func (d Database) Renewable() bool { return d.from != (origin{}) || d.password != (origin{}) }
 
-// Settings returns the names of the settings that name the files and commands of the URL and the password, as text for people. It
-// returns "" if there are none.
+// Settings returns the settings, such as database_file, that name the file or command of the URL and of the password, as text for
+// people. It returns "" if neither comes from a file or a command.
 func (d Database) Settings() string {
 	var names []string
 	for _, from := range []origin{d.from, d.password} {

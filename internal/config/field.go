@@ -33,8 +33,8 @@ func secret[T, V any](name string, parse parseFunc[V], place func(*T) *V) field[
 	}}
 }
 
-// set parses a scalar and stores the result in *place. If parse fails, it reports a problem.
-// The problem begins with shown, which is the scalar's text, or "the value" for a secret.
+// set parses a scalar and stores the result in *place. If the scalar can't be parsed, set
+// reports a problem that begins with `shown`: the scalar's text, or "the value" for a secret.
 func set[V any](r *reader, n *node, shown string, parse parseFunc[V], place *V) {
 	text, ok := r.scalar(n)
 	if !ok {

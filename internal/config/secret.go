@@ -59,7 +59,7 @@ func derivedFrom(name string) (base string, ok bool) {
 	return strings.CutSuffix(name, "_command")
 }
 
-// fromOrigin reads a secret from the file or the command that the entry e names, and returns it as the node of the setting name. The
+// fromOrigin reads a secret from the file or the command that the entry e names, and returns it as the node of the setting `name`. The
 // node has the position of the entry. If fromOrigin reports a problem, it returns nil.
 func (r *reader) fromOrigin(n *node, e entry, name string) *node {
 	for _, other := range []string{name, name + "_file"} {

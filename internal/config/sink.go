@@ -53,8 +53,8 @@ func (s Sink) certificateFiles() (names []string) {
 // Renewable reports whether the sink has secrets or certificates in files, or secrets from commands.
 func (s Sink) Renewable() bool { return len(s.secrets)+len(s.certificateFiles()) > 0 }
 
-// Await waits for commands that print the sink's secrets: for those whose last secret is too old, or, if the destination has refused
-// the sink's login, for all of them. The wait ends early if the context ends.
+// Await waits for the commands that print the sink's secrets, if their last secret is too old. If the destination has refused the
+// sink's login, Await waits for all commands. The wait ends early if the context ends.
 func (s Sink) Await(ctx context.Context, refused bool) { await(ctx, s.secrets, refused) }
 
 // State returns a hash of the settings and of the current content of the certificate files.

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Certificate writes a certificate for a server with this IP address, which clients can also trust as an authority, and
-// its private key. It returns the paths of the two PEM files.
+// Certificate writes a self-signed certificate for a server with this IP address, and its private key. Clients can also
+// trust the certificate as an authority. It returns the paths of the two PEM files.
 func Certificate(t testing.TB, address string) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

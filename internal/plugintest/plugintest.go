@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	long     = flag.Bool("long", false, "run the proofs with kills, which take minutes")
+	long     = flag.Bool("long", false, "run the proofs, which kill processes and take minutes")
 	messages = flag.Int("messages", 100_000, "the number of messages of a proof")
 )
 
@@ -210,7 +210,7 @@ func (p *proof) reach(n int) {
 	}
 }
 
-// kill kills a plug-in, a relay or the destination: consecutive n take turns. If Pause is set, it kills all relays instead of one.
+// kill kills a plug-in, a relay or the destination, in turn for consecutive n. If Pause is set, it kills all relays instead of one.
 func (p *proof) kill(n int) {
 	p.t.Helper()
 	r := p.relays[n%len(p.relays)]
