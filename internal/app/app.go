@@ -189,8 +189,8 @@ func (a *App) Addr() string {
 }
 
 // Run starts the daemon, and stops it when the context ends, when every relay has drained, or when one has failed. A stop
-// waits for messages that are being sent, until the channel `abort` is closed. Run returns nil after a clean stop. When Run has loaded a new
-// configuration, it makes a new daemon for this configuration, which takes over from the previous daemon.
+// waits for messages that are being sent, until the channel `abort` is closed. Run returns nil after a clean stop. When Run
+// has loaded a new configuration, it makes a new daemon for this configuration, which takes over from the previous daemon.
 func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	if err := a.Start(ctx); err != nil {
 		return err

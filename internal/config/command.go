@@ -78,7 +78,7 @@ func (c *command) text(ctx context.Context, how urgency) (string, error) {
 	return c.secret, c.err
 }
 
-// renew runs the program, and closes the channel done.
+// renew runs the program, and then closes the channel `done`.
 func (c *command) renew(ctx context.Context, began time.Time, done chan struct{}) {
 	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

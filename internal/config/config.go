@@ -118,7 +118,7 @@ const maxName = 63
 
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// named calls the function read for each entry of a mapping whose keys are names, and returns the results.
+// named calls the function `read` for each entry of a mapping whose keys are names, and returns the results.
 func named[T any](r *reader, n *node, read func(name string, n *node) T) (all []T) {
 	if !r.mapping(n) {
 		return nil

@@ -33,7 +33,7 @@ type Admin struct {
 // for all commands. The wait ends early if the context ends.
 func (a Admin) Await(ctx context.Context, refused bool) { await(ctx, a.secrets, refused) }
 
-// UserHeader is a header with the name of the person who makes a request. It counts only in requests from the trusted proxies.
+// UserHeader is a header with the name of the person who makes a request. The server ignores it unless a trusted proxy sends it.
 type UserHeader struct {
 	Name           string
 	TrustedProxies []netip.Prefix

@@ -196,7 +196,7 @@ type Fitting interface {
 }
 
 // Trial is a test with two transactions: Hold runs in the first one, and while the first
-// one is open, Pass runs in the second one. Both queries change nothing and select one column.
+// one is open, Pass runs in the second one. Both queries are SELECTs of one column.
 type Trial struct {
 	// Begin runs first in both transactions. It limits waits for locks to about a second, so
 	// that a server that can't skip locked rows returns an error and doesn't wait for Hold's lock.

@@ -409,7 +409,7 @@ func (mysql) settings() []Setting {
 	return []Setting{
 		only(MySQL(), setting("transaction_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "uncommitted messages would be delivered", "READ-COMMITTED or REPEATABLE-READ")),
 		only(MariaDB(), setting("tx_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "uncommitted messages would be delivered", "READ-COMMITTED or REPEATABLE-READ")),
-		setting("completion_type", "'NO_CHAIN'", "a commit only ends the transaction", "all but NO_CHAIN", not("NO_CHAIN"), "a commit begins another transaction or ends the connection", "NO_CHAIN"),
+		setting("completion_type", "'NO_CHAIN'", "a commit must not begin another transaction", "all but NO_CHAIN", not("NO_CHAIN"), "a commit begins another transaction or ends the connection", "NO_CHAIN"),
 		setting("sql_mode", "'TRADITIONAL'", "a value that is too long causes an error and is not truncated", "EMPTY_STRING_IS_NULL (MariaDB)", func(value string) bool { return strings.Contains(value, "EMPTY_STRING_IS_NULL") },
 			"empty texts and payloads become NULL", "one without EMPTY_STRING_IS_NULL"),
 		only(MySQL(), setting("range_optimizer_max_mem_size", "0", "even long lists of keys are looked up by an index", "less than 8 MiB, except 0", func(value string) bool {
