@@ -219,7 +219,7 @@ func TestNewReportsAllInvalidSinks(t *testing.T) {
 	c.Sinks[0].Type = "unheard-of"
 	_, err := New(c, b.options(t))
 	if err == nil || strings.Count(err.Error(), "unheard-of") != 2 {
-		t.Errorf("got %v, want one error a source", err)
+		t.Errorf("got %v, want one error per source", err)
 	}
 	if _, err := New(config.Config{}, b.options(t)); err == nil {
 		t.Error("a daemon without sources was made")

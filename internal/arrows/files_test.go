@@ -70,7 +70,7 @@ func ratchet(t *testing.T, what string, found []string, limit int) {
 		t.Errorf("%d %s, want at most %d:\n%s", len(found), what, limit, strings.Join(found, "\n"))
 	}
 	if len(found) < limit {
-		t.Errorf("%d %s are left: write this number in the place of %d", len(found), what, limit)
+		t.Errorf("%d %s are left: lower the limit %d to this number", len(found), what, limit)
 	}
 }
 

@@ -28,7 +28,7 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// The same for a lane's marks.
+// Whatever the column marks contains, what a relay reads of it can be written and read again without a change.
 func FuzzMarks(f *testing.F) {
 	f.Add(`{"routes":"x","main":65,"sinks":{"kafka":3}}`)
 	f.Add(`{"main":-9223372036854775808,"sinks":{"":1}}`)

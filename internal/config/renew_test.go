@@ -30,7 +30,7 @@ func TestStateOfASink(t *testing.T) {
 	}
 	one := Sink{Settings: map[string]any{"bearer_token": "hunter2"}}.State()
 	if one == (Sink{Settings: map[string]any{"bearer_token": "hunter3"}}).State() || strings.Contains(one, "hunter2") {
-		t.Error("the state is that of other settings, or shows a secret")
+		t.Error("two different settings have the same state, or the state contains a secret")
 	}
 }
 
@@ -65,7 +65,7 @@ func TestADatabaseInAFile(t *testing.T) {
 		}
 		current, _ := before.Current(t.Context())
 		if got := current.Secret(); strings.TrimPrefix(got, "sqlite:") != strings.TrimPrefix(want, "sqlite:") || before.Moved() != test.moved {
-			t.Errorf("%s, then %s: it is %s, and has moved: %v", test.before, test.after, got, before.Moved())
+			t.Errorf("the file has %s, then %s: Current returns %s, Moved %v", test.before, test.after, got, before.Moved())
 		}
 	}
 }

@@ -28,7 +28,7 @@ var (
 
 const root = "../.."
 
-// places has the target that stands for the server, by the scheme of its URL. Tests that name a server use these.
+// places has, by the scheme of a server's URL, the target as which the tests use the server.
 var places = map[string]struct{ target, variable string }{
 	"postgres":   {"postgres15/pgx", "ROWRELAY_TEST_POSTGRES15"},
 	"postgresql": {"postgres15/pgx", "ROWRELAY_TEST_POSTGRES15"},
@@ -144,8 +144,8 @@ func chosen(t *testing.T) []suite {
 	return some
 }
 
-// server creates and drops a database on the server, which fails if the server can't be reached or the user lacks rights.
-// It returns the server's version.
+// server creates and drops a database on the server, and returns the server's version. It fails the test if the server can't be
+// reached or the user lacks rights.
 func server(t *testing.T, name string) testdb.Run {
 	t.Helper()
 	for _, target := range testdb.Targets() {

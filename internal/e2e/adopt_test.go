@@ -393,8 +393,8 @@ func (a *adopted) writersDo(count int) {
 	}
 }
 
-// insists starts the command, kills it after 20 ms, and repeats this with twice the time until the command ends on its own. The
-// function between is called after each kill. After a kill the command may also fail with the text done, unless done is empty.
+// insists starts the command, kills it after 20 ms, and repeats this with twice the time until the command ends without a kill. It
+// calls `between` after each kill. After a kill the command may also fail with the text `done`, unless `done` is empty.
 func (a *adopted) insists(arguments []string, done string, between func()) (kills int) {
 	a.t.Helper()
 	for after := 20 * time.Millisecond; ; after *= 2 {

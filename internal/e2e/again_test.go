@@ -22,7 +22,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-var rounds = flag.Int("rounds", 1, "play the scenes in which a server loses its last second so often")
+var rounds = flag.Int("rounds", 1, "how often to run the scenes in which a server loses the commits of its last second")
 
 // eachRound runs a test several times.
 func eachRound(t *testing.T, test func(t *testing.T)) {

@@ -114,7 +114,7 @@ func (b *behind) fill(step int, statement string) {
 			break
 		}
 	}
-	b.t.Logf("%d messages wait after %v more", b.filled, time.Since(began).Round(time.Second))
+	b.t.Logf("%d messages wait, written in %v", b.filled, time.Since(began).Round(time.Second))
 }
 
 // begin begins the stream of a hundred messages per second. Before that it waits until the relay
@@ -131,7 +131,7 @@ func (b *behind) begin() {
 			eventually(b.t, "the message is delivered", func() bool { return len(b.up.received()) == number })
 		}
 	}
-	b.t.Logf("the relay passed the backlog in %v more", time.Since(began).Round(time.Millisecond))
+	b.t.Logf("the relay delivered new messages promptly after another %v", time.Since(began).Round(time.Millisecond))
 	ctx, cancel := context.WithCancel(context.Background())
 	var writing sync.WaitGroup
 	writing.Go(func() {

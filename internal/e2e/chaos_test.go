@@ -201,9 +201,9 @@ func judgeBroker(s *scene, to broker, kills []*kill, troubles, batch int) {
 	}
 	byKills, byAnswers := s.explained(arrivals, kills)
 	if byKills > len(kills)*unsettled || byAnswers > 3*troubles*unsettled {
-		s.t.Errorf("%d kills caused %d duplicates, and %d troubles %d: more than were in flight", len(kills), byKills, troubles, byAnswers)
+		s.t.Errorf("%d kills caused %d duplicates, and %d failures of the broker caused %d duplicates: more than were in flight", len(kills), byKills, troubles, byAnswers)
 	}
-	s.t.Logf("%d messages, %d duplicates: %d by kills, %d by lost answers", v.distinct, len(v.duplicates), byKills, byAnswers)
+	s.t.Logf("%d messages, %d duplicates: %d because of kills, %d because of lost responses", v.distinct, len(v.duplicates), byKills, byAnswers)
 }
 
 // explained counts the causes of duplicates, and finds duplicates without a cause. If the response
@@ -223,7 +223,7 @@ func (s *scene) explained(arrivals []arrival, kills []*kill) (byKills, byAnswers
 		}
 		room[a.customer] += charged[a.id]
 		if again-dead-s.lostTo(senders[a.id], last[a.id], kills) > room[a.customer] {
-			s.t.Errorf("message %s arrived from %v: %d times again by kills, and nothing explains the rest", a.id, senders[a.id], dead)
+			s.t.Errorf("message %s arrived from %v: kills explain %d of the duplicates, and nothing explains the others", a.id, senders[a.id], dead)
 		}
 	}
 	return byKills, byAnswers
@@ -309,6 +309,6 @@ func (s *scene) charged() map[string]int {
 		reasons[reason] += attempts
 	}
 	check(s.t, rows.Err())
-	s.t.Logf("attempts that were charged, by the last one's reason: %v", reasons)
+	s.t.Logf("number of charged attempts, by the reason of the message's last failure: %v", reasons)
 	return charged
 }

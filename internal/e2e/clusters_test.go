@@ -21,7 +21,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-var lastsFor = flag.Duration("clusters-last", 40*time.Second, "how long nodes of a cluster are killed in each scene")
+var lastsFor = flag.Duration("clusters-last", 40*time.Second, "how long each scene kills the nodes of its cluster")
 
 // cluster is three servers with the same data, each of which can take over.
 type cluster struct {

@@ -57,7 +57,7 @@ func TestRelaysThatDieBeforeSettlingDeliverOnce(t *testing.T) {
 	if v.distinct != h.written || len(v.duplicates) > 0 {
 		t.Errorf("%d messages were written, %d arrived, %d of them twice", h.written, v.distinct, len(v.duplicates))
 	}
-	t.Logf("%d messages, %d deaths (%d between answer and mark), %d twice", h.written, h.died.Load(), h.unmarked.Load(), len(v.duplicates))
+	t.Logf("%d messages, %d deaths (%d between the broker's answer and the settlement), %d duplicates", h.written, h.died.Load(), h.unmarked.Load(), len(v.duplicates))
 }
 
 // hospital has a table and a topic, and runs the relays that die.

@@ -49,18 +49,18 @@ time=2026-11-22T08:09:14.024Z level=WARN msg="relay: settlements rejected: lease
 	kills = append(kills, &kill{from: "/relay-46", at: time.Date(2026, 11, 22, 8, 9, 15, 0, time.UTC)})
 	for after, want := range map[time.Duration]*kill{0: nil, 12684 * time.Millisecond: kills[0], 14 * time.Second: kills[0], 16 * time.Second: kills[1]} {
 		if k := lastKill(kills, "/relay-46", time.Date(2026, 11, 22, 8, 9, 0, 0, time.UTC).Add(after)); k != want {
-			t.Errorf("after %v it is explained by %+v, want %+v", after, k, want)
+			t.Errorf("the last kill before %v is %+v, want %+v", after, k, want)
 		}
 	}
 	if k := lastKill(kills, "/relay-47", time.Now()); k != nil {
-		t.Errorf("another relay's repetition is explained by %+v", k)
+		t.Errorf("a relay that was not killed has the kill %+v", k)
 	}
 }
 
-// judgeDuplicates checks that each duplicate follows from a kill: a relay that had sent the
-// message before, the last or the first of them, was killed before the message arrived again. A dead relay's request may still
-// arrive after the relay's death, because the endpoint may read it late. No kill may cause more
-// duplicates than a relay can have unsettled messages.
+// judgeDuplicates checks that each duplicate follows from a kill: the last or the first relay
+// that had sent the message was killed before the message arrived again. A dead relay's request
+// may still arrive after the relay's death, because the endpoint may read it late. No kill may
+// cause more duplicates than a relay can have unsettled messages.
 func judgeDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) {
 	t.Helper()
 	if most := explainDuplicates(t, duplicates, kills); most > mostUnsettled(killedBatch) {
@@ -99,7 +99,7 @@ func explainDuplicates(t testing.TB, duplicates []duplicate, kills []*kill) (mos
 		caused[k]++
 		most = max(most, caused[k])
 	}
-	t.Logf("%d kills, %d duplicates, at most %d of one kill", len(kills), len(duplicates), most)
+	t.Logf("%d kills, %d duplicates, at most %d because of one kill", len(kills), len(duplicates), most)
 	return most
 }
 
@@ -130,9 +130,9 @@ func judgeTakeovers(t testing.TB, kills []*kill, lease time.Duration) {
 		slowest = max(slowest, k.served)
 	}
 	if limit := lease + 5*time.Second; slowest > limit && *long { // a short run has no limit on this time
-		t.Errorf("a dead relay's lanes waited %v for another, longer than %v", slowest, limit)
+		t.Errorf("other relays took over a dead relay's lanes only after %v, want at most %v", slowest, limit)
 	}
-	t.Logf("a dead relay's lanes were others' after at most %v, with a lease of %v", slowest.Round(time.Millisecond), lease)
+	t.Logf("other relays took over a dead relay's lanes after at most %v, with a lease of %v", slowest.Round(time.Millisecond), lease)
 }
 
 // Messages that arrive three times are explained by two kills.

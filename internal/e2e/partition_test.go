@@ -85,13 +85,13 @@ func (s *scene) partition(n *network, e *endpoint, apart *process, f partition, 
 	n.set(condition{}, port)
 	eventually(s.t, "the relay sends again", func() bool { return e.lastFrom(apart.name).After(healed) })
 	back := time.Since(healed)
-	s.t.Logf("%s, %v before: the relay sent until %v after the cut, all of its %d lanes were others' after %v, and it sent again %v after the network was back",
+	s.t.Logf("%s, %v before: the relay sent until %v after the cut, other relays had taken over its %d lanes after %v, and it sent again %v after the network was back",
 		f.name, usual.delay, last.Sub(cut).Round(time.Millisecond), len(lanes), taken.Round(time.Millisecond), back.Round(time.Millisecond))
 	if last.Sub(cut) > lease {
 		s.t.Errorf("%s: the relay sent for %v without its database, longer than its lease of %v", f.name, last.Sub(cut), lease)
 	}
 	if taken > lease+10*time.Second { // MySQL keeps the locks of an interrupted transaction for 20 s
-		s.t.Errorf("%s: the relay's lanes waited %v for others", f.name, taken)
+		s.t.Errorf("%s: other relays took over the relay's lanes only after %v", f.name, taken)
 	}
 	judgeReturn(s.t, f.name, back)
 }
@@ -101,7 +101,7 @@ func (s *scene) partition(n *network, e *endpoint, apart *process, f partition, 
 func judgeReturn(t *testing.T, fault string, back time.Duration) {
 	t.Helper()
 	if back > 2*time.Minute {
-		t.Errorf("%s: the relay was back %v after its network", fault, back)
+		t.Errorf("%s: the relay sent again only %v after its network was back", fault, back)
 	}
 }
 

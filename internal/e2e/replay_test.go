@@ -94,8 +94,8 @@ func TestReplayHardlyDelaysNewMessages(t *testing.T) {
 		t.Fatalf("the replay failed, or was not killed half-way: %v\n%s", replay.err, replay.log)
 	}
 	after := traffic(lasting(alone))
-	t.Logf("new messages, %d a second, arrived after %v; during a replay of %d in %v after %v; then after %v",
-		rate, before, count, took.Round(time.Second), beside, after)
+	t.Logf("latency of new messages, %d per second: %v before the replay, %v during it (%d messages in %v), %v after it",
+		rate, before, beside, count, took.Round(time.Second), after)
 	if beside.p99 > before.p99+after.p99 && *long {
 		t.Errorf("during the replay new messages are more than twice as late as without it")
 	}
@@ -106,7 +106,7 @@ func TestReplayHardlyDelaysNewMessages(t *testing.T) {
 		}
 	}
 	if v := judge(t, endpoint.received()); copies != count || len(v.duplicates) != 0 {
-		t.Errorf("%d copies of %d messages, %d of all arrived twice", copies, count, len(v.duplicates))
+		t.Errorf("%d copies of %d messages arrived, and %d duplicates of all messages", copies, count, len(v.duplicates))
 	}
 }
 

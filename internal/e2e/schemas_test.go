@@ -220,7 +220,7 @@ func schemas() []schema {
 	return []schema{debeziumKeeping, debeziumRemoving, massTransit, modulith, eventuate, axon, capPublished, laravel, namastack, handmade, oracleStyle}
 }
 
-// The Quarkus extension, by Hibernate. Hibernate checks how many rows its DELETE has deleted.
+// Debezium's Quarkus extension, which writes with Hibernate. Hibernate checks how many rows its DELETE has deleted.
 var debeziumRemoving = schema{
 	name: "debezium", table: "outboxevent", other: map[string]string{testdb.MySQL: "OutboxEvent"}, rights: "SELECT, INSERT, DELETE",
 	targets: []string{"mysql/gosql", "mariadb1011/gosql"},
@@ -234,7 +234,7 @@ var debeziumRemoving = schema{
 	onlyNew: true, deletes: true, noView: true,
 }
 
-// The same with remove-after-insert=false, which is not the default.
+// Debezium's Quarkus extension with remove-after-insert=false (the default is true).
 var debeziumKeeping = schema{
 	name: "debezium", table: "outboxevent", other: map[string]string{testdb.MySQL: "OutboxEvent"}, rights: "INSERT",
 	targets: []string{"mysql/gosql", "mariadb1011/gosql"},

@@ -140,10 +140,10 @@ func testOracle(t *testing.T, jars, parser string, all []statement) {
 	for i, g := range gaps {
 		refused := slices.ContainsFunc(errors[fmt.Sprint("gap", i)], func(reason string) bool { return reason != "" })
 		if g.parser == parser && !refused {
-			t.Errorf("the parser is said to have a gap (it %s), but accepts all statements with it: remove the gap", g.why)
+			t.Errorf("the list of gaps claims that the parser %s, but the parser accepts all statements with this feature: remove the gap", g.why)
 		}
 	}
-	t.Logf("%d statements parsed, as many broken ones refused", len(parts))
+	t.Logf("the parser accepts %d statements, and refuses the same number of broken statements", len(parts))
 }
 
 // rewritten returns a statement without the gaps of a parser, except for one of them.

@@ -85,7 +85,7 @@ func scriptDom(t *testing.T, tool, version string, texts []string) map[int]strin
 		reasons[i] = found[2]
 	}
 	if strings.Count(string(out), "could not be parsed") != len(reasons) {
-		t.Fatalf("%d texts have reasons in:\n%s", len(reasons), out)
+		t.Fatalf("found the reason for only %d of the refused texts in:\n%s", len(reasons), out)
 	}
 	return reasons
 }

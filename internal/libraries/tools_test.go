@@ -84,7 +84,7 @@ var migrationTools = []migrationTool{
 }
 
 // Each tool applies the migration that rowrelay migrate print writes into its folder. Then rowrelay check finds nothing
-// missing, and rowrelay migrate up has nothing to do. The tool's way down leaves no table.
+// missing, and rowrelay migrate up has nothing to do. The tool's down migration leaves no table.
 func TestMigrationTools(t *testing.T) {
 	t.Parallel()
 	box := newToolbox(t)

@@ -199,7 +199,7 @@ func TestEachAlertFiresInItsTrouble(t *testing.T) {
 			t.Parallel()
 			trouble, known := troubles[rule.Alert]
 			if !known {
-				t.Fatal("nothing here makes its trouble")
+				t.Fatal("troubles has no problem that fires this alert")
 			}
 			s := &scene{t: t, history: history{}}
 			var began, made, ended time.Time

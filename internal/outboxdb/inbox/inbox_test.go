@@ -170,7 +170,7 @@ func TestASecondTransactionWaitsForTheFirst(t *testing.T) {
 				t.Fatalf("Once = %t, %v; want the first time", first, err)
 			}
 			if _, err := onceOn(t, in, db, other, id); !errors.Is(err, inbox.ErrBusy) {
-				t.Errorf("while it is worked on: %v, want that it is busy", err)
+				t.Errorf("while another transaction handles the message: %v, want ErrBusy", err)
 			}
 			if commits {
 				check(t, tx.Commit())
