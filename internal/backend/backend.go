@@ -105,8 +105,8 @@ type Backend interface {
 	// finished before the argument `since`.
 	//
 	// It also deletes at most limit message ids that were written longer ago than [IDsKept] returns, and more than ten
-	// minutes before the lowest pending row was created. It keeps the ids of held rows. A message's id is written before
-	// its row, and the ten minutes allow for long transactions and differing clocks.
+	// minutes before the pending row with the lowest id was created. It keeps the ids of held rows. A message's id is
+	// written before its row, and the ten minutes allow for long transactions and differing clocks.
 	//
 	// Purge returns the number of deleted rows or of deleted ids, whichever is higher. The result `until` is the value
 	// of `since` for the next call. It is the zero time if the database doesn't use `since`.
@@ -256,8 +256,8 @@ type Queries struct {
 	// WrittenFrom is empty if the database searches all rows for a message.
 	WrittenFrom Query
 
-	// IDsOutOfOrder returns a line for each setting that allows ids out of order, with which a relay could miss a
-	// message. It is empty if the database has no such setting.
+	// IDsOutOfOrder returns a line for each setting that allows ids out of order, because a relay could then miss
+	// messages. It is empty if the database has no such setting.
 	IDsOutOfOrder Query
 
 	// RowSecurity returns the name of each table whose rows a policy may hide from this user. It is empty if
@@ -345,7 +345,7 @@ type Read struct {
 	// Except lists topics whose rows may be left out if the rows name no sinks. If it isn't empty, no position has a key.
 	Except []string
 
-	// Number requests that the database gives the read's transaction a number.
+	// Number requests that the read's transaction gets a number.
 	Number bool
 }
 

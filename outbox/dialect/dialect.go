@@ -43,8 +43,9 @@ type Dialect interface {
 	// Cancel deletes a scheduled message unless it is due within the given duration
 	// (ahead). The first statement deletes it from the pending table, the second from the
 	// held table. The caller runs them in this order, because relays move scheduled messages
-	// from pending to held and never back. It runs the second only if the first affects no
-	// row. Neither statement locks other rows or waits for a relay's send to end.
+	// from pending to held, and back only when the messages are due. The caller runs the second
+	// only if the first affects no row. Neither statement locks other rows or waits for a
+	// relay's send to end.
 	//
 	// On some databases the caller first runs the query find, which takes no locks. It
 	// selects three values: which statement to run first, as its index in deletes, and the
