@@ -48,7 +48,7 @@ type Dialect interface {
 	// relay's send to end.
 	//
 	// On some databases the caller first runs the query find, which takes no locks. It
-	// selects three values: which statement to run first, as its index in deletes, and the
+	// selects three values: the index in deletes of the statement to run first, and the
 	// row's lane and id. The caller puts lane and id before the arguments of each
 	// statement. If this query returns no row, no message with this id can be cancelled.
 	// On the other databases find.SQL is empty.
@@ -424,8 +424,8 @@ type WrongKind struct {
 	Err    error  // the database's error, if there is one
 }
 
-// Error returns a text for callers that passed a dialect. Where callers name the kind of the
-// database in another form, such as a URL, use the fields to build another text.
+// Error returns a text for callers that passed a dialect. For callers that name the kind of the
+// database in another form, such as a URL, build another text from the fields.
 func (w *WrongKind) Error() string {
 	text := fmt.Sprintf("the database is %s, but the dialect is %s: pass dialect.%s()", w.Server, w.Given, w.Right)
 	if w.Err != nil {

@@ -31,9 +31,8 @@ type insertColumn struct {
 }
 
 // insertColumns returns the columns that a producer fills. It omits columns that have the default
-// in all rows, because each parameter costs time. Times are formatted with the layout in the
-// argument form, and rounded up to the unit that the database stores, so that no message is
-// available too early.
+// in all rows, because each parameter costs time. Times are formatted with the layout `form`, and
+// rounded up to the unit that the database stores, so that no message is available too early.
 func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	columns := []insertColumn{
 		{name: "message_id", value: func(row Row) any { return row.MessageID }},
@@ -55,8 +54,8 @@ func insertColumns(rows []Row, unit time.Duration, form string) []insertColumn {
 	})
 }
 
-// moment returns the time in UTC, rounded up to the unit and formatted with the layout in the
-// argument form. It returns nil for the zero time.
+// moment returns the time in UTC, rounded up to the unit and formatted with the layout `form`.
+// It returns nil for the zero time.
 func moment(at time.Time, unit time.Duration, form string) any {
 	if at.IsZero() {
 		return nil
