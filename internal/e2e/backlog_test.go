@@ -114,7 +114,7 @@ func (b *behind) fill(step int, statement string) {
 			break
 		}
 	}
-	b.t.Logf("%d messages wait, written in %v", b.filled, time.Since(began).Round(time.Second))
+	b.t.Logf("%d messages wait; writing the last of them took %v", b.filled, time.Since(began).Round(time.Second))
 }
 
 // begin begins the stream of a hundred messages per second. Before that it waits until the relay
