@@ -92,7 +92,7 @@ func NewInbox(db *sql.DB, d dialect.Dialect, table string) (*Migrations, error) 
 	return (&Migrations{db: db, dialect: d, set: inboxSet}).of(cmp.Or(table, "inbox"))
 }
 
-// of completes m for a table: it parses the table's name and renders the files.
+// of parses the table's name, renders the files for this table, and returns m with both.
 func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.dialect == nil {
 		return nil, errors.New("make migrations: the dialect is nil: pass your database's dialect from package dialect")

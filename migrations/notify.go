@@ -31,9 +31,9 @@ func renderNotify(file string, table dialect.Table) (sql notifySQL, err error) {
 	return sql, nil
 }
 
-// Notifies reports whether the trigger of Options.Notify exists, so that plain INSERTs notify
-// listening relays. It changes nothing. It returns false if the database has no notifications or
-// the table doesn't exist.
+// Notifies reports whether the trigger of Options.Notify exists. With this trigger, plain INSERTs
+// notify listening relays. Notifies changes nothing. It returns false if the database has no
+// notifications or the table doesn't exist.
 func (m *Migrations) Notifies(ctx context.Context) (there bool, err error) {
 	if err := m.notMade(); err != nil {
 		return false, err

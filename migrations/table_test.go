@@ -49,7 +49,7 @@ func TestKeysSpreadOverLanes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if lanes < kind.lanes || kind.lanes == 64 && most > 2*kind.count/64 {
-				t.Errorf("%s: %d lanes used, %d of %d keys in one", name, lanes, most, kind.count)
+				t.Errorf("%s: %d lanes used, %d of %d keys in one lane", name, lanes, most, kind.count)
 			}
 		}
 	})

@@ -58,9 +58,9 @@ func Tools() []string { return slices.Sorted(maps.Keys(tools)) }
 
 // Files returns the steps after a version as one migration for another tool. The migration has the statements that apply the
 // steps (the way up) and those that revert them (the way down). Some tools need the way down in a second file. Files returns
-// no files if there is nothing to do. The migration also contains the statements for Options.Claim and Options.Notify. It
-// begins no transaction, because the tools do so where the database can roll back DDL. On PostgreSQL it creates the table's
-// schema.
+// no files if there is nothing to do. The migration also contains the statements for Options.Claim and Options.Notify. It has
+// no BEGIN and no COMMIT, because the tools run it in a transaction if the database can roll back DDL. On PostgreSQL it creates
+// the table's schema.
 func (m *Migrations) Files(name string, options FileOptions) ([]File, error) {
 	if err := m.notMade(); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func (m *Migrations) change(options FileOptions) (change, error) {
 	}
 	if options.Inbox != "" {
 		if options.After != 0 {
-			return change{}, errors.New("an inbox can be printed together with the first version of an outbox only: print the inbox separately")
+			return change{}, errors.New("an inbox can't be printed together with an upgrade of an outbox: print the inbox separately")
 		}
 		inbox, err := NewInbox(nil, m.dialect, options.Inbox)
 		if err != nil {
@@ -151,7 +151,7 @@ func (m *Migrations) change(options FileOptions) (change, error) {
 	return all.and(up, down), nil
 }
 
-// and adds statements to a change: at the end of its way up, and at the beginning of its way down.
+// and appends `up` to c.up, inserts `down` before c.down, and returns the result.
 func (c change) and(up, down []statement) change {
 	c.up, c.down = slices.Concat(c.up, up), slices.Concat(down, c.down)
 	return c
@@ -188,8 +188,8 @@ func (m *Migrations) optional() (up, down []statement) {
 	return up, down
 }
 
-// parse splits the statements of a step, and keeps their comments. A statement ends at a line that ends with a semicolon,
-// or is a marked block.
+// parse splits a step into statements, with their comments. A statement is a block between goose's marks, or ends at the
+// first line that ends with a semicolon.
 func parse(script string) (all []statement) {
 	var comment, lines []string
 	var block bool
@@ -233,7 +233,7 @@ func hasSemicolon(sql string) bool {
 
 var lineComment = regexp.MustCompile(`--.*`)
 
-// number is the number of a new migration. For Alembic, which has no numbers, it has the revision that the migration follows.
+// number is the number of a new migration. Alembic's migrations have no numbers, but each one names the revision before it.
 type number struct {
 	value  uint64
 	digits int
@@ -244,8 +244,9 @@ type number struct {
 
 func (n number) String() string { return fmt.Sprintf("%0*d", n.digits, n.value) }
 
-// next returns the number of a new migration. By default it is the current time, as these tools number migrations. If the
-// folder's highest number is later, or is shorter and the tool permits that, next returns the number after it.
+// next returns the number of a new migration, which is the current time in 14 digits by default. But if the folder's highest
+// number isn't below the current time, or if the tool permits short numbers and the folder has them, next returns the highest
+// number plus one.
 func (t tool) next(folder fs.FS) (number, error) {
 	now, _ := strconv.ParseUint(time.Now().UTC().Format("20060102150405"), 10, 64)
 	next := number{value: now, digits: 14}
@@ -447,7 +448,7 @@ func forRails(c change, n number) []File {
 	return []File{{Name: n.String() + "_create_" + c.name + ".rb", Text: text.String()}}
 }
 
-// hashes turns an SQL comment into one of Python or Ruby.
+// hashes replaces the -- of an SQL comment by #, as Python and Ruby need it.
 func hashes(comment string) string { return strings.ReplaceAll("\n"+comment, "\n--", "\n#")[1:] }
 
 // indented puts spaces before each line that isn't empty, and ends with a line break unless the text is empty.

@@ -108,7 +108,7 @@ func TestUpgradeWaitsForAnOpenTransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Up gives up its place in the queue before it tries again, so another writer can commit meanwhile.
+		// Before Up tries again, it stops waiting for the lock, so another writer can commit.
 		exec(t, db.DB, "INSERT INTO outbox (topic) VALUES ('b')")
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
