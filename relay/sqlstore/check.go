@@ -87,7 +87,7 @@ func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	}
 	for _, finding := range s.backend.Check(ctx, claim) {
 		if finding.Name == "transactions" && byTime {
-			continue // the store doesn't list transactions; another finding has the reason
+			continue // another finding reports why the store doesn't list transactions
 		}
 		findings = append(findings, finding)
 	}
@@ -110,9 +110,10 @@ func (s *Store) checkClaim(ctx context.Context, claim storage.Claim) Finding {
 	return finding
 }
 
-// checkMarks checks two promises of a lane's mark: no id at or below it will be assigned,
-// and no message with such an id is pending. It searches only lanes with one mark for all
-// sinks. In other lanes, messages for a sink that is behind may be pending below the mark.
+// A lane's mark is the id up to which relays have read the lane. checkMarks checks that no id
+// at or below a mark can still be assigned, and that no message with such an id is pending. It
+// searches only lanes with one mark for all sinks. In other lanes, messages for a slow sink may
+// be pending below the mark.
 func (s *Store) checkMarks(ctx context.Context) Finding {
 	finding := Finding{Name: "marks"}
 	marks, err := backend.Marks(ctx, s.db, s.capabilities.Statements.Query("marks"))
@@ -148,7 +149,7 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 			return finding
 		}
 		if len(waiting) > 0 {
-			finding.Detail = fmt.Sprintf("at least %d messages wait below the marks, the first with the id %d in lane %d: the id sequence was reset, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
+			finding.Detail = fmt.Sprintf("at least %d messages wait below the ids up to which relays have read, the first with the id %d in lane %d: the id sequence was reset, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
 			finding.Hint = "a relay finds and delivers them: when it leases their lanes, or within ten minutes if it has leased these lanes already"
 			return finding
 		}
@@ -259,8 +260,8 @@ type ask struct {
 	of   func()
 }
 
-// asks returns all statements of a backend that are run repeatedly, except the counts of a status. The counts may read a table in
-// any order, because they stop after a limited number of rows.
+// asks returns all statements of a backend that are run repeatedly, except those that count messages for a status. These may read a
+// table in any order, because they stop after a limited number of rows.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
 	queries, statements := b.Capabilities().Queries, b.Capabilities().Statements
@@ -307,7 +308,7 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 			ask{"the move of due rows to the table outbox", func() { _, _ = b.Reclaim(ctx, 500) }},
 			ask{"the search for a free row", run(queries.FreeRow)},
 			ask{"the search for an expired claim", run(queries.EndedClaim)},
-			ask{"the end of a dead relay's claims", run(statements.Query("end claims", "r"))},
+			ask{"the statement that ends a dead relay's claims", run(statements.Query("end claims", "r"))},
 			ask{"the status: claimed messages", run(queries.Status.Claimed)},
 			ask{"the settlement of delivered messages", settle(storage.StateDone, "t", 0)},
 			ask{"the settlement of retries", settle(storage.StateRetry, "t", 0)})
@@ -328,13 +329,13 @@ func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Clai
 		ask{"the renewal of leases", change(backend.Renew)},
 		ask{"the release of leases", change(backend.Release)},
 		ask{"the write of journals", change(backend.WriteJournal)},
-		ask{"the end of a dead relay's leases", run(statements.Query("end leases", "r"))},
+		ask{"the statement that ends a dead relay's leases", run(statements.Query("end leases", "r"))},
 		ask{"the journals", run(statements.Query("journals"))},
 		ask{"the marks", run(statements.Query("marks"))},
 		ask{"the read", func() {
 			_, _ = b.Read(ctx, backend.Read{Positions: positions, Limit: 500, Share: 20, MaxBytes: 1 << 20}, nil)
 		}},
-		ask{"the read of a key", func() {
+		ask{"the read of one key's messages", func() {
 			_, _ = b.Read(ctx, backend.Read{Positions: []storage.Position{{Lane: 1, Until: 1 << 62, Key: "k"}}, Limit: 5}, nil)
 		}},
 		ask{"the search for late messages", run(b.Candidates(positions, nil, 500))},

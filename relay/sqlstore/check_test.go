@@ -248,7 +248,7 @@ func TestCheckReportsWrongMarks(t *testing.T) {
 			t.Errorf("before the first relay: %s", found)
 		}
 		mark(2)
-		if found := detail(); !strings.Contains(found, "wait below the marks") {
+		if found := detail(); !strings.Contains(found, "wait below the ids up to which relays have read") {
 			t.Errorf("two messages wait below the marks: %q", found)
 		}
 		mark(1_000_000)

@@ -18,8 +18,8 @@ import (
 // may appear below rows that were read long ago. Therefore each page promises two things:
 //
 //   - SafeID: no row can appear at or below this id any more.
-//   - LateAfter: every row that has appeared since the previous page has an id above LateAfter. If LateAfter is negative, none of these
-//     rows is late: they are all above the LastID of the previous page.
+//   - LateAfter: every row that has appeared since the previous page has an id above LateAfter. A negative LateAfter means that all of
+//     these rows are above the LastID of the previous page.
 //
 // A frontier derives these promises from each read's [backend.FirstLine], from the ids of the read's rows, and from the numbers of this
 // store's own transactions. A promise is always true, but SafeID and LateAfter may be lower than necessary. Relays then read some rows a
@@ -31,8 +31,8 @@ import (
 //   - [snapshots]: a read shows which transactions it sees (PostgreSQL).
 //   - [openTx]: the store lists the open transactions periodically (MySQL, MariaDB, SQL Server, Oracle).
 //   - [timeBound]: the store can't see the open transactions, because the user lacks the privilege or because several servers write.
-//     It assumes that each transaction ends within a set time. timeBound is a part of openTx, since the privilege may be revoked at
-//     any time.
+//     A timeBound assumes that each transaction ends within a set time. It is a part of openTx, because the privilege may be revoked
+//     while a relay runs.
 //
 // The methods `before` and `wrote` may be called concurrently. Only one read at a time calls the other methods.
 type frontier interface {
@@ -40,8 +40,8 @@ type frontier interface {
 	// last argument is the highest id that this server has assigned.
 	start(server string, given int64)
 
-	// before returns a token with what is known before a statement of this store runs. If the statement's transaction has a number,
-	// the caller must pass this number and the token to the method `wrote` after the statement.
+	// before is called before a statement of this store. The token records what the frontier knows at this time. If the statement's
+	// transaction has a number, the caller must pass this number and the token to the method `wrote` after the statement.
 	before() token
 	wrote(xid uint64, began token)
 
@@ -149,8 +149,8 @@ func (h *snapshots) start(server string, given int64) {
 	h.server, h.given = server, given
 }
 
-// before returns a token. It is current if the frontier knows of no id that was assigned after the last checkpoint. If the token isn't
-// current, the next read must be a transaction with a number, so that the safe id rises even while nothing is settled.
+// before returns a token. The token is current if the last checkpoint has the highest id that the frontier knows. If it isn't current,
+// the next read must be a transaction with a number, so that the safe id rises even while nothing is settled.
 func (h *snapshots) before() token {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,7 +221,7 @@ func (h *snapshots) lateAfter(s snapshot) int64 {
 		return -1
 	}
 	lowest, ended := h.previous.xmax, s.endedFrom(h.previous.xmax)
-	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend, so the first of these transactions has the lowest
+	if i := slices.IndexFunc(h.previous.open, s.sees); i >= 0 { // floors ascend, so the first of these transactions has the lowest floor
 		lowest, ended = h.previous.open[i], true
 	}
 	if !ended {
@@ -250,8 +250,8 @@ func (h *snapshots) failed()                       {}
 // whose changes a statement saw.
 type snapshot struct {
 	xmin uint64   // all transactions with lower numbers had ended
-	xmax uint64   // one more than the highest number that had ended; the statement saw no change of transactions from xmax on
-	open []uint64 // the transactions that had not ended, from xmin on and below xmax, ascending
+	xmax uint64   // one more than the highest number that had ended; the statement saw no changes of transactions with higher numbers
+	open []uint64 // the transactions from xmin to xmax-1 that had not ended, ascending
 }
 
 // parseSnapshot reads the text form, xmin:xmax:open,open,…
@@ -324,7 +324,7 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	}
 	end := at
 	for end < len(*c) && (*c)[end].id <= id {
-		end++ // the new checkpoint makes this one useless: its number isn't higher, and its id isn't lower
+		end++ // the new checkpoint replaces this one, which has at least the new number and at most the new id
 	}
 	list := slices.Replace(*c, at, end, checkpoint{xid, id})
 	if len(list) > maxCheckpoints { // drop every other checkpoint of the older half
@@ -339,8 +339,8 @@ func (c *checkpoints) add(xid uint64, id int64) {
 	*c = list
 }
 
-// pass returns the floor of the number `lowest`. All transactions with lower numbers must have ended. Then no later floor can use the
-// checkpoints before the one whose id is the returned floor, so pass drops them.
+// pass returns the floor of the number `lowest`. All transactions with lower numbers must have ended. So no later call needs the
+// checkpoints before the one with the returned id, and pass drops them.
 func (c *checkpoints) pass(lowest uint64) (floor int64) {
 	floor, at := c.floor(lowest)
 	if at > 1 {

@@ -17,15 +17,15 @@ import (
 // transaction's number up to a second after its id. The store periodically lists the open transactions; see
 // [backend.TransactionLister].
 //
-// Each list has a number X. The list that precedes it by [grace] lists began at least a second earlier. Let m be the highest assigned id
-// that the store knew of when that older list began. A transaction that got m or a lower id got its number within a second,
+// Each list has a number X. The list that is older by [grace] lists began at least a second earlier. Let m be the highest assigned id
+// that the store knew when that older list began. A transaction that got m or a lower id got its number within a second,
 // and so before the server assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a number above X has only ids
 // above m. And no row can appear any more at or below
 //
 //	floor(the lowest open number)
 //
-// The store measures the second in lists and not only by a clock. While the whole machine is suspended, the clock may continue, but the
-// server assigns no numbers and the store makes no lists.
+// The store measures this second by the number of lists, and not only by a clock: while the whole machine is suspended, the clock may
+// continue, but the server assigns no numbers and the store makes no lists.
 //
 // If a read shows a row that the previous read didn't show, the row was committed after the previous read began. So the row is above the
 // SafeID of the previous read's page, and the later page reports this SafeID as LateAfter. After each page, the caller scans the ids above
@@ -45,8 +45,8 @@ type openTx struct {
 
 	number  uint64 // the number of the last list
 	latest  *list  // the last list
-	told    known  // at the beginning of the previous read; before the first read, its safeID is [untold], and 0 after a restart
-	reading known  // at the beginning of the current read
+	told    known  // recorded when the previous read began; before the first read, its safeID is [untold], and 0 after a restart
+	reading known  // recorded when the current read began
 
 	earlier     []int64   // the values of the field `seen` when the last lists began, for at most grace lists
 	noted       time.Time // when the last of these lists began
@@ -151,7 +151,7 @@ func (db *openTxLister) unseen(err error) Finding {
 	}
 }
 
-// prepare makes a list if one is due and could show that more ids are final. For an idle table it makes no list.
+// prepare makes a list of the open transactions if one is due. For an idle table it makes no list.
 func (o *openTx) prepare(ctx context.Context) error {
 	if o.lost() {
 		lastID, err := o.db.lastID(ctx)
@@ -240,13 +240,13 @@ func (o *openTx) learn(id int64) { o.seen, o.lastID = max(o.seen, id), max(o.las
 // failed records that a read failed. The server may have been restarted or restored.
 func (o *openTx) failed() { o.doubted = true }
 
-// due reports whether to make a list now. No list is due while a list could show nothing new.
+// due reports whether to make a list now. No list is due while all known ids are final, unless a read has failed.
 func (o *openTx) due(now time.Time) bool {
 	return (o.seen > o.safeID || o.doubted) && !now.Before(o.next)
 }
 
 // begin records that a list begins. It returns the id for the list's checkpoint, or 0 if it is too early for a checkpoint. The
-// list's number will complete the checkpoint. Lists in quick succession count as one.
+// list's number will complete the checkpoint. Lists that begin within listEvery count as one.
 func (o *openTx) begin(now time.Time) (id int64) {
 	o.next, o.listed = now.Add(listEvery), now
 	if now.Sub(o.noted) < listEvery {
@@ -292,8 +292,8 @@ var silenced = Finding{
 	Name: "transaction list",
 	Detail: "the server's list of open transactions is unusable: other clients read it constantly, it is too long," +
 		" or some statements in it contain an emoji or bytes that are not text;" +
-		" until it is usable again, the relay does not know below which id no row can appear any more, and each read examines more rows",
-	Hint: "look for a monitor that reads the list more than a few times a second, for thousands of open transactions," +
+		" until it is usable again, each read examines more rows, because the relay does not know which open transactions may add rows",
+	Hint: "look for a monitor that reads the list several times a second; for thousands of open transactions;" +
 		" or for producers that write values into the text of their statements and don't prepare the statements (interpolateParams of go-sql-driver)",
 }
 
@@ -352,8 +352,8 @@ func (o *openTx) again(now time.Time) (pause time.Duration, pays bool) {
 	return o.listed.Add(listAgain).Sub(now), true
 }
 
-// page returns the promises of a page, after a successful read. If afterwards isn't nil, it is a list that was made after the read. If a
-// transaction was open when the previous read began, and its rows were still not visible in this list, the read has shown none of them.
+// page returns the promises of a page, after a successful read. The argument `afterwards` is nil or a list that was made after the read.
+// If this list still reports the rows of a transaction as not visible, the read has returned none of them.
 func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64) {
 	if o.serverChanged(server) {
 		o.restart(server)
