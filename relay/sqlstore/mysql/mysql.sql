@@ -84,8 +84,8 @@ coalesce(t.available_at <= {now}, 1) AND coalesce(t.claimed_until <= {now}, 1)
 t.state = 'scheduled' AND t.due_at <= {now}
 
 -- The beginning of a condition: the table is claimed by rows. It locks the claim mode until the transaction ends, so a
--- change of the mode can't run concurrently. If the change comes second, it sees the rows that the statement has changed.
--- If the change comes first, the statement changes nothing.
+-- change of the mode can't run concurrently. A later change sees the rows that the statement has changed. After an
+-- earlier change, the statement changes nothing.
 -- name: claimed by rows
 (SELECT value FROM {settings} WHERE name = 'claim' LOCK IN SHARE MODE) = 'rows' AND
 
@@ -121,9 +121,9 @@ UPDATE {lanes} SET owner = NULL, `until` = NULL, fence = fence + 1, marks = NULL
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Runs after "share claim mode", in the same transaction, so a change of the claim mode can't run concurrently. If the
--- change comes second, it sees this relay. If the change comes first, the relay isn't stored. Arguments: name, host,
--- version, claim mode, setup, claim mode; host, version, claim mode, setup.
+-- Runs after "share claim mode", in the same transaction, so a change of the claim mode can't run concurrently. A later
+-- change sees this relay. After an earlier change, the relay isn't stored. Arguments: name, host, version, claim mode,
+-- setup, claim mode; host, version, claim mode, setup.
 -- name: heartbeat
 INSERT INTO {relays} (name, host, version, claim, since, last_heartbeat, `until`, setup)
 SELECT ?, ?, ?, ?, {now}, {now}, {now} + INTERVAL :ttl MICROSECOND, ? FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM {settings} WHERE name = 'claim' AND value <> ?)
@@ -378,10 +378,10 @@ SELECT count(*) FROM {lanes} WHERE owner IS NOT NULL AND `until` >= {now}
 -- a row that doesn't exist, which at READ COMMITTED gives the transaction a number and locks nothing. An INSERT takes
 -- its id just before its transaction gets its number.
 --
--- InnoDB refreshes the list only if no session has read it for a tenth of a second. So a list is usable only if it
--- contains the transaction that reads it, with the :token of the current statement. InnoDB also cuts the list off at 16
--- MB. An entry takes about a kilobyte, and the entry of a transaction that waits for locks may take more. So a list
--- with 5,000 transactions, or with 1,000 transactions that wait, isn't usable.
+-- InnoDB refreshes the list only if no session has read it for a tenth of a second, so the list may be old. It is usable
+-- only if it contains the transaction that reads it, with the :token of the current statement. InnoDB also cuts the list
+-- off at 16 MB. An entry takes about a kilobyte, and the entry of a transaction that waits for locks may take more. So a
+-- list with 5,000 transactions, or with 1,000 transactions that wait, isn't usable.
 --
 -- In the list, transactions without a number have 0 or a number of 2^48 and above. The statement leaves out transactions
 -- that have a number, but have written nothing and run no statement, because they will take their ids later. So a

@@ -179,7 +179,7 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Findin
 	findings := []storage.Finding{m.checkRights(ctx), m.checkHistory(ctx), m.checkTransactions(ctx)}
 	probes := []backend.Probe{
 		{Name: "read", Query: m.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
-		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages are pending at or below the mark of lane ",
+		{Name: "marks", Query: m.sql.Query("lanes with rows below their marks"), Judge: backend.List("messages are pending at or below the id up to which relays have read lane ",
 			"the id sequence was reset, for example by TRUNCATE; such messages are delivered late and out of order: use DELETE to empty the table")},
 	}
 	explain := "EXPLAIN "
@@ -195,8 +195,8 @@ func (m *MySQL) Check(ctx context.Context, claim storage.Claim) []storage.Findin
 	return append(findings, backend.Findings(ctx, m.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judgePlan}))...)
 }
 
-// checkTransactions looks for a transaction that delays the marks. If the server can't list the transactions at the
-// moment, the finding is OK: a store needs such lists all the time, and reports if they are unusable.
+// checkTransactions looks for an old transaction, because relays can't advance the lanes' marks until it ends. If the server
+// can't list the transactions at the moment, the finding is OK, because a relay's store warns if lists remain unusable.
 func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	oldest, err := backend.Lines(ctx, m.db, m.sql.Query("oldest transaction"))
 	switch {
@@ -227,7 +227,7 @@ func judgeHistory(length int) (wrong, hint string) {
 	if length <= 500_000 {
 		return "", ""
 	}
-	return fmt.Sprintf("InnoDB has not purged %d transactions, on all tables: reads pass over the rows that these transactions deleted", length),
+	return fmt.Sprintf("InnoDB has not purged %d transactions, on all tables: reads still scan the rows that these transactions deleted", length),
 		"end an old transaction, which prevents the purge. Find it: SELECT trx_mysql_thread_id, trx_started, trx_query FROM information_schema.innodb_trx ORDER BY trx_started LIMIT 5; then KILL ID. If no transaction is old, the purge is too slow: raise innodb_purge_threads"
 }
 

@@ -311,7 +311,7 @@ var givenColumns = []column{
 	{"attempt_log", "longtext", func(s *storage.Settlement) any { return backend.AttemptLog(s) }},
 }
 
-// givens returns the values of the settlements. It has only the columns that are used, because
+// givens returns the values of the settlements, only in the columns that the statement uses.
 // MariaDB removes unused columns from a list and then reports them as missing.
 func givens(server string, settlements []storage.Settlement, used ...string) *given {
 	g := &given{server: server, settlements: settlements, messages: true, sinks: slices.Contains(used, "sinks")}
