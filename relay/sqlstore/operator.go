@@ -21,9 +21,9 @@ const (
 )
 
 // Status implements [storage.Operator]. It counts up to 50,000 rows of each kind. If there are more pending
-// or done rows, it returns an estimate: the server's own on PostgreSQL and SQL Server, and on other databases
-// the difference between the highest and the lowest id. If there are more scheduled, retry or parked rows, it
-// returns a lower bound.
+// or done rows, it returns an estimate: on PostgreSQL and SQL Server from the server's statistics, and on other
+// databases the difference between the highest and the lowest id. If there are more scheduled, retry or parked
+// rows, it returns a lower bound.
 func (s *Store) Status(ctx context.Context) (storage.Status, error) {
 	return try(ctx, s, "read the status of table", func() (storage.Status, error) {
 		status, err := backend.ReadStatus(ctx, s.db, s.capabilities)

@@ -164,7 +164,7 @@ type moving struct {
 	*MySQL
 	relay   string
 	keep    bool
-	claimed text // a condition on rows of outbox: they have the claim's token or, if lanes are leased, the sinks that the settlements name, if any
+	claimed text // a condition on rows of outbox: compares the claim's token, or the sinks that settlements of leased lanes name; may be empty
 }
 
 // deadLetters returns the statements that write dead letters. They run before the rows are moved, and

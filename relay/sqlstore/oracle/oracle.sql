@@ -156,8 +156,8 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL, cl
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode until the heartbeat has committed, so a change of the mode can't run concurrently. If the change
--- comes second, it sees this relay. If the change comes first, the relay isn't stored.
+-- Locks the claim mode until the heartbeat has committed, so a change of the mode can't run concurrently. A later change
+-- sees this relay. After an earlier change, the relay isn't stored.
 -- name: share claim mode
 BEGIN
     FOR locked IN (

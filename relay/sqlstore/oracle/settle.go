@@ -148,7 +148,7 @@ type moving struct {
 	keep    bool
 	claim   string // the definition of the column of g with the settlement's fence or token
 	byLanes bool
-	token   string // a condition on rows of outbox: they have the claim's token or, if lanes are leased, the sinks that the settlements name, if any
+	token   string // a condition on rows of outbox: compares the claim's token, or the sinks that settlements of leased lanes name; may be empty
 }
 
 // row is the condition that t is the row of the settlement g.

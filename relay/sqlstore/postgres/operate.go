@@ -17,8 +17,8 @@ import (
 // List implements [backend.Backend]. It reads each table in the order of an index, up to a limit, so that
 // its duration doesn't depend on the table's size. It reads the tables outbox and outbox_held lane by lane. If
 // the filter has a LookThrough, the limit is higher, and the filter is applied to the rows up to this limit.
-// There is no limit for a filter with message ids. Without a LookThrough, there is also no limit for a filter
-// with other fields than row ids.
+// Two kinds of filters have no such limit and may read all rows: filters with message ids, and filters without a
+// LookThrough that have other fields than row ids.
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	after := " AND h.id > " + a.add(filter.AfterID, "bigint")
@@ -196,7 +196,8 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))
 }
 
-// manyDeadRows is a number of dead rows that the table outbox doesn't reach if autovacuum runs with the table's settings.
+// A check reports a table only if it has more than manyDeadRows dead rows. If autovacuum runs with the settings of the table
+// outbox, this table has fewer.
 const manyDeadRows = 200_000
 
 // rights returns the privileges that a relay needs, each with its table. To lock a row, a relay

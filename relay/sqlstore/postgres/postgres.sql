@@ -143,8 +143,8 @@ ctid AS place, id, id + 0 AS same_id, lane, lane + 0 AS same_lane
 t.ctid = g.place AND g.id = g.same_id AND g.lane = g.same_lane
 
 -- The beginning of a statement that does nothing unless the table is claimed by rows. It locks the claim mode, so a
--- change of the mode can't run concurrently. If the change comes second, it sees the rows that the statement has changed.
--- If the change comes first, the statement changes nothing.
+-- change of the mode can't run concurrently. A later change sees the rows that the statement has changed. After an
+-- earlier change, the statement changes nothing.
 -- name: with claim
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)
@@ -186,9 +186,9 @@ UPDATE {hot} SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHE
 -- name: forget holds
 UPDATE {held} SET state = 'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode, so a change of the mode can't run concurrently. If the change comes second, it sees this relay.
--- If the change comes first, the relay isn't stored. Arguments: $1 name, $2 host, $3 version, $4 claim mode, $5
--- microseconds until the row expires, $6 setup.
+-- Locks the claim mode, so a change of the mode can't run concurrently. A later change sees this relay. After an earlier
+-- change, the relay isn't stored. Arguments: $1 name, $2 host, $3 version, $4 claim mode, $5 microseconds until the row
+-- expires, $6 setup.
 -- name: heartbeat
 WITH claim AS MATERIALIZED (
     SELECT value FROM {settings} WHERE name = 'claim' FOR SHARE)

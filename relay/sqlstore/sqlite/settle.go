@@ -99,7 +99,7 @@ type moving struct {
 	*SQLite
 	relay   string
 	keep    bool
-	claimed string // a condition on rows of outbox: they have the claim's token or, if lanes are leased, the sinks that the settlements name, if any
+	claimed string // a condition on rows of outbox: compares the claim's token, or the sinks that settlements of leased lanes name; may be empty
 	args    []any  // the arguments of claimed
 }
 
