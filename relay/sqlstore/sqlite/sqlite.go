@@ -152,9 +152,9 @@ func (s *SQLite) walk(positions []storage.Position, except ...string) (from stri
 	return "FROM " + s.table.Pending + byID + "\nWHERE " + where + "\nORDER BY t.id", args
 }
 
-// byID makes SQLite use no index, but find rows t by their ids, because the table is stored in the
-// order of ids. Otherwise, if the statistics are from an empty table, SQLite would read the whole
-// table along some index.
+// byID makes SQLite find rows t by their ids without an index, because the table is stored in the
+// order of ids. Without byID, SQLite would read the whole table in the order of some index if the
+// statistics are from an empty table.
 const byID = " AS t NOT INDEXED"
 
 // Pick implements [backend.Backend].

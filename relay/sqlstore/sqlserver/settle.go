@@ -88,8 +88,8 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 // settleRows returns a batch like that of settleLanes, but with the claim's token in place of the
 // lease. Its first SELECT counts the rows that belong to another claim, and locks all rows. So the
 // later statements skip exactly the rows that were counted. This SELECT has no filter, because READ
-// COMMITTED unlocks rows that a filter removes. The batch also locks the claim mode. Otherwise a concurrent change of the mode, which
-// skips locked rows, would leave these rows claimed.
+// COMMITTED unlocks rows that a filter removes. The batch also locks the claim mode, because a
+// concurrent change of the mode skips locked rows, and so would leave them claimed.
 func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newMoves(settlements, "nvarchar(255)", " "+binary, func(s *storage.Settlement) any { return s.Token })
 	m.token = " AND t.claim_token = g.claim"
@@ -111,7 +111,7 @@ type moves struct {
 	*SQLServer
 	args   args
 	groups backend.Groups
-	token  string // a condition on rows of outbox: they have the claim's token or, if lanes are leased, the sinks that the settlements name, if any
+	token  string // a condition on rows of outbox: compares the claim's token, or the sinks that settlements of leased lanes name; may be empty
 	lines  []string
 
 	deadHot, deadHeld []storage.Settlement // the settlements that write a dead letter

@@ -97,8 +97,8 @@ CONVERT(bigint, 0) AS id, CONVERT(smallint, 0) AS lane, N'' AS message_id, N'' A
 COALESCE(DATALENGTH(t.payload), 0) + COALESCE(DATALENGTH(t.payload_text), 0)
 
 -- The condition that the table is claimed by rows. It locks the claim mode until the transaction ends, so a change of the
--- mode can't run concurrently. If the change comes second, it sees the rows that the statement has changed. If the change
--- comes first, the statement changes nothing.
+-- mode can't run concurrently. A later change sees the rows that the statement has changed. After an earlier change, the
+-- statement changes nothing.
 -- name: by rows
 EXISTS (SELECT 1 FROM {settings} WITH (HOLDLOCK, ROWLOCK) WHERE name = N'claim' AND value = N'rows')
 
@@ -144,10 +144,9 @@ SET claimed_by = NULL, claim_token = NULL, claimed_until = NULL WHERE claimed_un
 -- name: forget holds
 UPDATE {held} SET state = N'error', holds = 0 WHERE holds > 0
 
--- Locks the claim mode, so a change of the mode can't run concurrently. If the change comes second, it sees this relay.
--- If the change comes first, the relay isn't stored. Arguments: @p1 name, @p2 host, @p3 version, @p4 claim mode, @p5
--- milliseconds until the row expires, @p6 setup. DATEADD accepts only an int, so seconds and milliseconds are added
--- separately.
+-- Locks the claim mode, so a change of the mode can't run concurrently. A later change sees this relay. After an earlier
+-- change, the relay isn't stored. Arguments: @p1 name, @p2 host, @p3 version, @p4 claim mode, @p5 milliseconds until the
+-- row expires, @p6 setup. DATEADD accepts only an int, so seconds and milliseconds are added separately.
 -- name: heartbeat
 {prepare}
 DECLARE @alive bit = 1;
@@ -486,7 +485,8 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- Open transactions, identified by rowversions. The table outbox has a rowversion column, so each inserted row gets a
 -- number from the database's counter, at every isolation level, just after its id. A number that is assigned after
 -- @@DBTS was read is higher than @@DBTS. If no transaction is open, the statement returns the counter plus one as the
--- lowest open number. relay/sqlstore/frontier_opentx.go derives from this up to which id no row can appear any more.
+-- lowest open number. From this number, relay/sqlstore/frontier_opentx.go determines at or below which id no row can
+-- appear any more.
 -- name: open transactions
 DECLARE @number bigint = CONVERT(bigint, @@DBTS);
 DECLARE @server nvarchar(400) = {server};
