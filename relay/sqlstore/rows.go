@@ -60,8 +60,8 @@ func (s *Store) any(ctx context.Context, what string, query backend.Query) (bool
 	return try(ctx, s, what, func() (bool, error) { return backend.Any(ctx, s.db, query) })
 }
 
-// order returns the comparison that sorts rows in the order that the pick requests. The backend returns the
-// rows unsorted.
+// order returns the comparison that sorts claimed rows in the requested order, because the backend returns
+// them unsorted.
 func order(pick storage.Pick) func(a, b storage.Row) int {
 	byID := func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) }
 	switch pick {

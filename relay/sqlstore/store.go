@@ -229,8 +229,8 @@ func (s *Store) checkVersion(ctx context.Context) error {
 }
 
 // isCompatible reports whether this release may use the tables, which have a newer schema version. Its argument is the schema version of
-// this release. A migration that only adds to the tables leaves them usable for older releases. It stores the lowest schema version of
-// these releases in the setting schema_compatible. Without the setting, no older release may use the tables.
+// this release. A migration that only adds to the tables leaves them usable for older releases. In the setting schema_compatible, the
+// migration stores the lowest schema version of these releases. Without the setting, no older release may use the tables.
 func (s *Store) isCompatible(ctx context.Context, knows int) bool {
 	var text string
 	err := s.db.QueryRowContext(ctx, "SELECT value FROM "+s.quotedTable().Settings+" WHERE name = 'schema_compatible'").Scan(&text)
@@ -294,8 +294,8 @@ const (
 // errTooSlow is the error of [Store.skips] if each attempt took longer than trialPatience.
 var errTooSlow = fmt.Errorf("the test took longer than %v in each of %d attempts: try again when the server is less busy", trialPatience, trialTries)
 
-// skips reports whether the server skips locked rows. If a trial times out, skips makes
-// another one. For an operator's store it returns true without a trial.
+// skips reports whether the server skips locked rows. It repeats a trial that has timed
+// out. For an operator's store it returns true without a trial.
 func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, err error) {
 	if s.options.Operator {
 		return true, nil
