@@ -507,10 +507,10 @@ func (m *Migrations) repairVersions(ctx context.Context) error {
 	return nil
 }
 
-// added has, for each step after the first, a column that the step adds to the pending table.
+// added maps each step after the first to a column that the step adds to the outbox table.
 var added = map[int64]string{2: "attempt_log"}
 
-// hasStep reports whether existing tables have what a step adds.
+// hasStep reports whether the existing tables have the column that a step adds.
 func (m *Migrations) hasStep(ctx context.Context, version int64) (bool, error) {
 	if m.set == inboxSet || added[version] == "" {
 		return true, nil

@@ -319,7 +319,7 @@ func (c change) revision() string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// sqlOf writes statements as SQL. The function block writes those that have semicolons inside.
+// sqlOf writes statements as SQL. It passes statements that have semicolons inside to the function `block`.
 func sqlOf(statements []statement, block func(string) string) string {
 	var text strings.Builder
 	for _, s := range statements {

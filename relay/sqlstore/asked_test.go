@@ -51,8 +51,8 @@ func askedAfterALongOne(t *testing.T, table table, do func(backend.Backend)) (qu
 	return query
 }
 
-// everything answers statements so that a backend runs all statements of a call: leases with the fence 1
-// are current, and rows are found.
+// everything returns the rows that a statement selects. With these rows a backend runs all statements of a
+// call: all lanes have valid leases with the fence 1, and searches find rows.
 func everything(query string) (rows [][]driver.Value) {
 	switch {
 	case strings.HasPrefix(query, "SELECT 'lane'"):
@@ -65,8 +65,8 @@ func everything(query string) (rows [][]driver.Value) {
 	return rows
 }
 
-// thirds returns settlements of rows with the ids from 1. One third settles pending rows as done, one as
-// retries, and one settles deferred rows as done.
+// thirds returns settlements of the rows 1 to count. A third of them settles pending rows as done, a third
+// settles pending rows as retries, and a third settles deferred rows as done.
 func thirds(count int, token string, receipts bool) (settlements []storage.Settlement) {
 	for i := range count {
 		s := storage.Settlement{ID: int64(i + 1), MessageID: aMessage, Lane: i / 8, Fence: 1, Token: token, Deferred: i%3 == 2}

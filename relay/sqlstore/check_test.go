@@ -42,7 +42,7 @@ func TestCheckFindsNoProblem(t *testing.T) {
 			migrate(t, table.DB, table.dialect, migrations.Options{Claim: string(claim)})
 			for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, claim) {
 				if !finding.OK && finding.Name != "transactions" && finding.Name != "transaction list" { // other tests on the same server can cause these two
-					t.Errorf("by %s: %+v", claim, finding)
+					t.Errorf("the check for claiming by %s reports %+v", claim, finding)
 				}
 			}
 		}
@@ -182,8 +182,8 @@ func useEverything(t *testing.T, table table, pool *sql.DB) {
 	}
 }
 
-// With a sequence that caches, descends or cycles, sessions write low ids after high ones were read. A
-// relay that claims by lanes can't notice this, so SetClaimMode refuses the mode.
+// If the id sequence has a cache, descends or cycles, a session may write a low id after relays have read
+// higher ones. A relay that claims by lanes can't notice this, so SetClaimMode refuses the mode.
 func TestLanesRefuseSequencesThatBreakTheOrder(t *testing.T) {
 	t.Parallel()
 	for _, target := range allTargets() {
@@ -245,15 +245,15 @@ func TestCheckReportsWrongMarks(t *testing.T) {
 			exec(t, table.DB, "INSERT INTO outbox (topic) VALUES ('t')")
 		}
 		if found := detail(); found != "" {
-			t.Errorf("before the first relay: %s", found)
+			t.Errorf("no lane was leased yet, but the check reports %q", found)
 		}
 		mark(2)
 		if found := detail(); !strings.Contains(found, "wait below the ids up to which relays have read") {
-			t.Errorf("two messages wait below the marks: %q", found)
+			t.Errorf("two messages wait below the marks, but the check reports %q", found)
 		}
 		mark(1_000_000)
 		if found := detail(); !strings.Contains(found, "the id sequence was reset: lane") {
-			t.Errorf("the marks are above all ids: %q", found)
+			t.Errorf("the marks are above all ids, but the check reports %q", found)
 		}
 	})
 }

@@ -210,13 +210,13 @@ func TestHandleTxCommitsTheHandlersWritesWithTheSettlement(t *testing.T) {
 		}
 		failure := errors.New("the handler failed")
 		if err := handle(done(rows[0], fences), failure); !errors.Is(err, failure) {
-			t.Errorf("a handler that fails: %v", err)
+			t.Errorf("HandleTx with a failing handler returned %v", err)
 		}
 		want("after a failure", 0, 1)
 		stale := done(rows[0], fences)
 		stale.Fence--
 		if err := handle(stale, nil); !errors.Is(err, storage.ErrFenced) {
-			t.Errorf("with an old fence: %v", err)
+			t.Errorf("HandleTx with an old fence returned %v, want ErrFenced", err)
 		}
 		want("with an old fence", 0, 1)
 		part := done(rows[0], fences)
@@ -224,10 +224,10 @@ func TestHandleTxCommitsTheHandlersWritesWithTheSettlement(t *testing.T) {
 		other := part
 		other.Sinks = "c"
 		if err := handle(other, nil); !errors.Is(err, storage.ErrFenced) {
-			t.Errorf("with other sinks than the row has: %v", err)
+			t.Errorf("HandleTx with other sinks than the row's returned %v, want ErrFenced", err)
 		}
 		if err := handle(part, failure); !errors.Is(err, failure) {
-			t.Errorf("a handler for one sink that fails: %v", err)
+			t.Errorf("HandleTx for one sink with a failing handler returned %v", err)
 		}
 		want("with other sinks, or after a failure for one sink", 0, 1)
 		if err := handle(part, nil); err != nil {
@@ -235,14 +235,14 @@ func TestHandleTxCommitsTheHandlersWritesWithTheSettlement(t *testing.T) {
 		}
 		want("handled for a sink", 1, 1)
 		if err := handle(part, nil); !errors.Is(err, storage.ErrFenced) {
-			t.Errorf("handled for a sink again: %v", err)
+			t.Errorf("HandleTx for the same sink again returned %v, want ErrFenced", err)
 		}
 		want("handled for a sink again", 1, 1)
 		exec(t, table.DB, "DELETE FROM effects")
 		other = done(rows[0], fences)
 		other.MessageID = aMessage
 		if err := handle(other, nil); !errors.Is(err, storage.ErrFenced) {
-			t.Errorf("for another message: %v", err)
+			t.Errorf("HandleTx for another message returned %v, want ErrFenced", err)
 		}
 		want("for another message", 0, 1)
 		if err := handle(done(rows[0], fences), nil); err != nil {
@@ -250,7 +250,7 @@ func TestHandleTxCommitsTheHandlersWritesWithTheSettlement(t *testing.T) {
 		}
 		want("handled", 1, 0)
 		if err := handle(done(rows[0], fences), nil); !errors.Is(err, storage.ErrFenced) {
-			t.Errorf("handled again: %v", err)
+			t.Errorf("HandleTx for a settled row returned %v, want ErrFenced", err)
 		}
 		want("handled again", 1, 0)
 		if handlerPanics(store, done(rows[0], fences)) {

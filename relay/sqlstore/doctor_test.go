@@ -62,14 +62,14 @@ func TestCheckNamesAllMissingRights(t *testing.T) {
 		found := finding(sqlstore.Check(t.Context(), poor, table.dialect, sqlstore.Options{}, storage.ByLanes), "rights")
 		_, commands, _ := strings.Cut(found.Hint, "\n")
 		if found.OK || strings.Count(commands, "GRANT") < 9 {
-			t.Fatalf("a user without rights: %+v", found)
+			t.Fatalf("for a user without rights the finding is %+v", found)
 		}
 		for command := range strings.SplitSeq(commands, "\n") {
 			exec(t, table.DB, command)
 		}
 		for _, found := range sqlstore.Check(t.Context(), poor, table.dialect, sqlstore.Options{}, storage.ByLanes) {
 			if !found.OK && found.Name != "open transactions" && found.Name != "transactions" {
-				t.Errorf("with these rights: %+v", found)
+				t.Errorf("for a user with these rights the check reports %+v", found)
 			}
 		}
 	})
@@ -80,21 +80,21 @@ func TestCheckReportsThatThePurgeIsBehind(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		store := table.open(t)
 		if found := store.CheckRetention(t.Context(), 24*time.Hour); !found.OK {
-			t.Errorf("with an empty table: %+v", found)
+			t.Errorf("with an empty table the finding is %+v", found)
 		}
 		exec(t, table.DB, "INSERT INTO outbox_done (id, lane, message_id, topic, priority, attempts, crashes, created_at, finished_at) VALUES (1, 1, '0197a3b4-0000-7abc-8def-0123456789ab', 't', 0, 1, 0, "+
 			"'2024-01-01 00:00:00.000', '2024-01-01 00:00:00.000')")
 		if found := store.CheckRetention(t.Context(), 100*365*24*time.Hour); !found.OK {
-			t.Errorf("with a retention of a hundred years: %+v", found)
+			t.Errorf("with a retention of a hundred years the finding is %+v", found)
 		}
 		found := store.CheckRetention(t.Context(), 24*time.Hour)
 		if found.OK || !strings.Contains(found.Detail, "deleting is behind") || !strings.Contains(found.Hint, "rowrelay status") {
-			t.Errorf("found %+v", found)
+			t.Errorf("with a retention of a day the finding is %+v", found)
 		}
 		_, statement, _ := strings.Cut(found.Hint, "until it deletes nothing: ")
 		exec(t, table.DB, statement)
 		if found := store.CheckRetention(t.Context(), 24*time.Hour); !found.OK {
-			t.Errorf("after the statement of the hint: %+v", found)
+			t.Errorf("after the hint's statement has run, the finding is %+v", found)
 		}
 	})
 }
@@ -104,10 +104,10 @@ func TestCheckComparesClocks(t *testing.T) {
 	eachTable(t, func(t *testing.T, table table) {
 		found := finding(table.open(t).Check(t.Context(), storage.ByLanes), "clock")
 		if !found.OK || !strings.Contains(found.Detail, "this host's") {
-			t.Errorf("found %+v", found)
+			t.Errorf("the finding is %+v, want no problem", found)
 		}
 		if zone := map[string]string{testdb.Postgres: "time zone", testdb.MySQL: "time zone", testdb.MariaDB: "time zone"}[table.Kind]; !strings.Contains(found.Detail, zone) {
-			t.Errorf("found %+v, want the time zone", found)
+			t.Errorf("the finding is %+v, want one that names the time zone", found)
 		}
 		store := table.open(t)
 		ahead := "SELECT CAST(UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE AS CHAR), 0, 'UTC'"
@@ -120,7 +120,7 @@ func TestCheckComparesClocks(t *testing.T) {
 		store.SetClock(ahead)
 		found = finding(store.Check(t.Context(), storage.ByLanes), "clock")
 		if found.OK || !strings.Contains(found.Detail, "ahead of this host") || !strings.Contains(found.Hint, "timedatectl set-ntp true") {
-			t.Errorf("with a clock that is a minute ahead: %+v", found)
+			t.Errorf("with a clock that is a minute ahead the finding is %+v", found)
 		}
 	})
 }
@@ -140,7 +140,7 @@ func TestCheckFindsStatementsThatReadAWholeTable(t *testing.T) {
 		}
 		fillAll(t, table)
 		if found := finding(sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, storage.ByRows), "plans"); !found.OK {
-			t.Errorf("with many rows: %+v", found)
+			t.Errorf("with many rows the finding is %+v", found)
 		}
 		drop := func(of, index string) {
 			switch {
@@ -277,7 +277,7 @@ func TestMySQLHistoryLengthIsRead(t *testing.T) {
 		_, poor := m.poorUser(t)
 		for _, pool := range []*sql.DB{m.DB, poor} {
 			if found := finding(m.open(t).BackendOn(pool).Check(t.Context(), storage.ByLanes), "history"); !found.OK {
-				t.Errorf("found %+v", found)
+				t.Errorf("the finding is %+v, want no problem", found)
 			}
 		}
 	})

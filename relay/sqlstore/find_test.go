@@ -29,7 +29,7 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 			t.Parallel()
 			table := open(t, target)
 			migrate(t, table.DB, table.dialect, migrations.Options{})
-			const each = 3000 // of delivered, parked and pending rows, in this order, one a minute
+			const each = 3000 // the number of delivered rows, of parked rows and of pending rows, in this order of ids, one row a minute
 			first := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 			written := func(id int) time.Time { return first.Add(time.Duration(id) * time.Minute) }
 			version7 := func(at time.Time, n int) string {
@@ -47,9 +47,9 @@ func TestMessagesAreFoundByTheTimeOfTheirIDs(t *testing.T) {
 					ids[id] = version7(written(id).Add(20*time.Second), id)
 				case 1235, 2*each + 1501:
 					ids[id] = version1(written(id).Add(-time.Second), id)
-				case 1236, each + 778: // made long before the row
+				case 1236, each + 778: // an id that was made long before the row was written
 					ids[id] = version7(written(id).AddDate(-1, 0, 0), id)
-				case 1237, 2*each + 1502: // without a time
+				case 1237, 2*each + 1502: // an id that contains no time
 					ids[id] = fmt.Sprintf("7fffffff-0000-4000-8000-%012x", id)
 				}
 			}

@@ -50,7 +50,7 @@ func TestFixedRowsAreRestored(t *testing.T) {
 
 		exec(t, table.DB, "DELETE FROM outbox_lanes WHERE lane >= 32")
 		if found := finding(sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{}, storage.ByLanes), "rows"); found.OK {
-			t.Errorf("half of the lanes are missing: %+v", found)
+			t.Errorf("half of the lanes are missing, but the finding is %+v", found)
 		}
 		store := table.open(t)
 		complete("a relay's start")

@@ -53,7 +53,7 @@ func TestLastDeliveredBeginsWithTheNewest(t *testing.T) {
 				}
 				for _, info := range found {
 					if info.ID == 8 && (info.Message.ID != aMessage || info.Message.Topic != "b" || info.Sinks != "web" || !info.CreatedAt.Equal(noon.Add(time.Second)) || !info.FinishedAt.Equal(noon.Add(3500*time.Millisecond)) || info.State != storage.StateDone) {
-						t.Errorf("got %+v", info)
+						t.Errorf("row 8 is returned as %+v", info)
 					}
 				}
 			}

@@ -61,7 +61,7 @@ type frontier interface {
 	// failed records that a read has failed. Another server may answer the next read.
 	failed()
 
-	// reset discards everything that the promises were derived from, so that later promises rest only on later observations. See
+	// reset discards the data from which the promises were derived. Later promises are derived only from later reads and lists. See
 	// FoundLate in [storage.LaneStore].
 	reset()
 }

@@ -33,8 +33,8 @@ import (
 // that is still open.
 //
 // If there are at least [muchToSee] such ids, the store makes another list after the read. Suppose that a transaction was open when the
-// previous read began, and that the new list shows that its rows are still not visible. Then the current read has returned none of its
-// rows, so its ids need not be scanned.
+// previous read began, and that the new list shows that its rows are still not visible. Then the current read has returned none of this
+// transaction's rows, so the caller need not scan their ids.
 type openTx struct {
 	db openTxLister
 

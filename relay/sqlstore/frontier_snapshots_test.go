@@ -16,10 +16,10 @@ func TestParseSnapshot(t *testing.T) {
 	t.Parallel()
 	got, err := parseSnapshot("10:20:10,14,19")
 	if err != nil || got.xmin != 10 || got.xmax != 20 || !slices.Equal(got.open, []uint64{10, 14, 19}) {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("parseSnapshot returned %+v, %v", got, err)
 	}
 	if got, err := parseSnapshot("18446744073709551615:18446744073709551615:"); err != nil || got.xmin != 1<<64-1 || len(got.open) != 0 {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("parseSnapshot returned %+v, %v", got, err)
 	}
 	for _, text := range []string{"", "1:2", "1:2:x", "a:2:", "1:2:3:4", "1:2:,"} {
 		if _, err := parseSnapshot(text); err == nil {
@@ -198,7 +198,7 @@ func promised(h *snapshots, server string, s snapshot, given int64) (lateAfter, 
 	return page.LateAfter, page.SafeID
 }
 
-// look reads, and checks the new rows against the safe id of earlier pages and the LateAfter of this one.
+// look reads a page, and checks its new rows against the safe ids of earlier pages and its own LateAfter.
 func (f *follower) look(w *world) error {
 	if f.safeID.idle(firstLine(w.snapshot(), w.nextID)) {
 		for id, xid := range w.visible {

@@ -70,7 +70,7 @@ func TestHeldKeyDelaysNoOtherKeys(t *testing.T) {
 		t.Run(target.Name, func(t *testing.T) {
 			t.Parallel()
 			if *besideHeld && target.Driver != "pgx" && target.Driver != "modernc" {
-				t.Skip("measured through one driver")
+				t.Skip("the throughput is measured with one driver for each database")
 			}
 			table := open(t, target)
 			sink := &taking{}
@@ -111,7 +111,7 @@ func TestHeldKeyDelaysNoOtherKeys(t *testing.T) {
 				if round == 0 {
 					exec(t, table.DB, "INSERT INTO outbox (topic, message_key, payload_text) VALUES ('t', 'held', 'bad')")
 					fillKeys(t, table, behind, "held", 0)
-					drain() // afterwards the relay has passed over the held key's messages
+					drain() // then the relay has read past the held key's messages
 				}
 				with = append(with, drain())
 			}
@@ -131,7 +131,7 @@ func TestHeldKeyDelaysNoOtherKeys(t *testing.T) {
 			sink.mended.Store(true)
 			decide, want := store.Requeue, behind+1
 			if n, err := decide(t.Context(), storage.Filter{Key: "held"}); n != 1 || err != nil {
-				t.Fatalf("requeued %d, %v", n, err)
+				t.Fatalf("%d messages were requeued, %v; want 1", n, err)
 			}
 			t.Logf("the key's %d messages were delivered in %v", want, wait("messages of the held key", &sink.held, want))
 
@@ -142,10 +142,10 @@ func TestHeldKeyDelaysNoOtherKeys(t *testing.T) {
 				r.Wake()
 				isHeld()
 				if n, err := decide(t.Context(), storage.Filter{Key: "held"}); n == 0 || err != nil {
-					t.Fatalf("decided about %d messages, %v", n, err)
+					t.Fatalf("%d parked messages were skipped or discarded, %v", n, err)
 				}
 				want++
-				t.Logf("after a decision the next message was delivered in %v", wait("messages of the held key", &sink.held, want))
+				t.Logf("after a skip or a discard the key's next message was delivered in %v", wait("messages of the held key", &sink.held, want))
 			}
 			if sink.held.Load() != int64(want) || sink.disorder.Load() != 0 {
 				t.Errorf("%d messages of the key were delivered, want %d; %d out of order", sink.held.Load(), want, sink.disorder.Load())

@@ -26,7 +26,7 @@ func TestMySQLCheckFindsNoProblem(t *testing.T) {
 			for _, finding := range sqlstore.Check(t.Context(), m.DB, m.dialect, sqlstore.Options{}, claim) {
 				names[finding.Name] = true
 				if !finding.OK && finding.Name != "transactions" && finding.Name != "transaction list" { // other tests on the same server can cause these two
-					t.Errorf("by %s: %+v", claim, finding)
+					t.Errorf("the check for claiming by %s reports %+v", claim, finding)
 				}
 			}
 			for _, name := range []string{"connection", "server", "locked rows", "schema", "claim", "rights", "marks", "plan"} {
@@ -141,7 +141,7 @@ func TestMySQLWithoutProcessPrivilegeTrailsByTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			if f := finding(store.Findings, "open transactions"); f.Detail == "" || f.OK || !strings.Contains(f.Hint, "GRANT PROCESS") {
-				t.Errorf("found %+v, want a problem whose hint is GRANT PROCESS", store.Findings)
+				t.Errorf("the findings are %+v, want a problem whose hint is GRANT PROCESS", store.Findings)
 			}
 			return newObserver(t, store)
 		}
@@ -272,7 +272,7 @@ func TestMySQLConcurrentTrialsSucceed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = conn.Close() }() // only after all connections were checked, so that each is another one
+			defer func() { _ = conn.Close() }() // the connections stay open until the end, so that the pool returns a different one each time
 			if err := conn.QueryRowContext(t.Context(), "SELECT @@innodb_lock_wait_timeout").Scan(&after); err != nil || after != lockWait {
 				t.Errorf("after a trial a session waits %s s for a lock (%v), want %s s as before", after, err, lockWait)
 			}
@@ -298,7 +298,7 @@ func TestMySQLCheckIgnoresTheSessionsTimeZone(t *testing.T) {
 		f := finding(sqlstore.Check(t.Context(), pool, m.dialect, sqlstore.Options{}, storage.ByLanes), "transactions")
 		_, since, old := strings.Cut(f.Detail, "open since ") // the transaction may be another test's
 		if at, err := time.Parse(time.RFC3339, since); f.Name == "" || old && (err != nil || time.Since(at) < 9*time.Minute) {
-			t.Errorf("found %+v, but the test's transaction has just begun", f)
+			t.Errorf("the finding is %+v, but the test's transaction has just begun", f)
 		}
 	})
 }

@@ -74,7 +74,7 @@ func (o *observer) look() storage.Page {
 	return page
 }
 
-// lookFor reads until the span has passed, and requires that the safe id stays lower than the argument below, unless below is 0.
+// lookFor reads until the span has passed. It requires that the safe id stays lower than the argument `below`, unless this is 0.
 func (o *observer) lookFor(span time.Duration, below int64) {
 	o.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(20 * time.Millisecond) {
@@ -98,7 +98,7 @@ func insertOne(t testing.TB, m mysqlTable, key string) int64 {
 	return id
 }
 
-const settling = 1500 * time.Millisecond // longer than the second that a new transaction may be missing in lists
+const settling = 1500 * time.Millisecond // longer than the second during which lists may lack a new transaction
 
 // A transaction stays open while many later ids are assigned. LateAfter rises above the transaction's row,
 // so that relays don't scan all later ids. After the commit the row is read.

@@ -79,7 +79,7 @@ func (m mysqlTable) longStatements(t testing.TB) (count int) {
 	if err := m.DB.QueryRow("SELECT DATABASE()").Scan(&database); err != nil {
 		t.Error(err)
 	}
-	for range 3 { // a statement that runs at three successive counts is taken to wait
+	for range 3 { // a statement that is running at three successive counts probably waits for a lock
 		if count = m.runningStatements(t, database); count == 0 {
 			return 0
 		}

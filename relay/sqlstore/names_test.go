@@ -46,7 +46,7 @@ func TestTableWithASchemaAndAQuotedName(t *testing.T) {
 		}
 		for _, finding := range sqlstore.Check(t.Context(), table.DB, table.dialect, sqlstore.Options{Table: name}, storage.ByLanes) {
 			if !finding.OK && finding.Name != "transactions" && finding.Name != "transaction list" {
-				t.Errorf("%+v", finding)
+				t.Errorf("the check reports %+v", finding)
 			}
 		}
 	})

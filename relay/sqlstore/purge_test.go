@@ -15,7 +15,7 @@ import (
 )
 
 // While a transaction is open for long (a backup, a report), the index entries of purged rows stay. A purge
-// that began at the head of the index would read all of them, and so more with each call.
+// from the start of the index would read all of them, and so more with each call.
 func TestPurgeReadsFewPagesDuringAnOpenSnapshot(t *testing.T) {
 	const rows, step = 20_000, 1000
 	onPostgres(t, func(t *testing.T, table table) {
@@ -30,7 +30,7 @@ func TestPurgeReadsFewPagesDuringAnOpenSnapshot(t *testing.T) {
 		whole := purgeReads(t, table, step, time.Time{})
 		on := purgeReads(t, table, step, time.Now().Add(-25*time.Hour))
 		if whole < 200 || on > whole/10 {
-			t.Errorf("a purge from the head of the index reads %d pages, and one from where the last ended reads %d", whole, on)
+			t.Errorf("a purge from the start of the index reads %d pages, and a purge that continues the previous one reads %d", whole, on)
 		}
 	})
 }

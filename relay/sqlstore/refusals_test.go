@@ -33,7 +33,7 @@ func (d *deliveries) handle(_ context.Context, m sinks.Message) error {
 	return nil
 }
 
-// logged keeps the lines of a log. It closes found at the first line that contains words.
+// logged keeps the lines of a log. It closes the channel found when a line contains the text in the field words.
 type logged struct {
 	words string
 	found chan struct{}

@@ -154,7 +154,7 @@ func TestRelayRightsSuffice(t *testing.T) {
 		for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
 			for _, finding := range sqlstore.Check(t.Context(), pool, table.dialect, sqlstore.Options{}, claim) {
 				if !finding.OK && finding.Name != "transactions" {
-					t.Errorf("by %s: %+v", claim, finding)
+					t.Errorf("the check for claiming by %s reports %+v", claim, finding)
 				}
 			}
 		}

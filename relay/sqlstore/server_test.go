@@ -47,15 +47,15 @@ func TestSlowServerIsNotTakenForOneWithoutSkipLocked(t *testing.T) {
 				s := &Store{db: db, dialect: dialect.MySQL(), options: Options{Operator: test.operator}}
 				skips, err := s.skips(t.Context(), trial)
 				if skips != test.skips || !errors.Is(err, test.err) {
-					t.Errorf("skips locked rows: %t, %v; want %t, %v", skips, err, test.skips, test.err)
+					t.Errorf("the method skips returned %t, %v; want %t, %v", skips, err, test.skips, test.err)
 				}
 			})
 		})
 	}
 }
 
-// slowServer is the driver of a server that needs the duration each for every statement. It skips locked rows,
-// unless it has an error for one of the trial's statements.
+// slowServer is the driver of a server on which every statement takes the duration in the field each. By default
+// the server skips locked rows.
 type slowServer struct {
 	trial      *dialect.Trial
 	each       time.Duration

@@ -105,9 +105,9 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// alike is the key of a group of settlements that one call of the backend writes. It has the kind of the settlements. If they move
-// pending rows that name sinks, it also has these sinks, and the backend checks that the rows still name them. Most rows name no sinks
-// and don't need this check.
+// alike is a key: one call of the backend writes all settlements with the same key. The key has the kind of the settlements and, if they
+// move pending rows that name sinks, these sinks. The backend checks that the rows still name them. Most rows name no sinks and don't
+// need this check.
 type alike struct {
 	kind  int
 	sinks string

@@ -30,7 +30,7 @@ func TestStatusEstimatesAboveItsLimit(t *testing.T) {
 			t.Errorf("the counts are %v, want 100,400 pending and 100 claimed", status.Counts)
 		}
 		if !slices.Equal(status.Estimated, []storage.State{storage.StatePending}) || !slices.Equal(status.AtLeast, []storage.State{storage.StateScheduled}) {
-			t.Errorf("estimated: %v, at least: %v", status.Estimated, status.AtLeast)
+			t.Errorf("the estimated counts are %v, and the lower bounds are %v", status.Estimated, status.AtLeast)
 		}
 	})
 }

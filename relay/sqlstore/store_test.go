@@ -31,7 +31,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for start := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
 		if time.Since(start) > patience {
-			t.Fatalf("waited %v without success until %s", patience, what)
+			t.Fatalf("after %v this is still not true: %s", patience, what)
 		}
 	}
 }

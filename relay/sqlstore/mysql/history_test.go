@@ -10,9 +10,9 @@ import (
 func TestJudgeHistoryReportsALongHistory(t *testing.T) {
 	t.Parallel()
 	if wrong, _ := judgeHistory(500_000); wrong != "" {
-		t.Errorf("500,000: %s", wrong)
+		t.Errorf("500,000 transactions are reported as a problem: %s", wrong)
 	}
 	if wrong, hint := judgeHistory(2_000_000); !strings.Contains(wrong, "2000000 transactions") || !strings.Contains(hint, "innodb_trx") {
-		t.Errorf("2,000,000: %s, %s", wrong, hint)
+		t.Errorf("for 2,000,000 transactions the problem is %q, with the hint %q", wrong, hint)
 	}
 }

@@ -12,12 +12,12 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Settle implements [backend.Backend]. It locks rows that a takeover or a claim would lock, reads
-// which leases are still valid or how many rows have another token, and then moves the rows. Each
-// statement that moves rows checks the leases or the tokens again.
+// Settle implements [backend.Backend]. It first locks rows that a takeover or a claim would also
+// lock. Then it reads which leases are still valid, or how many rows have another token, and moves
+// the rows. Each statement that moves rows checks the leases or the tokens again.
 //
-// For rows of leased lanes, it takes one of the eight locks of each lane. The session determines
-// which one. A takeover needs all eight. If a settle has to wait for a takeover, it then finds the
+// For rows of leased lanes, it takes one of the eight locks of each lane, chosen by the session's
+// number. A takeover needs all eight. If a settle has to wait for a takeover, it then finds the
 // new fence, because the statement that reads fences begins after the wait. Renewals lock other rows
 // and don't wait. For claimed rows, it locks the rows, so that their tokens don't change.
 func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
