@@ -37,9 +37,9 @@ type Options struct {
 	// exist. Defaults to "outbox".
 	Table string
 
-	// Claim is how relays will claim messages: by "lanes" or by "rows". If it is "rows",
-	// Up also creates the indexes for claiming by rows, if they are missing, and Print
-	// prints their statements. Defaults to "lanes".
+	// Claim is how relays will claim messages: by "lanes" or by "rows". With "rows", Up also
+	// creates the missing indexes for claiming by rows, and Print prints the statements that
+	// create these indexes. Defaults to "lanes".
 	Claim string
 
 	// Notify controls a trigger that notifies listening relays after plain INSERTs. With
@@ -359,8 +359,8 @@ func timeOf(value any) time.Time {
 	}
 }
 
-// If another process applies the same step at the same time, this process fails with
-// one of many errors, and its next try finds the step applied. While the database is
+// If another process applies the same step at the same time, this process can get many
+// different errors. When it tries again, it finds the step applied. While the database is
 // busy, run tries up to busyTries times, otherwise up to tries times.
 const (
 	tries     = 4

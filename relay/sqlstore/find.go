@@ -26,8 +26,8 @@ import (
 // narrowed is the maximum number of message ids for which Find uses the times in the ids. For more ids it searches all rows.
 const narrowed = 10
 
-// Find searches the rows that were written around the time in a message's id: first those of two seconds before and after this
-// time, and if it finds none, those of the longer durations.
+// Find searches the rows that were written around the time in a message's id: first within two seconds before and after this
+// time, and then, while it finds no row, within the longer durations.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
 // The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. For a

@@ -250,7 +250,7 @@ func (h *snapshots) failed()                       {}
 // whose changes a statement saw.
 type snapshot struct {
 	xmin uint64   // all transactions with lower numbers had ended
-	xmax uint64   // one more than the highest number that had ended; the statement saw no changes of transactions with higher numbers
+	xmax uint64   // one more than the highest number that had ended; the statement saw no changes of transactions from this number on
 	open []uint64 // the transactions from xmin to xmax-1 that had not ended, ascending
 }
 

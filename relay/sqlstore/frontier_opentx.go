@@ -292,7 +292,7 @@ var silenced = Finding{
 	Name: "transaction list",
 	Detail: "the server's list of open transactions is unusable: other clients read it constantly, it is too long," +
 		" or some statements in it contain an emoji or bytes that are not text;" +
-		" until it is usable again, each read examines more rows, because the relay does not know which open transactions may add rows",
+		" until it is usable again, each read examines more rows, because the relay does not know which transactions are open",
 	Hint: "look for a monitor that reads the list several times a second; for thousands of open transactions;" +
 		" or for producers that write values into the text of their statements and don't prepare the statements (interpolateParams of go-sql-driver)",
 }
@@ -374,8 +374,8 @@ func (o *openTx) page(server string, afterwards *list) (lateAfter, safeID int64)
 }
 
 // timeBound decides which ids are final if open transactions can't be listed: an id is final when the configured maximum duration
-// of a transaction has passed since the id was assigned. If a transaction takes longer, a relay finds its rows when it sweeps the lanes
-// (searches them for missed rows), but not in order.
+// of a transaction has passed since the id was assigned. If a transaction takes longer, a relay finds its rows only in a later search
+// for missed rows, and may deliver them out of order.
 type timeBound struct {
 	longest time.Duration // the maximum time for which a transaction stays open
 	steps   []step

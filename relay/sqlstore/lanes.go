@@ -210,7 +210,7 @@ func (s *Store) Journals(ctx context.Context) ([]storage.Journal, error) {
 }
 
 // Pick implements [storage.Journaler]. It reads the table outbox before the held table. In the other order it would
-// miss a row that another relay moves from outbox to the held table between the two reads, to wait for another attempt.
+// miss a row that another relay moves from outbox to the held table between the two reads.
 func (s *Store) Pick(ctx context.Context, wanted []storage.RowID) ([]storage.Row, error) {
 	pending, err := s.pick(ctx, wanted, false)
 	if err != nil {

@@ -160,8 +160,8 @@ func (s *Store) settleApart(ctx context.Context, tx *sql.Tx, name string, keep b
 }
 
 // Parallelism implements [storage.Store]. If the database allows one writer at a time, a relay runs only one call of Settle
-// at a time. The rows of all lanes, which a single call settles, are adjacent in the file. If two calls divided the lanes, the
-// rows of each call would be far apart.
+// at a time. A single call settles the rows of all lanes, and these rows are adjacent in the file. If two calls divided the
+// lanes, the rows of each call would be far apart.
 func (s *Store) Parallelism() storage.Parallelism {
 	if s.notMade() != nil {
 		return storage.Parallelism{Claims: 1, Settles: 1}

@@ -37,7 +37,7 @@ func schemaOf(table dialect.Table) string {
 }
 
 // lock prevents several processes from creating and dropping the same tables
-// concurrently. A transaction can't prevent this, because each such statement commits
+// concurrently. A transaction can't prevent this, because each CREATE or DROP commits
 // immediately. The session holds the lock, and the server releases it when the session
 // ends.
 type lock struct{ table dialect.Table }
