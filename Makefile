@@ -7,20 +7,20 @@ PACKAGES     = ./... ./outbox/...
 
 # The flags for the race detector. It leaves out packages that only compute: the SQLite that was translated from C to Go
 # (the C code has no goroutines, and the tests would be five times as slow), ciphers and hashes (a login computes thousands
-# of them), and regular expressions. It also leaves out the Kafka client franz-go, which only tests use here: if it is closed
-# while it begins to read, it has a data race of its own about its session's id.
+# of them), and regular expressions. It also leaves out the Kafka client franz-go, which only tests use here. franz-go has a data
+# race on the id of its session if it is closed while it starts to read.
 RACE         = -race $(foreach other,modernc.org crypto/internal regexp github.com/twmb/franz-go/pkg/kgo,'-gcflags=$(other)/...=-race=false')
 
-# Settings that make short-lived test programs cheaper. They are linked without debug information, and make lint vets them. SQLite's
-# C code isn't optimized, because that takes longer than the tests run. The programs and the compiler collect garbage a
-# tenth as often, because garbage collection took a third of their time.
+# Settings that make short-lived test programs cheaper. They are linked without debug information, and not vetted, because make lint
+# does that. SQLite's C code isn't optimized, because optimizing it takes longer than running the tests. The programs and the
+# compiler collect garbage a tenth as often, because garbage collection took a third of their time.
 CHEAP        = env GOGC=1000 GOMEMLIMIT=1500MiB GOFLAGS="$$(go env GOFLAGS) -vet=off -ldflags=-s" CGO_CFLAGS=-O0 ROWRELAY_SERVERS_IN_MEMORY=on
 
 # Run more tests and packages concurrently than there are cores, because many tests wait for leases and servers.
 AT_ONCE      = -p 4 -parallel 4
 
 # The flags for a second MySQL driver. Both drivers register themselves as "mysql", so the linker gives this one another
-# name. It may close a connection while it is writing to it, so it can't be tested with the race detector.
+# name. The second driver may close a connection that it is still writing to, so it can't be tested with the race detector.
 SECOND_MYSQL = -tags=gomysql -ldflags=-X=github.com/go-mysql-org/go-mysql/driver.driverName=gomysql
 
 # Removes the servers' variables from the environment of a command.
@@ -67,10 +67,10 @@ PROCESSES = -e /internal/e2e$$
 ENGINE = -e /relay$$
 STORES = -e /relay/sqlstore$$
 
-# Tests that compute for long run without the race detector here, because it makes them five to ten times as slow, and with the
-# race detector in make proof. These are the scenes with separate processes, the tests of the command and of writers, most
-# tests of relay (but its simulated histories run with the race detector here, too), and the store's checks on all servers
-# except one. At the end on-servers prints the closing lines of all suites, the failed suites last.
+# Tests that compute for long run without the race detector here, because it makes them five to ten times as slow. make proof runs
+# them with the race detector. They are the scenes with separate processes, the tests of the command and of writers, the tests of
+# relay except its simulated histories, and the store's checks on all servers except one. At the end on-servers prints the closing
+# lines of all suites, those of failed suites last.
 on-servers: bin/testrun
 	$(COMPILE)
 	@results=$$(mktemp -d) && trap 'rm -rf "$$results"' EXIT INT TERM && \
@@ -104,8 +104,8 @@ on-servers-store:
 on-servers-scenes:
 	@$(call tests,$(PROCESSES),$(SCENES_AT_ONCE))
 
-# The scenes run after the stores' tests, because scenes keep transactions open for long. Such a transaction stops the safe id
-# of every table of its server from rising.
+# The scenes run after the stores' tests, because scenes keep transactions open for long. While such a transaction is open, the safe
+# id (up to which no new row can appear) of all tables of its server doesn't rise.
 on-servers-stores-and-scenes:
 	@$(MAKE) --no-print-directory on-servers-store-race on-servers-store; stores=$$?; \
 	$(MAKE) --no-print-directory on-servers-scenes && exit $$stores
@@ -179,7 +179,7 @@ BROKERS = kafka28 kafka39 kafka kafka44 rabbitmq rabbitmq4 rabbitmq43
 
 proof-brokers: $(BROKERS:%=proof-broker-%) # the tests of the sinks for Kafka and RabbitMQ, and one scene, on each version of the brokers
 
-# These parts fail if their server can't be started, and do nothing if the server is optional. Their tests skip all other servers.
+# If their server can't be started, these parts fail, or do nothing if the server is optional. Their tests skip all other servers.
 only-this = unset REQUIRE_SERVERS; test -n "$$$(call variable-of,$*)" || exit 0
 
 proof-broker-%:
@@ -194,8 +194,8 @@ in-place = $(call variable-of,$(2))="$$$(call variable-of,$(1))" $(call variable
 
 proof-versions: $(VERSIONS:%=proof-version-%) proof-version-sqlite335 # the tests of stores, writers, migrations and the command, and the scenes, on each of VERSIONS
 
-# Tests name PostgreSQL 15, MySQL or MariaDB 10.11. place-of is the variable of the one that the tested version replaces. The variable with
-# the suffix _IS replaces it for scenes that start their own servers.
+# Tests use PostgreSQL 15, MySQL and MariaDB 10.11 by name. place-of is the environment variable of the server that the tested version
+# replaces. For scenes that start their own servers, the variable with the suffix _IS has the tested version's name.
 variable-of = ROWRELAY_TEST_$(shell echo $(1) | tr a-z A-Z)
 place-of    = $(call variable-of,$(if $(findstring postgres,$(1)),postgres15,$(if $(findstring mariadb,$(1)),mariadb1011,mysql)))
 
@@ -246,7 +246,8 @@ proof-many: # an operator's commands and the admin page with ten million message
 proof-quorum: # a RabbitMQ cluster that has lost its majority, or whose nodes are suspended
 	deploy/servers/servers run postgres15 rabbitmq3 -- $(call recorded,-run "QuorumWithoutMajority|SuspendedQuorumNodes" -long)
 
-# An unclean election loses messages that the broker has confirmed, so only its test judges it, and no history is written.
+# An unclean election loses messages that the broker has confirmed. The programs that judge histories would report these messages as
+# lost, so its test writes no history and checks the result itself.
 proof-networks: # networks that drop a relay's packets to its database or broker without closing connections, and a Kafka cluster that loses its leaders; needs root
 	deploy/servers/servers run postgres15 mysql mariadb1011 kafka rabbitmq kafka3 -- \
 		env REQUIRE_SERVERS=1 sh -c 'go test -v -timeout 30m -run UncleanElection ./internal/e2e -long && $(call record,-parallel 8 -run "RelayWithoutIts|KilledRelaysAndNodesLoseNothing/kafka" -long)'
@@ -325,7 +326,7 @@ lint: ## gofmt, go vet, staticcheck
 fmt: ## formats all Go files
 	gofmt -w .
 
-# go mod tidy ignores go.work. So the target replaces the released module outbox with the folder for the time of the call.
+# go mod tidy ignores go.work. So during the call the target replaces the released module outbox with the folder.
 tidy: ## go mod tidy, in all modules
 	go mod edit -replace github.com/rowrelay/rowrelay/outbox=./outbox
 	GOWORK=off go mod tidy; go mod edit -dropreplace github.com/rowrelay/rowrelay/outbox

@@ -166,7 +166,7 @@ func TestReleaseFilesExist(t *testing.T) {
 	}
 }
 
-// release is what the tests read of .goreleaser.yaml.
+// release has the parts of .goreleaser.yaml that the tests read.
 type release struct {
 	Builds   []struct{ ID, Dir, Binary string }
 	Archives []struct {

@@ -142,7 +142,7 @@ func TestDjango(t *testing.T) {
 	}
 }
 
-// again sends each batch twice, like a relay that died before it marked the messages
+// again is a sink that gets each batch twice, as if a relay had died before it marked the messages
 // as delivered.
 type again struct{ sinks.Sink }
 
@@ -319,8 +319,8 @@ func invoices(t testing.TB, db testdb.Database) {
 
 const firstID = "019e2f6c-7c4b-7d5e-8a90-1b2c3d4e5f60"
 
-// relayAll runs a relay until the given number of messages is delivered. Before the sink is closed, it
-// calls the function then.
+// relayAll runs a relay until the given number of messages is delivered. It calls the parameter `then` before it
+// closes the sink.
 func relayAll(t testing.TB, db testdb.Database, sink sinks.Sink, messages int, then func()) {
 	t.Helper()
 	app, err := rowrelay.New(db.DB, rowrelay.Postgres, rowrelay.Options{Relay: relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: sink}}}})

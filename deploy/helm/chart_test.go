@@ -108,7 +108,7 @@ func TestChartSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestChartCombinations renders each choice with each other one. Kubernetes must know every field, each mounted volume
+// TestChartCombinations renders each pair of choices. Kubernetes must know every field, each mounted volume
 // must exist, and the part that belongs to a choice must appear only if the choice is made.
 func TestChartCombinations(t *testing.T) {
 	t.Parallel()
@@ -274,14 +274,14 @@ func TestReleaseNamesImageByDigest(t *testing.T) {
 		}
 	}
 	if images != 6 || !strings.Contains(text, `app.kubernetes.io/version: "1.2.3"`) || !strings.Contains(text, "helm.sh/chart: rowrelay-1.2.3") {
-		t.Errorf("found %d images, or not the version, in\n%s", images, text)
+		t.Errorf("found %d images, want 6, or the version is missing, in\n%s", images, text)
 	}
 	_, text, err = render(filepath.Join(directory, "rowrelay-1.2.3.tgz"), "shop", oneSink+"existingSecret: shop\nimage: {plugins: true}")
 	if err != nil || strings.Count(text, "image: ghcr.io/rowrelay/rowrelay@sha256:"+pluginsDigest) != 2 {
 		t.Errorf("with plug-ins the image isn't pinned: %v\n%s", err, text)
 	}
 	if err := exec.CommandContext(t.Context(), "../../.ci/pin", "1.2.4", digests, directory).Run(); err == nil {
-		t.Error("a release without an image is pinned")
+		t.Error(".ci/pin accepted a release that has no image")
 	}
 }
 
@@ -370,12 +370,12 @@ func checkSelected(t *testing.T, documents []string) {
 		}
 	}
 	if len(selectors) == 0 || labels == nil {
-		t.Fatal("nothing is selected")
+		t.Fatal("found no selector, or no Deployment with labels")
 	}
 	for of, selector := range selectors {
 		for name, value := range selector.(map[string]any) {
 			if !reflect.DeepEqual(labels[name], value) {
-				t.Errorf("the %s wants %s: %v, the relays' pods have %v", of, name, value, labels)
+				t.Errorf("the %s selects pods with %s: %v, but the relays' pods have %v", of, name, value, labels)
 			}
 		}
 	}

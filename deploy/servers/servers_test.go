@@ -51,7 +51,7 @@ optional=${BAD_IS_OPTIONAL:-}
 get() { because "there is none"; }
 `
 
-// The server ready is a MySQL that becomes ready at the worst moment: after the scripts have
+// The server named "ready" is a MySQL that becomes ready at the worst moment: after the scripts have
 // read its process id file, while they read its log.
 const (
 	ready = `

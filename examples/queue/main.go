@@ -23,7 +23,7 @@ import (
 
 var errNonsense = errors.New("nobody can draw this")
 
-// draw stands for the actual work.
+// draw is a placeholder for the actual work.
 func draw(payload []byte) error {
 	if strings.Contains(string(payload), "nonsense") {
 		return errNonsense

@@ -15,8 +15,8 @@ start() {
 # on a binary collation or on UTC. All other settings, such as isolation levels, have their defaults, as on users'
 # servers.
 #
-# exec replaces the shell with the program, because a shell in the background would keep
-# the locks that the function quietly closes for the program.
+# exec replaces the shell with the program. Otherwise a shell would run in the background and hold the
+# scripts' locks, which the function `quietly` closes only for the program.
 launch() {
 	(
 		ulimit -n "$(ulimit -Hn)"
