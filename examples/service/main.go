@@ -38,7 +38,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/kafka"
 )
 
-// config comes from the environment.
+// config has the settings, which come from environment variables.
 type config struct {
 	database string   // the URL
 	listen   string   // the address of the service
