@@ -166,7 +166,7 @@ func TestKafka(t *testing.T) {
 	lines := start(t, program("kafka")(t), db, "KAFKA="+broker, "TOPIC="+topic)
 	for _, want := range []string{"order-1 first=true", "order-2 first=true", "order-1 first=false"} {
 		if got := lines.next(t); got != want {
-			t.Errorf("it printed %q, want %q", got, want)
+			t.Errorf("the program printed %q, want %q", got, want)
 		}
 	}
 	want(t, db, "SELECT count(*)::text FROM invoices", "2")
@@ -199,7 +199,7 @@ func TestService(t *testing.T) {
 		}
 	}
 	if got := lines.next(t); got != "receipt order-42 7" {
-		t.Errorf("it printed %q", got)
+		t.Errorf("the program printed %q", got)
 	}
 	reader := kafka.NewReader(kafka.ReaderConfig{Brokers: strings.Split(broker, ","), Topic: topic})
 	record, err := reader.ReadMessage(t.Context())

@@ -8,10 +8,10 @@ files=$(cache)/patroni-$version
 
 get() { from_debian bookworm "patroni=$version python3-etcd python3.11-minimal etcd-server haproxy" "$files" && write_programs; }
 
-# needed selects the libraries, and Python's, among the packages that apt would install.
+# needed selects the libraries, including Python's, among the packages that apt would install.
 needed() { awk '$1 == "Inst" && $2 ~ /^(lib|python3-)/ && $2 !~ /^(libperl|python3-etcd)/ { print $2 }'; }
 
-# write_programs writes programs that start Patroni, etcd and HAProxy with what was unpacked. Patroni starts PostgreSQL, so it must not
+# write_programs writes programs that start Patroni, etcd and HAProxy from the unpacked packages. Patroni starts PostgreSQL, so it must not
 # change where PostgreSQL looks for libraries.
 write_programs() {
 	[[ ! -x $files/haproxy ]] || return 0

@@ -1,4 +1,4 @@
--- A common handmade outbox: a loop sends the rows without sent_at, in the order of ids.
+-- A common handmade outbox: a loop sends the rows whose sent_at is NULL, in the order of their ids.
 CREATE TABLE events (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     kind         text NOT NULL,

@@ -4,7 +4,7 @@ import json
 from sqlalchemy import JSON, Column, MetaData, Table, Text, insert, text
 
 # The columns that this application writes. The database sets the others. The table has a MetaData
-# of its own, so that Alembic doesn't take it for one of the application's tables.
+# of its own, so that Alembic doesn't treat it as one of the application's tables.
 outbox = Table(
     "outbox", MetaData(schema="rowrelay"),
     Column("topic", Text), Column("message_key", Text), Column("payload_text", Text), Column("headers", JSON),
@@ -27,6 +27,6 @@ RECEIVE = text("""
 
 
 def is_first(session, consumer, message_id):
-    """Tells whether the consumer receives the message for the first time. Call it in the
+    """Returns whether the consumer receives the message for the first time. Call it in the
     transaction of the message's effect."""
     return session.execute(RECEIVE, {"consumer": consumer, "message_id": message_id}).rowcount == 1

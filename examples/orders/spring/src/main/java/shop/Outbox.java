@@ -29,7 +29,7 @@ class Outbox {
             .update();
     }
 
-    /** Tells whether the consumer receives the message for the first time. */
+    /** Returns whether the consumer receives the message for the first time. */
     @Transactional(propagation = Propagation.MANDATORY)
     public boolean isFirst(String consumer, String messageId) {
         return jdbc.sql("""
