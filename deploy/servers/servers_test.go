@@ -48,7 +48,7 @@ url() { echo "good://$password@127.0.0.1:$port/"; }
 const bad = `
 variable=ROWRELAY_TEST_BAD
 optional=${BAD_IS_OPTIONAL:-}
-get() { because "there is none"; }
+get() { because "it does not exist"; }
 `
 
 // The server named "ready" is a MySQL that becomes ready at the worst moment: after the scripts have
@@ -164,10 +164,10 @@ func TestRun(t *testing.T) {
 	}{
 		"keeps the status": {"", []string{"run", "good", "--", "sh", "-c", "echo $ROWRELAY_TEST_GOOD; exit 7"}, 7,
 			[]string{"good: up", "good://", "good: down"}},
-		"names what is missing": {"", []string{"run", "--", "true"}, 0, []string{"NOT tested against bad: there is none", "good: down"}},
-		"requires all":          {"REQUIRE_SERVERS=1", []string{"run", "--", "echo", "it ran"}, 1, []string{"bad: not available: there is none"}},
-		"but not an optional one": {"REQUIRE_SERVERS=1 BAD_IS_OPTIONAL=yes", []string{"run", "--", "echo", "on it goes"}, 0,
-			[]string{"on it goes", "NOT tested against bad: there is none", "good: down"}},
+		"names what is missing":        {"", []string{"run", "--", "true"}, 0, []string{"NOT tested against bad: it does not exist", "good: down"}},
+		"a required server is missing": {"REQUIRE_SERVERS=1", []string{"run", "--", "echo", "it ran"}, 1, []string{"bad: not available: it does not exist"}},
+		"an optional server is missing": {"REQUIRE_SERVERS=1 BAD_IS_OPTIONAL=yes", []string{"run", "--", "echo", "the command ran"}, 0,
+			[]string{"the command ran", "NOT tested against bad: it does not exist", "good: down"}},
 		"no such server": {"", []string{"run", "ugly", "--", "echo", "it ran"}, 2, []string{"no server is called ugly"}},
 		"no command":     {"", []string{"run", "good"}, 2, []string{"usage"}},
 		"a server of one's own": {"ROWRELAY_TEST_BAD=bad://user@" + listen(t) + "/", []string{"run", "bad", "--", "sh", "-c", "echo $ROWRELAY_TEST_BAD"}, 0,
@@ -210,9 +210,9 @@ func TestRunStoppedByASignal(t *testing.T) {
 		status  int
 		command string
 	}{
-		"interrupted": {syscall.SIGINT, 130, "sleep 600 & echo started; sleep 600"},
-		"terminated":  {syscall.SIGTERM, 143, "sleep 600 & echo started; sleep 600"},
-		"deaf":        {syscall.SIGTERM, 143, "trap '' INT; sleep 600 & echo started; sleep 600"},
+		"interrupted":    {syscall.SIGINT, 130, "sleep 600 & echo started; sleep 600"},
+		"terminated":     {syscall.SIGTERM, 143, "sleep 600 & echo started; sleep 600"},
+		"ignores SIGINT": {syscall.SIGTERM, 143, "trap '' INT; sleep 600 & echo started; sleep 600"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
