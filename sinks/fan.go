@@ -15,17 +15,16 @@ import (
 //     key. Their outcome is [Unsent].
 //   - Once the outcome of a message is [Unavailable], Fan doesn't begin to deliver
 //     any other message of the batch.
-//   - Fan doesn't begin to deliver a message after the context has ended, or if the
-//     context will probably end before the message is delivered. SendEach assumes that
-//     a message takes its whole time limit. Send assumes that it takes as long as the
-//     slowest message of the same Send so far.
+//   - Fan doesn't begin to deliver a message if the context has ended, or will probably
+//     end before the message is delivered. SendEach estimates the duration of a delivery
+//     as the time limit of a message, and Send as the longest delivery of this call so far.
 type Fan struct {
 	slots chan struct{}
 }
 
-// NewFan returns a Fan whose Sends together make at most the given number of
-// concurrent calls of the function. A number below 1 counts as 1. With 1,
-// messages are delivered in the order of the batch.
+// NewFan returns a Fan. All its Sends together make at most limit concurrent calls of
+// the function. A limit below 1 counts as 1. With a limit of 1, messages are delivered in
+// the order of the batch.
 func NewFan(limit int) *Fan {
 	return &Fan{slots: make(chan struct{}, max(limit, 1))}
 }
@@ -152,7 +151,7 @@ func (r *fanRun) one(ctx context.Context, i int) {
 	}
 	r.outcomes[i] = r.deliver(ctx, r.batch[i])
 	if took := int64(time.Since(start)); took > r.slowest.Load() {
-		r.slowest.Store(took) // a race with another call makes this only slightly inaccurate
+		r.slowest.Store(took) // a concurrent call may store a smaller value, but an estimate is enough
 	}
 	if r.outcomes[i].Result == Unavailable {
 		r.down.Store(true)

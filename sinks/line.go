@@ -62,8 +62,8 @@ func WriteLine(buffer *bytes.Buffer, m Message) error {
 	return encoder.Encode(l)
 }
 
-// WriteLines appends the lines of a batch to the buffer. It returns the outcomes of
-// the messages, provided that the caller then writes the whole buffer: [Reject] if a
+// WriteLines appends the lines of a batch to the buffer. It returns the outcomes that
+// the messages have when the caller has written the whole buffer: [Reject] if a
 // message can't be written as a line, [Unsent] if an earlier message of its key was
 // rejected, and otherwise [Delivered]. The second result holds the buffer's length
 // after each message.

@@ -26,9 +26,9 @@ type Outcome struct {
 
 	// Destination identifies one of several destinations behind the sink, for example
 	// the host if messages choose the host. If one destination refuses everything, only
-	// its messages wait. With Unavailable and a Destination, the sink doesn't know
-	// whether only this destination is unavailable or all of them: it has delivered
-	// nothing to other destinations since this destination's previous failure.
+	// its messages wait. A sink that returns Unavailable with a Destination doesn't know
+	// whether only this destination is unavailable or all of them, because it has
+	// delivered nothing to the others since the previous failure of this one.
 	// Destination is empty for a sink with a single destination. It is not stored.
 	Destination string
 
@@ -51,8 +51,8 @@ const (
 	// The relay tries it again after a back-off; the later messages of its key wait
 	// meanwhile. The relay charges an attempt if the message fails again after another
 	// message was delivered, or if it fails for a long time while nothing else is
-	// delivered. With the reasons connection, throttled, auth and config, only the first
-	// case charges an attempt, because the destination is the cause and not the message.
+	// delivered. With the reasons connection, throttled, auth and config, the relay charges
+	// one only in the first case, because the destination is the cause and not the message.
 	Retry Result = iota
 
 	// Delivered means that the destination has stored the message.
@@ -101,7 +101,7 @@ const (
 	ReasonNone         Reason = ""              // delivered
 	ReasonUnknown      Reason = "unknown"       // retry: the answer was lost; the message may have been delivered
 	ReasonTimeout      Reason = "timeout"       // retry: no answer arrived in time; the message may have been delivered
-	ReasonServerError  Reason = "server_error"  // retry: the destination reported an error of its own for this message
+	ReasonServerError  Reason = "server_error"  // retry: the destination reported an internal error for this message
 	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
 	ReasonPanic        Reason = "panic"         // retry: a function panicked
 	ReasonBusy         Reason = "busy"          // retry: the destination asked for a later attempt; unsent: the destination can't take the message yet; unavailable: a deduplicating sink is finding out whether a batch was delivered
@@ -114,7 +114,7 @@ const (
 	ReasonAuth         Reason = "auth"          // unavailable, unsent, retry: the credentials are refused, or have too few permissions
 	ReasonConfig       Reason = "config"        // unavailable, retry: something that all messages need is missing or misconfigured (if only one message needs it, the reason is unroutable)
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or left too little time for it
-	ReasonBlocked      Reason = "blocked"       // unsent: an earlier message of the batch must be settled first; if the earlier one's outcome is unknown, this message may have been delivered
+	ReasonBlocked      Reason = "blocked"       // unsent: an earlier message of the batch must be settled first; if its outcome is unknown, this message may have been delivered, too
 	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when all attempts are used up, and by a sink that gives up on a message after a time limit
 	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that crashed it
 )
@@ -137,16 +137,15 @@ func Cancelled() Outcome { return Fail(Unsent, ReasonCancelled, "") }
 // for which the destination was unavailable.
 func Blocked() Outcome { return Fail(Unsent, ReasonBlocked, "") }
 
-// Postpone returns the Outcome of a message that was not sent because its own
-// destination, one of several behind the sink, can't take it now: for example, one
-// of many endpoints is down or has reached its limit of requests. The relay tries the
+// Postpone is for a sink with several destinations. It returns the Outcome of a message
+// that was not sent because its destination can't take it now: for example, the
+// endpoint is down or has reached its limit of requests. The relay tries the
 // message again when the given time has passed, and its key waits meanwhile. The
 // relay charges no attempt and sends the sink's other messages. The reason must be
 // connection, throttled, auth, busy or unroutable, and the time must be positive.
 //
-// The relay writes each postponement to the table. So a sink should choose times
-// that are not too short, and randomise them so that messages don't return
-// simultaneously.
+// The relay writes each postponement to the table, so the time should not be too
+// short. A random part keeps messages from returning simultaneously.
 func Postpone(reason Reason, detail string, after time.Duration) Outcome {
 	return Outcome{Result: Unsent, Reason: reason, Detail: detail, RetryAfter: after}
 }

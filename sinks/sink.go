@@ -28,7 +28,7 @@ import (
 // doesn't call Close. Close must release all resources.
 //
 // Send must return soon after its context ends, and must not send anything after
-// that. Messages that it has not started are [Unsent] with [ReasonCancelled]. The
+// that. Messages that it had not begun to send are [Unsent] with [ReasonCancelled]. The
 // context ends before the relay's lease does, because another relay may deliver the
 // same messages once the lease has expired.
 type Sink interface {
@@ -117,9 +117,9 @@ type Destined interface {
 	Destination() string
 }
 
-// Addressing is implemented by a Sink that sends to a message broker. Spans show the result.
+// Addressing is implemented by a Sink that sends to a message broker. The relay's trace spans contain the address.
 type Addressing interface {
-	// Address returns where Send sends messages of a topic. It accesses no broker.
+	// Address returns the destination of a topic's messages. It accesses no broker.
 	Address(topic string) Address
 }
 
@@ -147,8 +147,8 @@ type Limited interface {
 // OneByOne is implemented by a Sink that sends messages one by one, for example to
 // a function. The relay calls SendEach instead of Send, so that the sink's time-out
 // applies to each message and not to the batch. SendEach gives each message its own
-// context, which ends after the duration in the second argument. If ctx ends sooner
-// than that, SendEach starts no more messages, and the rest are [Unsent].
+// context, which ends after the duration in the second argument. When ctx ends, SendEach
+// starts no more messages, and the rest are [Unsent].
 // [Fan.SendEach] helps to implement it.
 type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
@@ -194,9 +194,9 @@ type Deduplicating interface {
 	// the reference's name and identifiers again.
 	Plan(ctx context.Context, batch []Message) ([]BatchRef, []Outcome)
 
-	// Send receives messages with references. If they are all messages of a planned
-	// batch, Send sends that batch, for the first time or again. If they are only a
-	// part of a planned batch, Send finds out whether the destination has the planned
+	// Send receives messages with references. If they are a complete planned batch, Send
+	// sends it, for the first time or again. If messages of the planned batch are missing,
+	// Send sends nothing and finds out whether the destination has the planned
 	// batch. If it can't find out within one call, the outcomes are open (see
 	// [IsOpen]), their details report the progress, and the next call continues.
 	//

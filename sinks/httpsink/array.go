@@ -18,7 +18,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// arrays is one running Send that groups messages into arrays. As with [sinks.Fan],
+// arrays is the state of one Send that groups messages into arrays. As with [sinks.Fan],
 // once a message was not delivered, no later message with its key is sent.
 type arrays struct {
 	sink     *Sink

@@ -24,7 +24,7 @@ type call struct {
 	url    *url.URL
 	header http.Header
 	body   []byte
-	status *int   // exchange stores the answer's status here, if not nil
+	status *int   // if not nil, exchange stores the status of the answer here
 	of     string // the id of the message, or of the array
 	again  bool   // the message, or one of the array's messages, was tried before
 }
@@ -67,8 +67,8 @@ func (s *Sink) make(ctx context.Context, r *round, c call) sinks.Outcome {
 		if token.Secret == "" || o.Result != sinks.Unavailable || o.Reason != sinks.ReasonAuth {
 			return o
 		}
-		c.header = c.header.Clone()                // the transport may still read it
-		another, err := s.authorize(ctx, c.header) // exchange has dropped the refused token
+		c.header = c.header.Clone()                // the transport may still read the old header
+		another, err := s.authorize(ctx, c.header) // gets a new token, because exchange has dropped the refused one
 		if err != nil || another == token {
 			return o
 		}
@@ -148,13 +148,13 @@ func (s *Sink) noAnswer(ctx, limited context.Context, arrived bool, detail strin
 		return sinks.Fail(sinks.Reject, sinks.ReasonInvalid, detail) // the message chose the address
 	case errors.As(err, new(insideError)):
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, detail)
-	case refusesCertificate(err): // even if the request was written: the server checks the certificate before it reads the request
+	case refusesCertificate(err): // also if arrived is true, because the server checks the certificate before it reads the request
 		return sinks.Fail(sinks.Unavailable, sinks.ReasonAuth, detail)
 	case arrived && limited.Err() != nil:
 		return sinks.Fail(sinks.Retry, sinks.ReasonTimeout, detail)
 	case arrived:
 		return sinks.Fail(sinks.Retry, sinks.ReasonUnknown, detail)
-	case strings.Contains(detail, "header list larger than"): // HTTP/2 checks the limit before it writes
+	case strings.Contains(detail, "header list larger than"): // the HTTP/2 client checks this limit before it writes the request
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)
 	case ctx.Err() != nil:
 		return sinks.Fail(sinks.Unsent, sinks.ReasonCancelled, detail)
@@ -197,7 +197,7 @@ func read(response *http.Response, cancel func()) string {
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }
 
-// answered returns the outcome of an answer, as in the table of README.md. If the argument named again is true, the endpoint
+// answered returns the outcome of an answer, as in the table of README.md. The argument again is true if the endpoint
 // may still be processing an earlier request for the same message.
 func (s *Sink) answered(response *http.Response, body string, again bool) sinks.Outcome {
 	status := response.StatusCode

@@ -26,13 +26,13 @@ type endpoints struct {
 
 	mu     sync.Mutex
 	known  map[string]*endpoint
-	slow   *round // the only Send that may currently wait for slow endpoints
-	slowly int    // the number of that Send's current turns at slow endpoints
+	slow   *round // the Send that currently makes requests to slow endpoints, which no other Send may do; nil if none does
+	slowly int    // how many turns at slow endpoints this Send has
 }
 
-// round is one Send. Only one round at a time waits for slow endpoints. A mixed round has messages of slow and of other
-// endpoints. It postpones the messages of slow endpoints, because if it waited for them, the keys of its other messages
-// would be blocked until the round ends.
+// round is the state of one Send. Only one Send at a time waits for slow endpoints. A mixed Send has messages of slow and of
+// other endpoints. It postpones the messages of slow endpoints, because waiting for them would block the keys of its other
+// messages.
 type round struct {
 	began time.Time
 	mixed bool
@@ -52,7 +52,7 @@ type endpoint struct {
 	failures int           // consecutive failures
 	refused  string        // the id of the last message that the endpoint rejected
 	refuses  bool          // the endpoint was closed because it rejected different messages in succession
-	closings int           // how often the endpoint was closed without a success in between
+	closings int           // how often the endpoint was closed since its last success
 	until    time.Time     // the endpoint is closed until this time; then one request tests it
 	why      sinks.Outcome // the outcome that closed it
 
@@ -258,9 +258,9 @@ func (all *endpoints) leave(t *turn, o sinks.Outcome) sinks.Outcome {
 	return e.learn(t.message, o, now, all.longest)
 }
 
-// learn updates the endpoint with an outcome and returns the outcome of the message. If the outcome is Unavailable, the
-// message is postponed without being charged an attempt. A rejection counts as a failure of the endpoint, unless it only
-// repeats the last rejection of the same message.
+// learn updates the state of the endpoint after a request, and returns the outcome of the message. If the request's outcome is
+// Unavailable, the message is postponed without being charged an attempt. A rejection counts as a failure of the endpoint,
+// unless it only repeats the last rejection of the same message.
 func (e *endpoint) learn(message string, o sinks.Outcome, now time.Time, longest time.Duration) sinks.Outcome {
 	switch o.Result {
 	case sinks.Delivered:
@@ -337,11 +337,10 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 
 func (e *endpoint) slow() bool { return e.took > patience }
 
-// stuck reports whether requests are in progress and the last start or answer of a request was more than a second (patience)
-// ago.
+// stuck reports whether requests are in progress, but none has started or got an answer for more than a second (patience).
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
-// asked has the data of a message that [endpoints.mixed] needs: its endpoint, and
+// asked is the part of a message that [endpoints.mixed] needs: the name of its endpoint, and
 // whether the message is overdue.
 type asked struct {
 	name    string

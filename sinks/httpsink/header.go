@@ -33,9 +33,9 @@ var reserved = []string{
 // the settings.
 var overwritable = []string{"Content-Type", "User-Agent"}
 
-// header makes the header of a request. The argument written is the message as its producer wrote it; its
-// values fill the templates of Options.MessageHeaders. The argument m is the message to send, which may
-// be a CloudEvent. If a header can't be sent, the error names the header.
+// header makes the header of a request. The message to send is m, which may be a CloudEvent. The original
+// message is written; its values fill the templates of Options.MessageHeaders. If a header can't be sent,
+// the error names the header.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	held := s.secrets.Load()
 	theirs := make(http.Header, len(m.Headers))
@@ -78,9 +78,8 @@ func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 }
 
 // hideIdempotency puts the names of two headers in lower case, so that Go's client
-// doesn't recognise them; HTTP ignores the case of names. If the client recognised
-// them, it would itself repeat a request that got no answer, and nothing would count
-// that attempt.
+// doesn't recognise them; HTTP ignores the case of names. Otherwise the client would
+// repeat a request that got no answer, and the relay would not count that attempt.
 func hideIdempotency(header http.Header) {
 	for _, name := range []string{headerID, "X-" + headerID} {
 		if values, there := header[name]; there {

@@ -135,8 +135,8 @@ type Sink struct {
 	unanswered unanswered
 }
 
-// secrets has what Renew replaces: the secrets of the requests, and the transport with its
-// certificates. A value is immutable.
+// secrets has the values that Renew replaces: the secrets of the requests, and the transport
+// with its certificates. It is immutable.
 type secrets struct {
 	static     http.Header // headers of every request
 	signatures []signature
@@ -323,7 +323,7 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return s.fan.Send(ctx, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome { return s.deliver(ctx, r, m) })
 }
 
-// overdue is the age from which a message of a slow endpoint is sent even if its batch has messages of
+// overdue limits how long messages of slow endpoints are postponed because their batch also has messages of
 // other endpoints. Without this limit, a message that is always in such batches would never be sent.
 const overdue = 10 * time.Second
 

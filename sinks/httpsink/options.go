@@ -302,8 +302,8 @@ func fromSettings(s settings.Values) (sinks.Sink, error) {
 	})
 }
 
-// fromURL converts a sink's URL to settings. The query of the URL is sent to the endpoint. So a query parameter with
-// the name of a setting is refused, because the user most likely meant it for the sink.
+// fromURL converts a sink's URL to settings. The query of the URL is sent to the endpoint. A query parameter with
+// the name of a setting is refused, because the user most likely meant the setting.
 func fromURL(u *url.URL) (map[string]any, error) {
 	query, _ := url.ParseQuery(u.RawQuery) // no error: a query that can't be parsed is sent to the endpoint unchanged
 	for _, f := range Kind().Fields {

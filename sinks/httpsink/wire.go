@@ -78,9 +78,9 @@ func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// mayHaveArrived reports whether any part of the request was written. A part is enough, because a
-// request that an endpoint always interrupts must not count as an outage: after outages, messages are
-// sent again without limit.
+// mayHaveArrived reports whether any part of the request was written. If only complete requests counted, a
+// message whose request the endpoint always interrupts would look like an outage, and the relay would send
+// it again without limit.
 func (w *wire) mayHaveArrived() bool {
 	conn := w.conn.Load()
 	if conn == nil || w.shared.Load() && !w.began.Load() {
@@ -97,7 +97,7 @@ type unanswered struct {
 	ids map[string]struct{}
 }
 
-// mostUnanswered is the maximum number of ids in memory. When it is reached, all of them are dropped.
+// mostUnanswered is the maximum number of ids in memory. If it is reached, the next id replaces all of them.
 const mostUnanswered = 10_000
 
 func (u *unanswered) add(id string) {
