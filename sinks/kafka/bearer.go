@@ -41,8 +41,8 @@ func (b bearer) Start(context.Context) (sasl.StateMachine, []byte, error) {
 
 type bearerSession struct{}
 
-// Next ends the login if the broker has accepted it. If the broker has sent an error as JSON instead, it expects a confirmation
-// before it ends the login; the result say is this confirmation.
+// Next ends the login if the broker has accepted it. If the broker has answered with an error in JSON instead, Next returns the
+// reply that the broker expects before it ends the login.
 func (bearerSession) Next(_ context.Context, said []byte) (done bool, say []byte, err error) {
 	return len(said) == 0, []byte{1}, nil
 }

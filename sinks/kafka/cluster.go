@@ -50,7 +50,7 @@ func newCluster(client *kafkago.Client, seeds []string) *cluster {
 type topic struct {
 	name    string
 	leaders []string // the address of each partition's leader; "" if the partition has none
-	err     error    // the reason if the topic can't be written to; otherwise nil
+	err     error    // why the topic can't be written to; nil if it can
 	at      time.Time
 	again   time.Time // with an error: when to fetch the topic again
 	tries   int       // consecutive fetches that returned an error
@@ -323,8 +323,8 @@ func (c *cluster) name() string {
 }
 
 // pause waits before another try and reports whether that try can begin before the
-// deadline (until). The more tries were made, the longer it waits: not at all after 0
-// tries, and at most 250 ms.
+// deadline (until). The wait grows with the number of previous tries, from 0 for the
+// first try to 250 ms.
 func pause(ctx context.Context, until time.Time, tries int) bool {
 	const longest = 250 * time.Millisecond
 	wait := min(longest, 10*time.Millisecond<<min(tries, 5))

@@ -128,7 +128,9 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 			continue
 		}
 		switch t, _ := s.cluster.troubleOf(by.at); {
-		case by.kind == unsure: // a Retry, not Unavailable: other partitions may work, but got no message yet, because the relay first sends the batches whose outcome is unknown
+		// Unavailable would stop other partitions, which may work. They have not been tried, because the relay sends batches with an
+		// unknown outcome first.
+		case by.kind == unsure:
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, outcomes[i].Detail)
 		case by.kind == notTaken && s.cluster.others(t):
 			outcomes[i] = sinks.Postpone(outcomes[i].Reason, outcomes[i].Detail, waitOf(&batch[i], max(firstPause, time.Until(t.until))))
@@ -150,8 +152,8 @@ const (
 )
 
 // sendLine sends the planned batches of one partition. It stops after the first batch whose
-// outcome is unknown. If the broker doesn't have that batch, it would refuse the next one,
-// whose sequence numbers would leave a gap.
+// outcome is unknown: if the broker doesn't have that batch, it would refuse the next one
+// because of the gap in the sequence numbers.
 func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []plannedBatch, batch []sinks.Message, outcomes []sinks.Outcome, by []troubled) {
 	stopped := false
 	for _, e := range line {
@@ -170,9 +172,9 @@ func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []p
 	}
 }
 
-// sendPlanned sends a batch if none of its messages is missing, and if the batch was never sent or
-// the broker would recognise the repetition. Otherwise it finds out whether an earlier Send has
-// written the batch. If the batch fails, it also returns the scope of the failure.
+// sendPlanned sends a complete batch that was never sent, or whose repetition the broker would
+// recognise. For any other batch, it finds out whether an earlier Send has written the batch. If
+// the batch fails, it also returns the scope of the failure.
 func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) ([]sinks.Outcome, int) {
 	n := len(messages)
 	if e.err != nil {
@@ -190,7 +192,7 @@ func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e pla
 	v := s.produce(ctx, until, e.id.to, records, producer{id: e.id.producer, sequence: e.id.base})
 	o := v.outcome
 	switch {
-	case !first && (v.again || o.Result == sinks.Reject): // an earlier Send may have written the batch, before the topic's limits changed
+	case !first && (v.again || o.Result == sinks.Reject): // the broker refuses the batch now, but may have written it for an earlier Send, before the topic's limits changed
 		return s.lookFor(ctx, e.id, messages)
 	case v.again || o.Result == sinks.Delivered || o.Result == sinks.Retry && o.Reason == sinks.ReasonServerError:
 		return s.judge(ctx, e.id, messages, v)

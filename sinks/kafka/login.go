@@ -26,8 +26,8 @@ type login struct {
 	refused func()            // called if the broker refuses this login but may accept another login; may be nil
 }
 
-// loginsOf returns a function that returns the current login, or nil if the sink doesn't log in. The argument source is nil
-// if the sink doesn't use OAuth 2.0.
+// loginsOf returns the function that returns the current login. The function is nil if the sink doesn't log in. The argument
+// source is nil if the sink doesn't use OAuth 2.0.
 func loginsOf(o Options, source *oauth2.Source) func(context.Context) (login, error) {
 	if build := mechanisms[o.SASL]; build != nil {
 		always := login{Mechanism: build(o.Username, o.Password.Reveal()), hides: settings.NewRedactor(o.Password)}
@@ -68,8 +68,8 @@ var mechanisms = map[string]func(user, password string) sasl.Mechanism{
 }
 
 // scramLogin replaces kafka-go's sasl/scram, which normalises the password
-// (SASLprep). Kafka does not normalise it. So with kafka-go's package, the login
-// fails for a password that normalisation changes, such as one with a soft hyphen.
+// (SASLprep). Kafka does not normalise it. Therefore kafka-go can't log in with a
+// password that normalisation changes, such as one with a soft hyphen.
 type scramLogin struct {
 	name   string
 	client *scram.Client

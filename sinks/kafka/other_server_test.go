@@ -18,9 +18,9 @@ func TestServersThatAreNotBrokers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ answer, want string }{
 		"HTTP":             {"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n400 Bad Request", "an HTTP server has answered"},
-		"HTTP/2":           {"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\x00\x05\x00\xff\xff\xff", "is not that of a broker"},
-		"SSH":              {"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", "is not that of a broker"},
-		"MySQL":            {"J\x00\x00\x00\x0a8.0.36\x00\x0b\x00\x00\x00", "is not that of a broker"},
+		"HTTP/2":           {"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80\x00\x04\x00\x01\x00\x00\x00\x05\x00\xff\xff\xff", "is not from a Kafka broker"},
+		"SSH":              {"SSH-2.0-OpenSSH_9.2p1 Debian-2+deb12u3\r\n", "is not from a Kafka broker"},
+		"MySQL":            {"J\x00\x00\x00\x0a8.0.36\x00\x0b\x00\x00\x00", "is not from a Kafka broker"},
 		"an ended TLS one": {"\x15\x03\x01\x00\x02\x02\x46", "expecting TLS"},
 		"nothing":          {"", "EOF"},
 	} {

@@ -186,7 +186,7 @@ var meanings = map[kafkago.Error]meaning{
 	kafkago.ThrottlingQuotaExceeded: {result: sinks.Unavailable, reason: sinks.ReasonThrottled},
 }
 
-// meant returns the meaning of a broker's error. An unknown error has the meaning named failed.
+// meant returns the meaning of a broker's error. For an unknown error, it returns failed.
 func meant(err error) meaning {
 	code := kafkago.Unknown
 	if !errors.As(err, &code) {

@@ -14,10 +14,10 @@ import (
 
 // verdict is the result of sending a record batch.
 type verdict struct {
-	outcome  sinks.Outcome         // of all records, unless the field again is true
-	offset   int64                 // of the first record, if the batch was delivered
+	outcome  sinks.Outcome         // the outcome of all records; not set if again is true
+	offset   int64                 // the offset of the first record, if the batch was delivered
 	rejected map[int]sinks.Outcome // the outcomes of refused records, by their position in the batch
-	again    bool                  // the broker wrote no record; all records must be sent again, except those in the map rejected
+	again    bool                  // the broker wrote no record; all records that are not in rejected must be sent again
 	smaller  bool                  // the records must be sent again in smaller batches
 	local    bool                  // only the partition failed, and no record was written
 	ofTopic  bool                  // only the topic failed, and no record was written
@@ -28,7 +28,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // produce sends records to a partition's leader. If the batch was certainly not written
 // and another broker might write it, produce tries again, until the given time. If the
-// partition has failed in earlier Sends, produce tries again only once, immediately.
+// partition has failed in earlier Sends, produce tries again at most once, without a pause.
 func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, records []record, from producer) verdict {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)

@@ -52,7 +52,7 @@ func newState(producer int64) *producerState {
 
 // forgotten is the maximum number of busy producers. When it is reached, the next plan
 // drops all of them: this process will probably never learn the outcomes of most of their
-// plans, and dropping a producer only costs a new id.
+// plans, and the only cost of dropping a producer is a new id.
 const forgotten = 64
 
 // begin takes a free producer for a new plan. It returns nil if no producer is
@@ -84,7 +84,7 @@ func (i *identity) reserve(l *producerState, p topicPartition, n int) (base int3
 	return base, i.ends[p].offset
 }
 
-// planned ends a plan. The producer becomes busy, or free if the plan has no batch.
+// planned is called at the end of Plan. The producer becomes busy, or free again if the plan has no batch.
 func (i *identity) planned(l *producerState) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 // schemaAge is how long the sink uses a schema's id before it asks the registry for a newer version.
 const schemaAge = 5 * time.Minute
 
-// The formats of schemas in the registry's answers. An answer without a format is about an Avro schema.
+// The formats of schemas in the registry's answers. If an answer names no format, the schema is an Avro schema.
 const (
 	formatAvro     = "AVRO"
 	formatJSON     = "JSON"
@@ -71,7 +71,7 @@ func newRegistry(o Options) *registry {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true} // requests are rare
 	if o.TLS != nil {
 		transport.TLSClientConfig = o.TLS.Clone()
-		transport.TLSClientConfig.ServerName = "" // the option is the server name of the brokers, not of the registry
+		transport.TLSClientConfig.ServerName = "" // the configured name is that of the brokers, not of the registry
 	}
 	topic, _ := parseTopic(o.Topic)
 	named, _ := settings.ParseTemplate(o.Schema.Subject) // Options.check has parsed both already
@@ -128,7 +128,7 @@ func (r *registry) get(ctx context.Context, subject string) (schema, error) {
 	return known.schema, nil
 }
 
-// remembered returns what is known about a subject, or nil if the registry has to be asked. While the registry doesn't
+// remembered returns the cached result for a subject, or nil if a new request is necessary. While the registry doesn't
 // answer, a schema may be older than schemaAge.
 func (r *registry) remembered(subject string) *lookup {
 	r.mu.Lock()

@@ -34,7 +34,7 @@ type run struct {
 	inChunk  []int // by message: the number of the last record batch that contained the message
 	queues   map[topicPartition]*partitionQueue
 	order    []*partitionQueue
-	troubled map[int]topicPartition // by message: the failing partition that decides its outcome
+	troubled map[int]topicPartition // by message: the failing partition, if [run.apart] decides the message's outcome
 	until    time.Time              // when to stop waiting for leaders
 	slowest  time.Duration          // the duration of the slowest record batch
 }
@@ -175,7 +175,7 @@ func (r *run) work(ctx context.Context) {
 			if !slices.ContainsFunc(r.order, func(l *partitionQueue) bool { return len(l.waiting) > 0 }) {
 				return
 			}
-			continue // run.ready may have settled a message for which messages in earlier queues waited
+			continue // run.ready may have settled a message; then messages of the same key in other queues need not wait any more
 		}
 		if under == 0 && len(ready) == 1 { // the common case needs no goroutine
 			r.take(r.carry(ctx, ready[0], r.slowest))
@@ -278,8 +278,8 @@ func (r *run) recordsOf(chunk []int) []record {
 	return records
 }
 
-// take settles the messages of an answer. Messages that have to be sent again go back
-// into their queue.
+// take settles the messages of a record batch according to its result. Messages that have
+// to be sent again go back into their queue.
 func (r *run) take(a answer) {
 	l := a.queue
 	l.busy = false

@@ -24,9 +24,9 @@ type SchemaOptions struct {
 	// ID is the id of the schema. It is a template, like Options.Topic: for example 42, or {header:schema-id}.
 	ID string
 
-	// Registry is the URL of a schema registry with Confluent's REST API. The id is that of the subject's latest
-	// version, which must be a JSON or Protobuf schema. The sink uses an id for 5 minutes, and longer while the
-	// registry doesn't answer.
+	// Registry is the URL of a schema registry with Confluent's REST API. The sink uses the id of the subject's latest
+	// version, which must be a JSON or Protobuf schema. It looks up the id again after 5 minutes, and keeps the known id
+	// while the registry doesn't answer.
 	Registry string
 	Username string
 	Password settings.Secret
@@ -34,8 +34,8 @@ type SchemaOptions struct {
 	// Subject is the registry's name for the schema. It is a template. Defaults to the record's topic and "-value".
 	Subject string
 
-	// Message is the position of a Protobuf message in its .proto file, counted from 0. For a nested message it is
-	// the positions from the outermost message, such as 1,0. It is a template. With Registry it defaults to 0.
+	// Message is the position of a Protobuf message in its .proto file, counted from 0. For a nested message it is a
+	// list: 1,0 is the first message inside the second one. It is a template. With Registry it defaults to 0.
 	Message string
 }
 
@@ -58,7 +58,7 @@ func (o SchemaOptions) check(events cloudevents.Mode) error {
 	return errors.Join(problems...)
 }
 
-// schemas puts frames before values. It may be used concurrently.
+// schemas adds the schema's frame to the values of records. It may be used concurrently.
 type schemas struct {
 	id, subject, message settings.Template
 	registry             *registry // nil if the template id is set
@@ -79,7 +79,7 @@ func newSchemas(o Options) *schemas {
 	return s
 }
 
-// frame returns the value with its frame. The argument topic is the record's topic. The error is a schemaError if the
+// frame returns the frame followed by the value. The argument topic is the record's topic. The error is a schemaError if the
 // schema's id can't be looked up; with any other error, the message is the cause.
 func (s *schemas) frame(ctx context.Context, m *sinks.Message, topic string, value []byte) ([]byte, error) {
 	if value == nil {

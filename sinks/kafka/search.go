@@ -53,8 +53,8 @@ func (s *searching) Error() string {
 
 func newSearches() *searches { return &searches{of: map[topicPartition]*search{}} }
 
-// mostSought limits the size of a search. If the previous search of the partition looks
-// for mostSought batches or more, a new search does not include these batches.
+// mostSought limits the size of a search. A new search of a partition also looks for the
+// batches of the previous search, unless these are mostSought or more.
 const mostSought = 1000
 
 // want returns a search that looks for all these batches of one partition in a single pass. If the
@@ -68,7 +68,7 @@ func (s *searches) want(ids ...batchID) *search {
 		return known
 	}
 	wanted := &search{from: ids[0].end, found: map[batchKey]*atomic.Bool{}}
-	if known != nil && len(known.found) < mostSought { // another Send may be looking for the old search's batches
+	if known != nil && len(known.found) < mostSought { // another Send may still need the result for these batches
 		wanted.from = known.from
 		maps.Copy(wanted.found, known.found)
 	}

@@ -61,9 +61,9 @@ func (s *Sink) topicOf(m *sinks.Message) (string, error) {
 	return name, nil
 }
 
-// partitionOf chooses a message's partition. In a batch, all messages of a topic that
-// have no key share one partition. The call for the first of these messages chooses the
-// partition and stores it in the map sticky, by topic.
+// partitionOf chooses a message's partition. In a batch, all messages without a key that go
+// to the same topic share one partition. The first of them chooses it, and partitionOf
+// stores it in sticky, by topic.
 func (s *Sink) partitionOf(m *sinks.Message, t *topic, sticky map[string]int) (int, error) {
 	if text, explicit := m.Headers[s.options.PartitionHeader]; explicit && s.options.PartitionHeader != "" {
 		return explicitPartition(s.options.PartitionHeader, text, t)

@@ -142,9 +142,9 @@ func waitOf(m *sinks.Message, least time.Duration) time.Duration {
 // apart decides the outcomes of messages whose partition failed, after all other messages are
 // settled. If something was delivered to another partition since the partition's previous failure,
 // the messages are postponed. Otherwise their outcome is Unavailable, with the partition as its
-// Destination. But if the partition has failed before and another partition is healthy, only the
-// first such message is unavailable, and the others are postponed to make room for other partitions'
-// messages.
+// Destination. There is one exception: if the partition has failed before and another partition is
+// healthy, only the first of these messages is Unavailable. The others are postponed, so that the
+// next batches have messages for other partitions.
 func (r *run) apart(ctx context.Context) {
 	tripped, sound := false, sync.OnceValue(func() bool { return r.sink.cluster.anySound(ctx, r.sink.fixed()) })
 	for _, i := range slices.Sorted(maps.Keys(r.troubled)) {

@@ -181,7 +181,7 @@ func (w *wire) connectOnce(ctx context.Context, address string) (*conn, error) {
 	}
 	if err != nil {
 		_ = raw.Close()
-		if ctx.Err() != nil { // the connection was closed for this reason
+		if ctx.Err() != nil { // the end of the context has closed the connection
 			err = fmt.Errorf("the broker has not answered: %w", ctx.Err())
 		}
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
@@ -209,9 +209,9 @@ func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, 
 	return c, c.logIn(ctx, held.login)
 }
 
-// giveBack returns a connection to the pool, and closes the connections to the same
-// address that were idle for longer than longestIdle. It closes a connection that was made
-// with other secrets than the current ones.
+// giveBack returns a connection to the pool, or closes it if it was not made with the
+// current secrets. It also closes the connections to the same address that were idle for
+// longer than longestIdle.
 func (w *wire) giveBack(address string, c *conn) {
 	c.usedAt = time.Now()
 	w.mu.Lock()
@@ -294,23 +294,23 @@ func (c *conn) agree(clientID string) error {
 	return nil
 }
 
-// versions requests the API versions that the broker supports. It checks the beginning of the answer, because kafka-go would take any
-// text for sizes, and would allocate gigabytes for the answer of an HTTP server.
+// versions requests the API versions that the broker supports. It checks the beginning of the answer, because kafka-go would interpret
+// the text of an HTTP server as a size, and allocate gigabytes.
 func (c *conn) versions(clientID string) (protocol.Message, error) {
 	const (
-		correlation = 0x726f7772 // not the number of another request on this connection
+		correlation = 0x726f7772 // differs from the numbers of the other requests on this connection
 		mostBytes   = 1 << 20    // brokers answer with a few kilobytes
 	)
 	if err := protocol.WriteRequest(c.protocol, 0, correlation, clientID, new(apiversions.Request)); err != nil {
 		return nil, err
 	}
-	head, err := c.protocol.Peek(8) // after an error, ReadResponse returns a better one
+	head, err := c.protocol.Peek(8) // if Peek fails, ReadResponse returns a better error
 	switch {
 	case err != nil:
 	case string(head[:5]) == "HTTP/":
 		return nil, errors.New("an HTTP server has answered, not a broker")
 	case binary.BigEndian.Uint32(head) > mostBytes || binary.BigEndian.Uint32(head[4:]) != correlation:
-		return nil, fmt.Errorf("the answer %q is not that of a broker", head)
+		return nil, fmt.Errorf("the answer %q is not from a Kafka broker", head)
 	}
 	_, answer, err := protocol.ReadResponse(c.protocol, protocol.ApiVersions, 0)
 	return answer, err
@@ -323,7 +323,7 @@ func (c *conn) roundTrip(ctx context.Context, request kafkago.Request) (kafkago.
 	stop := context.AfterFunc(ctx, c.close)
 	response, err := c.protocol.RoundTrip(request)
 	if !stop() && err == nil {
-		c.retireAt = time.Now() // the answer came in time, but the connection is being closed
+		c.retireAt = time.Now() // the answer is complete, but the end of the context closes the connection
 	}
 	if err != nil {
 		return nil, &wireError{arrived: c.link.written > before, err: err}

@@ -40,7 +40,7 @@ const (
 	forgetAfter  = time.Hour // how long a destination without another nack is remembered; longer than a relay waits between attempts by default
 )
 
-// pauseAfter returns the pause of a destination. The argument is the number of consecutive nacks without the first one.
+// pauseAfter returns the pause of a destination. The argument is the number of consecutive nacks after the first one.
 func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
@@ -116,9 +116,9 @@ const fullDetail = "the broker rejected the message (nack): one of its queues is
 // apart decides the outcomes of nacked messages, after all other messages have their outcomes. After the
 // first nack of a destination, its messages are retried. After further nacks, they are postponed if
 // messages for other destinations were confirmed since the previous nack; otherwise their outcome is
-// Unavailable. But if the destination had more than two nacks, only the first nacked message is
-// unavailable, and the others are postponed to make room for messages for other destinations. If the sink
-// has only one destination, no message is postponed.
+// Unavailable. There is one exception: if the destination had more than two nacks, only the first of these
+// messages is Unavailable. The others are postponed, so that the next batches have messages for other
+// destinations. If the sink has only one destination, no message is postponed.
 func (s *Sink) apart(b *batch) {
 	if slices.ContainsFunc(b.outcomes, func(o sinks.Outcome) bool { return o.Result == sinks.Delivered }) {
 		s.full.works()

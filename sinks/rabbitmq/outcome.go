@@ -49,7 +49,7 @@ func reasonOfAnswer(answer *amqp.Error) sinks.Reason {
 	return sinks.ReasonConnection
 }
 
-// reasonNotAllowed distinguishes RabbitMQ's errors about a virtual host.
+// reasonNotAllowed returns the reason for RabbitMQ's errors about a virtual host, which all have the code NotAllowed.
 func reasonNotAllowed(text string) sinks.Reason {
 	switch {
 	case strings.Contains(text, "limit"):
@@ -60,8 +60,8 @@ func reasonNotAllowed(text string) sinks.Reason {
 	return sinks.ReasonConfig
 }
 
-// tellsMore reports whether only the second error is a plain connection error. Then the
-// first one is more useful to an operator.
+// tellsMore reports whether the first error is more useful to an operator than the second,
+// because only the second is a plain connection error.
 func tellsMore(err, than error) bool {
 	return reasonOf(err) != sinks.ReasonConnection && reasonOf(than) == sinks.ReasonConnection
 }

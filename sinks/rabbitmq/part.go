@@ -163,7 +163,7 @@ func (p *batchPart) fill() {
 }
 
 // hasRoom reports whether the next message may be published: the window has room, and
-// no message with the same id is in flight. (Returned messages are recognised by id.)
+// no message with the same id is in flight, because returned messages are recognised by id.
 func (p *batchPart) hasRoom() bool {
 	most := p.sink.options.Window
 	if p.alone > 0 {
@@ -279,9 +279,9 @@ func (p *batchPart) isFull(i int, to destination) {
 	p.settle(i, sinks.Fail(sinks.Unavailable, sinks.ReasonThrottled, fullDetail))
 }
 
-// giveUp settles the messages in flight on a blocked connection as unknown. It
-// keeps the connection open, so that the broker reads these messages before their
-// repetitions. The sink stays unavailable until the broker unblocks the connection.
+// giveUp settles the messages in flight on a blocked connection: their outcome is unknown.
+// It keeps the connection open, so that the broker reads these messages before it reads them
+// again. The sink stays unavailable until the broker unblocks the connection.
 func (p *batchPart) giveUp() {
 	why := p.sink.unavailable(p.session.blockedBefore())
 	for p.flight.len() > 0 {
@@ -336,8 +336,8 @@ func (p *batchPart) unconfirmed() []inFlight {
 
 // isolate finds the message that made the broker close the channel. It puts the suspects,
 // that is, the messages that were in flight, back into the queue, to be published again
-// one at a time. Bisecting would need fewer steps, but messages before the cause would
-// arrive again in each step. With single messages they arrive only twice.
+// one at a time. Bisecting would need fewer steps, but the messages before the refused one
+// would arrive again in each step. Published one at a time, they arrive only twice.
 func (p *batchPart) isolate(suspects []inFlight) {
 	if p.unresolved == nil {
 		p.unresolved = map[int]bool{}
