@@ -129,8 +129,8 @@ func (r *Registry) FromURL(rawURL string) (Sink, error) {
 	return r.Make(kind.Name, settings)
 }
 
-// unknownScheme returns the error for a URL whose scheme is unknown. The error suggests the schemes of a kind if the URL's scheme
-// is the kind's name (rabbitmq:) or one of its schemes with an addition (kafka+ssl:), or if the URL is only a name (kafka).
+// unknownScheme returns the error for a URL whose scheme is unknown. If the scheme, without a suffix such as +ssl, is the name or a
+// scheme of a kind, the error suggests the schemes of this kind. A URL that is only a name, such as kafka, is treated as a scheme.
 func (r *Registry) unknownScheme(given, scheme string) error {
 	hint := ""
 	name, _, _ := strings.Cut(given, "+")

@@ -18,8 +18,8 @@ import (
 // Sink delivers messages to one destination.
 //
 // The relay calls Open before the first Send. It calls Open again, with back-off,
-// after each Send that returned [Unavailable] and when all messages fail. So the
-// sink may still be open and working when Open is called. A Sink that needs no
+// after each Send that returned [Unavailable] and when all messages fail. The sink
+// may still be connected when this happens. A Sink that needs no
 // connection returns nil from Open.
 //
 // The relay may call Send concurrently; the sink's configured number of workers is

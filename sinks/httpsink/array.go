@@ -63,8 +63,8 @@ func (a *arrays) prepare() (left []int) {
 	return left
 }
 
-// group puts messages that can share an array into groups. Each call puts messages of a
-// key into at most one group, and returns the other messages of the key for the next call.
+// group puts messages that can share an array into groups. If the messages of a key need
+// several arrays, it groups only those for the first array, and returns the others for the next call.
 func (a *arrays) group(messages []int) (groups [][]int, left []int) {
 	at, of, waits := map[string]int{}, map[string]string{}, map[string]bool{}
 	for _, i := range messages {
@@ -101,7 +101,7 @@ func (a *arrays) post(ctx context.Context, group []int) {
 	}
 }
 
-// isolates reports whether one of the messages may be the cause of an error, and not
+// isolates reports whether one of the messages may be the cause of an error, rather than
 // the endpoint, the credentials or the address.
 func isolates(status int, o sinks.Outcome) bool {
 	switch status {
@@ -112,7 +112,7 @@ func isolates(status int, o sinks.Outcome) bool {
 	return status >= 400 && (o.Result == sinks.Reject || o.Reason == sinks.ReasonServerError)
 }
 
-// free settles those messages of a group that must no longer be sent, and returns
+// free settles the messages of a group that must not be sent any more, and returns
 // the others.
 func (a *arrays) free(group []int) (free []int) {
 	for _, i := range group {

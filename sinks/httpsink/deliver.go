@@ -176,14 +176,14 @@ const (
 	readTime = time.Second
 )
 
-// read reads the body to its end, so that the connection can be reused. It returns the beginning of the body unless the
-// request succeeded.
+// read reads the body to its end, so that the connection can be reused. If the request failed, it returns the beginning of
+// the body.
 func read(response *http.Response, cancel func()) string {
 	timer := time.AfterFunc(readTime, cancel)
 	defer timer.Stop()
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusSwitchingProtocols {
-		return "" // data of another protocol follows, and may never end
+		return "" // the following data is not HTTP and may be endless
 	}
 	body := io.LimitReader(response.Body, mostRead)
 	var shown int64 // more than excerptLength, because secrets are removed before the text is cut

@@ -44,7 +44,7 @@ type endpoint struct {
 	inFlight int           // turns taken and not yet given back
 	begun    int           // requests in progress
 	left     chan struct{} // closed when a turn is given back; nil if no message waits for a turn
-	moved    time.Time     // the last time at which an answer arrived, a request started, or a request got a turn at the idle endpoint
+	moved    time.Time     // time of the last event: an answer, the start of a request, or the first turn at an idle endpoint
 	took     time.Duration // the duration of its last request
 	answers  bool          // the endpoint has accepted a message; reset when a slow endpoint is tested again
 	next     time.Time     // earliest start of the next request, according to the rate
@@ -65,7 +65,8 @@ const (
 	patience = time.Second
 
 	// After its last request, a slow endpoint counts as slow for slowFor or for ten times the duration of that request,
-	// whichever is longer. So a hanging endpoint delays Sends for at most a tenth of the time.
+	// whichever is longer. The first request after that may delay messages of other endpoints, so a hanging endpoint delays
+	// them for at most a tenth of the time.
 	slowFor = time.Minute
 
 	// mostFailures is the number of consecutive failures after which an endpoint is closed.

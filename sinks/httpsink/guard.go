@@ -14,8 +14,8 @@ import (
 // inside lists the networks whose addresses are not public on the Internet, or belong
 // to services of the machine or of its cloud provider (IANA's special-purpose
 // registries, RFC 6890). Some IPv6 addresses contain an IPv4 address, to which a
-// gateway forwards their packets. For these (nat64), the guard judges the IPv4
-// address.
+// gateway forwards their packets. For IPv6 addresses of this kind (nat64), the guard
+// judges the IPv4 address.
 var inside = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this host
 	netip.MustParsePrefix("10.0.0.0/8"),       // private

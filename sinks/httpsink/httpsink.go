@@ -205,8 +205,8 @@ func newTokens(options Options) *oauth2.Source {
 // Renew takes over the login, signing secrets and certificates of another Sink for new requests. It implements
 // [sinks.Renewable].
 //
-// Renew closes no connections, because a request that has begun may be about to use an idle connection, and would fail.
-// Idle connections close after idleTimeout.
+// Renew doesn't close idle connections: a running request may be about to use one of them, and would fail. They close after
+// idleTimeout.
 func (s *Sink) Renew(with sinks.Sink) {
 	renewed := *with.(*Sink).secrets.Load()
 	renewed.previous = s.secrets.Load().redactor

@@ -134,8 +134,8 @@ func parseURL(text string) (*url.URL, error) {
 }
 
 // escapePath escapes the characters that a path can have only in escaped form, for example spaces and letters outside of ASCII.
-// (url.URL escapes them, too, but then it also replaces each %2F of the path by a slash.) It leaves fragments and control characters
-// unchanged, and parseURL refuses them.
+// It leaves fragments and control characters unchanged, because parseURL refuses them. url.URL could escape the path, too, but would
+// also replace each %2F by a slash.
 func escapePath(path string) string {
 	var escaped strings.Builder
 	for i := range len(path) {

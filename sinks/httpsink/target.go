@@ -63,7 +63,7 @@ func parseTarget(text string) (target, error) {
 }
 
 // findParts determines which part of the URL each placeholder is in. The argument
-// pattern is the template with a gap in the place of each placeholder.
+// pattern is the template, with each placeholder replaced by the constant gap.
 func (t *target) findParts(pattern string) error {
 	if strings.HasPrefix(pattern, gap) && !strings.HasPrefix(pattern, gap+"://") {
 		return t.findPartsBehindBase(pattern)

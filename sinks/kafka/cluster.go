@@ -279,8 +279,8 @@ func addressOf(broker kafkago.Broker) string {
 	return net.JoinHostPort(broker.Host, strconv.Itoa(broker.Port))
 }
 
-// outdated drops a topic from the cache because its metadata turned out to be wrong, so that the
-// next fetch requests it. It keeps a topic that was fetched again meanwhile, or that has an error.
+// outdated drops a topic whose metadata turned out to be wrong. The next fetch then requests it
+// again. outdated keeps a topic that was fetched again meanwhile, or that has an error.
 func (c *cluster) outdated(t *topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -117,8 +117,8 @@ func (i *identity) taken(id batchID, n int, end int64) {
 	}
 }
 
-// isFirst reports whether a batch of n records has not been sent yet, so that no
-// broker can have it. If so, isFirst marks the batch as sent.
+// isFirst reports whether a batch of n records has never been sent, and marks it as sent.
+// No broker can have a batch that was never sent.
 func (i *identity) isFirst(id batchID, n int) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// connection is one of the sink's connections. If it was lost, Open or the next
-// Send that needs it opens it again.
+// connection is one of the sink's connections. After a loss, Open or the next Send
+// connects again.
 type connection struct {
 	sink *Sink
 	turn chan struct{} // semaphore: only one goroutine connects at a time

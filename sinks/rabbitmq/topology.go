@@ -178,8 +178,8 @@ func (n *session) checkDeclared(t *Topology, exchange string) error {
 	return nil
 }
 
-// checkQueue returns an error if all messages of the sink go to one queue by the default exchange, and the queue neither exists nor
-// would be created by Open.
+// checkQueue returns an error if all messages of the sink go to one queue by the default exchange, but the queue doesn't exist and
+// Open would not create it.
 func (n *session) checkQueue(s *Sink) error {
 	exchange, fixed := s.fixedExchange()
 	queue := s.routingKey.Texts()[0]
