@@ -52,7 +52,7 @@ const (
 	// meanwhile. The relay charges an attempt if the message fails again after another
 	// message was delivered, or if it fails for a long time while nothing else is
 	// delivered. With the reasons connection, throttled, auth and config, the relay charges
-	// one only in the first case, because the destination is the cause and not the message.
+	// an attempt only in the first case, because the destination is the cause and not the message.
 	Retry Result = iota
 
 	// Delivered means that the destination has stored the message.
@@ -145,7 +145,7 @@ func Blocked() Outcome { return Fail(Unsent, ReasonBlocked, "") }
 // connection, throttled, auth, busy or unroutable, and the time must be positive.
 //
 // The relay writes each postponement to the table, so the time should not be too
-// short. A random part keeps messages from returning simultaneously.
+// short. It should have a random part, so that messages don't return simultaneously.
 func Postpone(reason Reason, detail string, after time.Duration) Outcome {
 	return Outcome{Result: Unsent, Reason: reason, Detail: detail, RetryAfter: after}
 }

@@ -26,8 +26,8 @@ type endpoints struct {
 
 	mu     sync.Mutex
 	known  map[string]*endpoint
-	slow   *round // the Send that currently makes requests to slow endpoints, which no other Send may do; nil if none does
-	slowly int    // how many turns at slow endpoints this Send has
+	slow   *round // the only Send that makes requests to slow endpoints; nil if no Send does
+	slowly int    // the number of turns that this Send has at slow endpoints
 }
 
 // round is the state of one Send. Only one Send at a time waits for slow endpoints. A mixed Send has messages of slow and of

@@ -323,8 +323,8 @@ func (c *cluster) name() string {
 }
 
 // pause waits before another try and reports whether that try can begin before the
-// deadline (until). The wait grows with the number of previous tries, from 0 for the
-// first try to 250 ms.
+// deadline (until). The wait grows with the number of tries so far: it is 0 after none,
+// and at most 250 ms.
 func pause(ctx context.Context, until time.Time, tries int) bool {
 	const longest = 250 * time.Millisecond
 	wait := min(longest, 10*time.Millisecond<<min(tries, 5))

@@ -128,8 +128,8 @@ func (s *IdempotentSink) Send(ctx context.Context, batch []sinks.Message) []sink
 			continue
 		}
 		switch t, _ := s.cluster.troubleOf(by.at); {
-		// Unavailable would stop other partitions, which may work. They have not been tried, because the relay sends batches with an
-		// unknown outcome first.
+		// Unavailable would pause the whole sink, but other partitions may work. They have not been tried yet, because the relay
+		// sends batches with an unknown outcome first.
 		case by.kind == unsure:
 			outcomes[i] = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, outcomes[i].Detail)
 		case by.kind == notTaken && s.cluster.others(t):
@@ -276,7 +276,7 @@ func (s *IdempotentSink) turnedDown(id batchID, n int, v verdict) []sinks.Outcom
 // plannedBatch is a planned record batch, and the messages of this batch that Send has received.
 type plannedBatch struct {
 	id      batchID
-	err     error // from parsing the batch's name
+	err     error // the error of parsing the batch's name, if any
 	members []int // positions of its messages in Send's batch, in the planned order
 }
 

@@ -22,7 +22,7 @@ import (
 type login struct {
 	sasl.Mechanism
 	hides   settings.Redactor // removes the login's secret from errors
-	expires time.Time         // when the broker ends the session at the latest; zero: unknown
+	expires time.Time         // the latest time at which the broker ends the session; zero: unknown
 	refused func()            // called if the broker refuses this login but may accept another login; may be nil
 }
 

@@ -71,7 +71,7 @@ func newRegistry(o Options) *registry {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true} // requests are rare
 	if o.TLS != nil {
 		transport.TLSClientConfig = o.TLS.Clone()
-		transport.TLSClientConfig.ServerName = "" // the configured name is that of the brokers, not of the registry
+		transport.TLSClientConfig.ServerName = "" // the configured server name belongs to the brokers
 	}
 	topic, _ := parseTopic(o.Topic)
 	named, _ := settings.ParseTemplate(o.Schema.Subject) // Options.check has parsed both already

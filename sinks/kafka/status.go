@@ -19,8 +19,8 @@ import (
 // that has forgotten a producer would write its batch a second time.
 const memory = time.Hour
 
-// remembered reports whether a broker that has the batch is certain to know the batch's
-// producer still. A producer's expiration time begins at the latest timestamp in the
+// remembered reports whether the batch is so new that no broker can have forgotten its
+// producer. A producer's expiration time begins at the latest timestamp in the
 // producer's last batch.
 func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	if s.options.CreatedTime {

@@ -13,8 +13,8 @@ type connection struct {
 	next int           // the host to try first; guarded by turn
 
 	// silent means that the last Send ran out of time without any confirmation. The next
-	// Send then publishes a single message first, because a queue without a majority of its
-	// nodes confirms nothing: then only this message is charged an attempt.
+	// Send then publishes a single message first. If the reason is a quorum queue without a
+	// majority of its nodes, only this message is charged an attempt.
 	silent atomic.Bool
 
 	current atomic.Pointer[session]

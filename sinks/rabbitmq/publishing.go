@@ -123,8 +123,8 @@ func putOwn(table amqp.Table, m sinks.Message) {
 	}
 }
 
-// lists are the headers that RabbitMQ interprets as lists of routing keys. If one of them is a
-// text, RabbitMQ closes the channel, and rowrelay can send headers only as texts.
+// lists are the headers that RabbitMQ interprets as lists of routing keys. RabbitMQ closes the
+// channel if one of them is a text, and rowrelay sends all headers as texts.
 var lists = []string{"CC", "BCC"}
 
 func checkHeader(name string) error {

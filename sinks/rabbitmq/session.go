@@ -82,7 +82,7 @@ func (s *Sink) handshake(ctx context.Context, w *wire, address string, held *sec
 	return amqp.Open(secured, config)
 }
 
-// session is one AMQP connection to a broker. After each reconnect, [connection] has a new session.
+// session is one AMQP connection to a broker. Each of the sink's connections gets a new session after each reconnect.
 type session struct {
 	sink       *Sink
 	connection *amqp.Connection
