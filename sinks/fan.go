@@ -16,8 +16,8 @@ import (
 //   - Once the outcome of a message is [Unavailable], Fan doesn't begin to deliver
 //     any other message of the batch.
 //   - Fan doesn't begin to deliver a message if the context has ended, or will probably
-//     end before the message is delivered. SendEach estimates the duration of a delivery
-//     as the time limit of a message, and Send as the longest delivery of this call so far.
+//     end before the message is delivered. To estimate the duration of a delivery, SendEach
+//     uses the time limit of a message, and Send the longest delivery of the same call so far.
 type Fan struct {
 	slots chan struct{}
 }

@@ -11,7 +11,7 @@ import (
 type Outcome struct {
 	Result Result
 
-	// Reason is the cause, a word from a small closed set. Metrics use it as a label.
+	// Reason is the cause, one of the constants below. Metrics use it as a label.
 	Reason Reason
 
 	// Detail is a text for the operator: an excerpt of the destination's answer, or

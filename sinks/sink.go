@@ -157,8 +157,8 @@ type OneByOne interface {
 // TxSink is a Sink in the relay's process that writes to the database that contains
 // the messages. A relay with a SQL store calls HandleTx instead of Send. The call runs
 // inside a transaction of the relay in which the relay has already marked the
-// message as delivered. If the outcome is [Delivered], the relay commits, so that
-// the writes of the handler take effect together with the mark, exactly once.
+// message as delivered. If the outcome is [Delivered], the relay commits the mark
+// together with the handler's writes, which therefore take effect exactly once.
 // Otherwise the relay rolls the transaction back and settles the outcome separately.
 //
 // HandleTx must not commit, roll back or keep the transaction. It may be called

@@ -225,7 +225,7 @@ func (s *Sink) answered(response *http.Response, body string, again bool) sinks.
 		return waiting(sinks.Retry, sinks.ReasonConnection, detail, wait)
 	case status == http.StatusMisdirectedRequest:
 		return waiting(sinks.Retry, sinks.ReasonRefused, detail, wait)
-	case status >= 500, status < 200: // of the statuses below 200, only 101 arrives here (from a server that switches protocols unasked)
+	case status >= 500, status < 200: // below 200, only 101 arrives here, from a server that switches protocols although the sink didn't ask for it
 		return waiting(sinks.Retry, sinks.ReasonServerError, detail, wait)
 	case status == http.StatusRequestEntityTooLarge:
 		return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, detail)
@@ -282,10 +282,10 @@ func retryAfter(header http.Header, now time.Time) time.Duration {
 	return min(max(at.Sub(now), 0), longestRetryAfter)
 }
 
-// excerptLength is the maximum length of a foreign text, such as an answer, in an outcome.
+// excerptLength is the maximum length of an answer's or an error's text in an outcome.
 const excerptLength = 200
 
-// sanitize makes a foreign text safe for an operator's terminal: one short line without secrets.
+// sanitize makes the text of an answer or an error safe for an operator's terminal: one short line without secrets.
 func (s *Sink) sanitize(text string) string {
 	held := s.secrets.Load()
 	return held.redactor.Present(held.previous.Redact(text), excerptLength)

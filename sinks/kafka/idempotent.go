@@ -146,7 +146,7 @@ type troubled struct {
 }
 
 const (
-	whole    = iota // the whole sink failed, or nothing failed
+	whole    = iota // the failure affects the whole sink; also the value if nothing failed
 	notTaken        // only the partition failed, and it certainly does not have the batch
 	unsure          // only the partition failed, and it may have the batch
 )

@@ -13,7 +13,7 @@ import (
 )
 
 // answered converts a broker's answer to a batch of n records into a verdict, and
-// reports whether it is worth sending the batch to another broker.
+// reports whether another broker may accept the batch.
 func (s *Sink) answered(answer *kafkago.ProduceResponse, n int) (verdict, bool) {
 	if answer.Error == nil {
 		return verdict{outcome: sinks.Ok(""), offset: answer.BaseOffset}, false

@@ -50,8 +50,8 @@ func newState(producer int64) *producerState {
 	return &producerState{producer: producer, next: map[topicPartition]int32{}, open: map[topicPartition]bool{}, unsent: map[topicPartition]bool{}}
 }
 
-// forgotten is the maximum number of busy producers. When it is reached, the next plan
-// drops all of them: this process will probably never learn the outcomes of most of their
+// forgotten is the maximum number of busy producers. The next plan after that drops
+// all of them: this process will probably never learn the outcomes of most of their
 // plans, and the only cost of dropping a producer is a new id.
 const forgotten = 64
 

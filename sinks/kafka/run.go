@@ -240,7 +240,7 @@ func (r *run) mustWait(i int) bool {
 	return at >= 0 && !r.settled[at] && r.inChunk[at] != r.chunks
 }
 
-// carry waits for the partition's gate and for a slot, then sends the queue's
+// carry waits for the partition's semaphore and for a slot, then sends the queue's
 // record batch.
 func (r *run) carry(ctx context.Context, l *partitionQueue, slowest time.Duration) answer {
 	gate := r.sink.gate(l.topicPartition)
@@ -326,8 +326,7 @@ func (r *run) settle(i int, o sinks.Outcome) {
 	r.outcomes[i], r.settled[i] = o, true
 }
 
-// trouble settles a message with the failure of its partition. Later, [run.apart] decides the final
-// outcome.
+// trouble settles a message whose partition failed. Later, [run.apart] decides the final outcome.
 func (r *run) trouble(i int, at topicPartition, why sinks.Outcome) {
 	r.settle(i, why)
 	if r.outcomes[i].Result == sinks.Unavailable {

@@ -142,7 +142,7 @@ func (s *schemas) subjectOf(m *sinks.Message, topic string) (string, error) {
 	return s.subject.Fill(&m.Message, settings.NotEmpty)
 }
 
-// positions returns nil for a value that is not Protobuf.
+// positions returns the position of a Protobuf message in its .proto file, or nil for any other value.
 func (s *schemas) positions(m *sinks.Message, format string) ([]int, error) {
 	set := s.message.Places() > 0 || s.message.Texts()[0] != ""
 	switch {

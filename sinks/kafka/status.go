@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// memory is how long the sink relies on brokers to remember a producer that has
+// memory is how long the sink assumes that brokers remember a producer that has
 // stopped writing. Brokers' producer.id.expiration.ms is one day by default. A broker
 // that has forgotten a producer would write its batch a second time.
 const memory = time.Hour

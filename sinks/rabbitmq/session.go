@@ -99,7 +99,7 @@ type session struct {
 	signal  chan struct{} // closed when the connection gets blocked
 	closing bool          // no more goroutines may be added to background
 	users   int           // number of Sends that use the session
-	retired bool          // another session has replaced this one; the last user closes this one
+	retired bool          // another session has replaced this one; the last Send that uses this one closes it
 }
 
 func newSession(s *Sink, connection *amqp.Connection, w *wire, held *secrets) *session {
@@ -155,10 +155,10 @@ func (n *session) getsBlocked() <-chan struct{} {
 
 func (n *session) dead() bool { return n.connection.IsClosed() }
 
-// isOld reports whether the connection was made with other secrets than the current ones.
+// isOld reports whether the connection was made with secrets that were replaced since.
 func (n *session) isOld() bool { return n.secrets != n.sink.secrets.Load() }
 
-// enter registers a user of the session. It returns false if the session is retired.
+// enter registers a Send that uses the session. It returns false if the session is retired.
 func (n *session) enter() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,7 +168,7 @@ func (n *session) enter() bool {
 	return !n.retired
 }
 
-// leave ends a use of the session. The last user closes a retired session.
+// leave records that a Send no longer uses the session. The last Send closes a retired session.
 func (n *session) leave() {
 	n.mu.Lock()
 	n.users--
@@ -179,7 +179,7 @@ func (n *session) leave() {
 	}
 }
 
-// retire closes the session as soon as it has no user.
+// retire closes the session as soon as no Send uses it.
 func (n *session) retire(ctx context.Context) {
 	n.mu.Lock()
 	n.retired = true
