@@ -63,6 +63,23 @@ func (r *rotating) delivers() {
 	eventually(r.t, "messages are delivered", func() bool { return r.status().Counts[storage.StateDone] >= want })
 }
 
+// renewsLeases waits until the relay has sent two heartbeats. Between them it has renewed its leases, so that they don't end during
+// the next change of a password, in which the database refuses the relay for some seconds.
+func (r *rotating) renewsLeases() {
+	r.t.Helper()
+	last := func() time.Time {
+		relays := r.status().Relays
+		if len(relays) != 1 {
+			r.t.Fatalf("the relays are %+v, want one", relays)
+		}
+		return relays[0].LastHeartbeat
+	}
+	for range 2 {
+		before := last()
+		eventually(r.t, "the relay sends a heartbeat", func() bool { return last().After(before) })
+	}
+}
+
 // renewals waits until the relay has renewed the sink's secrets this number of times.
 func (r *rotating) renewals(want int) {
 	r.t.Helper()
@@ -136,6 +153,7 @@ func TestRotatedPasswordsOfDatabases(t *testing.T) {
 					user.hangUp()
 					m.swap(next)
 					r.delivers()
+					r.renewsLeases()
 				}
 				r.judge()
 			})
