@@ -364,6 +364,8 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 		switch {
 		case all && selects:
 			return usagef("--all selects %s: it can't be given with ids or filters", everyOne)
+		case !all && !selects && command.Flags().Changed("reason"):
+			return usagef("no messages are selected: give ids, filters, or --all (--reason is a note for the log of actions; --error selects by the error)")
 		case !all && !selects:
 			return usagef("no messages are selected: give ids, filters, or --all")
 		case m.limit < 0:

@@ -97,7 +97,7 @@ func (r *requeue) run(ctx context.Context, operator storage.Operator, filter sto
 		return cmp.Or(failed, err)
 	}
 	if found := p.Left.Len() + done; r.limit == 0 && found < len(filter.IDs) {
-		return fmt.Errorf("%d of %d messages were requeued: the others don't exist, or aren't parked (state error)", done, len(filter.IDs))
+		return fmt.Errorf("%d of %d messages were requeued: a message that wasn't doesn't exist, or isn't parked (state error)", done, len(filter.IDs))
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (r *requeue) report(p *operate.Plan, done int) error {
 		}
 		_, _ = fmt.Fprintf(r.stderr, "%d stay parked, because later messages of their keys were delivered:\n%s", p.Left.Len(), printable(named.String()))
 	} else if p.Overtaken > 0 {
-		_, _ = fmt.Fprintf(r.stderr, "%d of these messages were overtaken: later messages of their keys had been delivered (--in-order leaves overtaken messages parked)\n", p.Overtaken)
+		_, _ = fmt.Fprintf(r.stderr, "overtaken: %d of these messages, because later messages of their keys had been delivered (--in-order leaves overtaken messages parked)\n", p.Overtaken)
 	}
 	if p.More {
 		_, _ = fmt.Fprintf(r.stderr, "more messages match: run the command again to continue\n")
@@ -152,7 +152,7 @@ func (m *messages) printPlan(p *operate.Plan, done string) error {
 	}
 	more := map[bool]string{true: "\nmore messages match: another run would change them"}[p.More]
 	if p.Overtaken > 0 {
-		more += fmt.Sprintf("\n%d were overtaken by later messages of their keys", p.Overtaken)
+		more += fmt.Sprintf("\novertaken by later messages of their keys: %d", p.Overtaken)
 	}
 	if stay := p.Left.Len() + p.Unfit; stay > 0 {
 		more += fmt.Sprintf("\n%d would stay as they are", stay)

@@ -106,6 +106,7 @@ func TestUsageErrorsHaveExitCode2AndAHint(t *testing.T) {
 		"messages show --database " + database:                                 "needs exactly one id",
 		"messages show 1 2 --database " + database:                             "needs exactly one id",
 		"messages requeue --database " + database:                              "no messages are selected: give ids, filters, or --all",
+		"messages requeue --reason invalid --database " + database:             "--error selects by the error",
 		"messages discard --database " + database:                              "no messages are selected: give ids, filters, or --all",
 		"messages discard --all 1 --database " + database:                      "--all selects every parked message",
 		"messages discard --all --topic a --database " + database:              "--all selects every parked message",

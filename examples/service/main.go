@@ -81,7 +81,7 @@ func run(ctx context.Context, c config) error {
 	defer func() { _ = db.Close() }()
 	db.SetMaxIdleConns(8)
 
-	shipped, err := kafka.New(kafka.Options{Brokers: c.brokers, Topic: c.topic})
+	shipped, err := kafka.New(kafka.Options{Brokers: c.brokers, Topic: c.topic}) // the topic must exist, unless CreateTopics is set
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func New(build Build) *Metrics {
 		database:    histogram("database_seconds", "Duration of a database call: lease, controls, read, scan, claim, settle, or purge.", sendBuckets, "source", "call"),
 		lanesHeld:   gauge("lanes_held", "Lanes that this relay holds.", "source"),
 		waits:       gauge("relay_standby", "1 while this relay waits because relays with other sinks or routes are alive; otherwise 0.", "source"),
-		sinkUp:      gauge("sink_up", "1 if the sink is available, 0 if it is unavailable.", "source", "sink"),
+		sinkUp:      gauge("sink_up", "1 if the sink is available, 0 if it is unavailable, which is noticed when messages are sent.", "source", "sink"),
 		inFlight:    gauge("in_flight_messages", "Messages that are being sent.", "source", "sink"),
 		buffered:    gauge("buffered_messages", "Messages in memory: waiting, being sent, or not yet settled.", "source", "sink"),
 		lastPoll:    gauge("last_poll_timestamp_seconds", "Time of the last successful poll. Also updated while the relay is healthy but needs no poll, because it has no lanes or no buffer space. Initially the start of the relay.", "source"),

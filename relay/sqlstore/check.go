@@ -244,7 +244,7 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 	if err != nil {
 		finding.OK, finding.Detail = false, err.Error()
 	} else if oldest == 0 {
-		finding.Detail = "no delivered message is kept"
+		finding.Detail = "the table has no delivered messages"
 	} else if behind := oldest - retention; behind > max(time.Hour, retention/10) {
 		finding.OK = false
 		finding.Detail += fmt.Sprintf(", and the retention is %v: deleting is behind by %v", retention, behind.Round(time.Minute))
