@@ -34,7 +34,7 @@ your own.
 The waiting rows are forwarded first, in batches, while programs continue to write. Then the
 command locks the table, forwards the last waiting rows, and creates the trigger. So each row
 is forwarded once, and the rows of each key in the order that --plan shows. --plan also warns
-of waiting rows for which this may not be the order of the INSERTs. While the command waits
+if waiting rows may have been inserted in another order. While the command waits
 for the lock, programs can't write. So each try to get the lock ends after half a second (one
 second on MySQL and MariaDB). If the command is interrupted, run it again.
 
@@ -65,7 +65,7 @@ func (p program) adoptCommand() *cobra.Command {
 		Use: "adopt --from TABLE", Short: "Forward the rows of an outbox table of your own", Long: adoptHelp, Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if a.plan && a.undo {
-				return usagef("--plan shows the SQL of the way back, too: leave out --undo, or use --undo --print")
+				return usagef("--plan also shows the SQL of --undo: leave out --undo, or use --undo --print")
 			}
 			if a.from == "" {
 				return usagef("--from is required: name the table to adopt")
@@ -95,7 +95,7 @@ func (p program) adoptCommand() *cobra.Command {
 	flags.StringArrayVar(&a.headers, "header", nil, "a header, as `name=expression`; can be repeated")
 	flags.StringVar(&a.mapping.Waiting, "waiting", "", "the `condition` of rows that are not sent yet; false: forward only new rows")
 	flags.StringVar(&a.mapping.Order, "order", "", "the order of the waiting rows, `expressions`")
-	flags.StringArrayVar(&a.mapping.Published, "published", nil, "what marks a row as sent, as `column=expression` (can be repeated), or delete to delete it, or none")
+	flags.StringArrayVar(&a.mapping.Published, "published", nil, "how to mark sent rows: `column=expression` (can be repeated), delete to delete them, or none")
 	command.MarkFlagsMutuallyExclusive("plan", "print", "status")
 	command.MarkFlagsMutuallyExclusive("status", "undo")
 	return command
@@ -235,7 +235,7 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 	return a.program.print(fmt.Sprintf("%d waiting rows were forwarded, and new rows of %s are forwarded by a %s.\n", forwarded, a.from, opened.Way))
 }
 
-// ask asks the user to confirm. If there is no terminal, its error says that --yes confirms, too.
+// ask asks the user to confirm. Without a terminal it returns an error that recommends --yes.
 func (a *adoption) ask(ctx context.Context, question string) error {
 	err := a.confirm(ctx, question)
 	if err == errKept && columns(a.stdin) == 0 {

@@ -24,13 +24,14 @@ import (
 )
 
 const checkHelp = `Check for everything that rowrelay run needs, and for causes of slowness. Each check
-prints one line. A failed check also prints the command or change that fixes it:
+prints one line. A failed check also prints the command or change that fixes it. The
+checks cover:
 
   - the configuration, and the connection to each database
   - the schema, its columns, and the rights of the database's user
   - the database's clock, and transactions that have been open for a long time
   - the plan of each statement of a relay and of an operator
-  - pending messages that relays have missed, because their ids are below those being read
+  - pending messages that relays have missed, because relays already read higher ids
   - topics of pending messages without a route
   - parked messages
   - whether a relay of this configuration would wait, because live relays have other
@@ -78,7 +79,7 @@ func (p program) checkCommand() *cobra.Command {
 	configFlag(command, &flags.target.config, "check this configuration `file` and everything that it names")
 	flags.target.addTableFlags(command)
 	command.Flags().StringVar(&flags.sink, "sink", "", "with --database: also check the sink with this `URL`")
-	command.Flags().String("claim", "", "with --database: how messages are going to be claimed, `lanes or rows`")
+	command.Flags().String("claim", "", "with --database: how relays will claim messages, `lanes or rows`")
 	command.Flags().BoolVar(&report.strict, "strict", false, "fail if there are notes, too")
 	jsonFlag(command, &report.json)
 	return command

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// sqliteAnswers has the values that SQLite reports for those pragmas whose reported value differs from the value that was set.
+// sqliteAnswers has the values that SQLite reports for pragmas if these differ from the values that were set, such as 2 for FULL.
 var sqliteAnswers = map[string]string{"journal_mode": "wal", "synchronous": "2"}
 
 // fileURL returns the URL of an SQLite file.

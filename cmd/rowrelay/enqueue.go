@@ -137,8 +137,8 @@ func (e *enqueue) count(one, more string) string {
 	return fmt.Sprintf("%d messages %s", e.written, more)
 }
 
-// interruptible returns a reader whose reads end with the context. A plain read from a terminal or a pipe doesn't end
-// with the context.
+// interruptible returns a reader whose reads end when the context ends. A plain read from a terminal or a pipe doesn't
+// end when the context ends.
 func interruptible(ctx context.Context, from io.Reader) io.Reader {
 	reader, writer := io.Pipe()
 	context.AfterFunc(ctx, func() { _ = reader.CloseWithError(context.Cause(ctx)) })

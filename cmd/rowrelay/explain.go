@@ -17,8 +17,8 @@ func explain(source config.Source, err error) error {
 		return err
 	}
 	var missing, denied bool
-	// The flags with which the commands in a hint select the table (where) and with which rowrelay check selects the whole
-	// configuration (all). They contain no password, and are empty if the error is about several tables.
+	// where has the flags that select the table, and all has the flags that select the whole configuration, for the commands in
+	// a hint. They contain no password, and are empty if the error is about several tables.
 	var where, all string
 	if d, unknown := dialect.ByName(source.Database.Kind()); unknown == nil {
 		missing, denied = d.Missing(err), d.Denied(err)
@@ -39,7 +39,7 @@ func explain(source config.Source, err error) error {
 	case errors.As(err, new(*storage.ForeignTable)):
 		return hinted(err, "give rowrelay's tables another name with --table (table: in a configuration); rowrelay adopt can forward the rows of this table to them")
 	case errors.Is(err, storage.ErrNewerSchema):
-		return hinted(err, "use a rowrelay that is at least as new as the table's relays; then rowrelay status"+where+" prints their versions")
+		return hinted(err, "use a version of rowrelay that is at least as new as the table's relays; its command rowrelay status"+where+" prints their versions")
 	case errors.Is(err, storage.ErrNoSchema), missing:
 		return hinted(err, "run rowrelay migrate up"+where)
 	case errors.Is(err, storage.ErrOtherClaim):

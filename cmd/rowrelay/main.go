@@ -153,8 +153,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// usage makes an error of the configuration a usageError. It leaves the error as it is if its only causes are failed commands that
-// print secrets, because then a restart may help.
+// usage makes an error of the configuration a usageError. If the only problems are failed commands that print secrets, it
+// returns the error unchanged, because a restart may help.
 func usage(err error) error {
 	var problems *config.Problems
 	if err == nil || errors.As(err, new(usageError)) || errors.As(err, &problems) && problems.MayPass() {
@@ -174,7 +174,7 @@ func noArguments(command *cobra.Command, args []string) error {
 	return nil
 }
 
-// group is a command that has only sub-commands.
+// group returns a command that has only sub-commands.
 func group(use, short string, of ...*cobra.Command) *cobra.Command {
 	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	command.AddCommand(of...)

@@ -32,9 +32,9 @@ A row's id is found immediately. A message's id can have several rows: one for e
 its sinks, and the copies that replays wrote. Most message ids begin with the time when
 they were made (UUIDs of version 7 or 1). The rows of that time are found immediately in
 a table of any size. For half a second the command also searches the rows that were
-written later, which may be copies. If the id has no time, it searches the whole table for
-half a second. If half a second was not enough, a line on stderr reports it: continue with
---after, or search everything with --all, however long it takes.`
+written later, which may be copies. If the id contains no time, the command searches the
+whole table for half a second. If half a second was not enough, a line on stderr reports
+it: continue with --after, or search everything with --all, however long it takes.`
 
 const skipHelp = `Unblock the keys that parked messages hold (on_park: hold), so that the later messages
 of these keys are sent. The messages stay parked, and can still be requeued or discarded.
@@ -49,9 +49,9 @@ With --state retry, the command parks messages that wait for their next attempt,
 unblocks their keys.`
 
 const retryHelp = `Retry now the messages that wait for their next attempt (state retry). Select them by ids, by
-filters (which must all match), or with --all. Their attempts stay charged. The relay tries
-them within about two seconds, or later if a sink's buffer is full. Messages that are due
-already are not changed, because a relay may be sending them.`
+filters (which must all match), or with --all. Their earlier attempts still count. The relay
+tries them within about two seconds, or later if a sink's buffer is full. Messages that are
+due already are not changed, because a relay may be sending them.`
 
 const discardHelp = `Delete parked messages (state error) for good. Select them by ids, by filters (which must
 all match), or with --all; without ids the command asks for confirmation, unless --yes is
@@ -195,7 +195,7 @@ func (m *messages) printNext(filter storage.Filter, found []storage.Info) error 
 	if len(filter.IDs) > 0 || len(found) < filter.Limit {
 		return nil
 	}
-	_, err := fmt.Fprintf(m.stderr, "listed %d messages, the --limit: continue with --after %d, or select some, for example with --state pending\n", len(found), found[len(found)-1].ID)
+	_, err := fmt.Fprintf(m.stderr, "listed %d messages, as many as --limit permits: continue with --after %d, or use a filter, for example --state pending\n", len(found), found[len(found)-1].ID)
 	return err
 }
 

@@ -62,7 +62,7 @@ func (m *migrate) command(use, short, long string, run func(context.Context, con
 		},
 	}
 	m.target.addFlags(command)
-	command.Flags().BoolVar(&m.inbox, "inbox", false, "work on the inbox table of a consumer, by which it recognises duplicates, instead of the outbox tables")
+	command.Flags().BoolVar(&m.inbox, "inbox", false, "work on the inbox table, with which a consumer recognises duplicates, instead of the outbox tables")
 	return command
 }
 
@@ -149,7 +149,7 @@ func (p program) migrateUpCommand() *cobra.Command {
 			return m.report(source, "applied", applied, "the tables of "+source.Table+" are up to date")
 		})
 	})
-	command.Flags().StringVar(&m.claim, "claim", "", "how messages are going to be claimed, `lanes or rows`: rows needs more indexes (default lanes)")
+	command.Flags().StringVar(&m.claim, "claim", "", "how relays will claim messages, `lanes or rows`: rows needs more indexes (default lanes)")
 	m.notifyFlag(command)
 	jsonFlag(command, &m.json)
 	return command
@@ -357,7 +357,7 @@ func (p program) migratePrintCommand() *cobra.Command {
 	m := &migrate{program: p, target: target{noServer: true}}
 	flags := &printFlags{}
 	command := m.command("print", "Print the SQL instead of running it", migratePrintHelp, func(_ context.Context, source config.Source) error {
-		if flags.options.After != 0 && m.claim == "" { // the first migration created the indexes for the configured claim
+		if flags.options.After != 0 && m.claim == "" { // the first migration created the indexes for the configured claim mode
 			source.Claim = ""
 		}
 		d, err := dialect.ByName(source.Database.Kind())
@@ -377,7 +377,7 @@ func (p program) migratePrintCommand() *cobra.Command {
 	command.Flags().StringVar(&flags.dir, "dir", "", "with --for: write the migration into this `folder`")
 	command.Flags().BoolVar(&flags.down, "down", false, "with --for: print only the down migration, which deletes all messages")
 	command.Flags().BoolVar(&flags.inboxToo, "with-inbox", false, "with --for: create a consumer's inbox table in the same migration")
-	command.Flags().StringVar(&m.claim, "claim", "", "how messages are going to be claimed, `lanes or rows` (default lanes)")
+	command.Flags().StringVar(&m.claim, "claim", "", "how relays will claim messages, `lanes or rows` (default lanes)")
 	m.notifyFlag(command)
 	command.Flags().Int64Var(&flags.options.After, "after", 0, "print only the migrations after this `version`, for tables that already have this version")
 	return command

@@ -14,7 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-const requeueHelp = `Make parked messages (state error) due immediately, with no attempts charged. Select
+const requeueHelp = `Make parked messages (state error) due immediately, and reset their attempts to 0. Select
 them by ids, by filters (which must all match), or with --all. Messages in other states are
 not changed. A requeued message keeps its id, but later messages of its key may have been
 sent before it. A message that holds its key (on_park: hold) is sent before the key's other

@@ -124,7 +124,7 @@ func (b *statusBefore) rate(now storage.Status, state storage.State) string {
 	return fmt.Sprintf("%+.1f/s", float64(more)/max(time.Since(b.at).Seconds(), 0.001))
 }
 
-// countOf returns the number of messages in a state as text, which says if the number is an estimate or a lower bound.
+// countOf returns the number of messages in a state as text, with "about" before an estimate and "at least" before a lower bound.
 func countOf(status storage.Status, state storage.State) string {
 	switch count := fmt.Sprint(status.Counts[state]); {
 	case slices.Contains(status.Estimated, state):

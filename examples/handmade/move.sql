@@ -72,7 +72,7 @@ BEGIN
     RETURN NULL;
 END $rowrelay$;
 
--- A trigger needs no right to call its function.
+-- Nobody needs this right, because the trigger calls the function without it.
 REVOKE EXECUTE ON FUNCTION public.rowrelay_forward_events() FROM PUBLIC;
 
 CREATE TRIGGER rowrelay_forward AFTER INSERT ON public.events FOR EACH ROW EXECUTE FUNCTION public.rowrelay_forward_events();

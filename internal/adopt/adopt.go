@@ -41,7 +41,7 @@ type Table struct {
 	Schema, Name string // as in the catalogue, not quoted. Schema is empty on SQLite.
 	Columns      []Column
 	Key          []string // the columns of the primary key; empty if the table has none
-	Triggers     []string // the names of the table's other triggers
+	Triggers     []string // the names of the table's triggers, except those that Run creates
 	Writers      []string // users and roles that may INSERT into the table, except its owner
 	Owner        string   // on PostgreSQL, the role that owns the table
 	Secured      bool     // on PostgreSQL, row level security is on
@@ -82,7 +82,7 @@ type Mapping struct {
 	Topic   string
 	Key     string // empty: messages have no key
 	Payload string // empty: messages have no payload
-	ID      string // must have a UUID as its value; empty: the outbox generates ids
+	ID      string // its value must be a UUID; empty: the outbox generates ids
 	Headers string // a JSON object; empty: none
 	Header  []Header
 
@@ -91,7 +91,7 @@ type Mapping struct {
 	// condition means that it is not known which rows wait; Run then refuses to start.
 	Waiting string
 
-	// Order is the order of the backlog: the expressions of an ORDER BY.
+	// Order is the order in which the backlog is forwarded, as the expressions of an ORDER BY clause.
 	Order string
 
 	// Published has assignments such as sent_at = now() that mark a row as sent. If its only element is "delete", sent rows are
@@ -129,7 +129,7 @@ type Adoption struct {
 	remembered bool // the mapping is from this record
 }
 
-// placed describes what an earlier Run has left in the database.
+// placed describes what an earlier Run has created in the database.
 type placed struct {
 	Way Way // empty: the table isn't adopted
 }
@@ -141,12 +141,12 @@ type database interface {
 
 	file() string             // the SQL templates
 	quote(name string) string // an identifier in the form for statements
-	name(*Adoption, *names)   // sets the names of triggers and the like
+	name(*Adoption, *names)   // sets the names of the triggers and of the other objects that Run creates
 	newID() string            // an SQL expression for a random UUID
 	isBytes(typeName string) bool
 
-	// text and uuid return an SQL expression that converts another one to text, or to the type of the outbox's message_id. If the
-	// other expression is just a column of the table, the argument column describes this column. Otherwise it is the zero Column.
+	// text and uuid return an SQL expression that converts the given expression to text, or to the type of the outbox's message_id.
+	// If the given expression is only the name of a column, the argument column describes that column. Otherwise it is the zero Column.
 	text(expression string, column Column) string
 	uuid(expression string, column Column) string
 

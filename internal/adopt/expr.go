@@ -48,8 +48,8 @@ func tokens(expression string) (list []token, err error) {
 	return list, balanced(expression, list)
 }
 
-// balanced returns an error if the parentheses of the expression don't match, because an unmatched parenthesis would close one of
-// the statement around the expression.
+// balanced returns an error if the parentheses of the expression don't match, because an unmatched parenthesis could close a
+// parenthesis of the statement that contains the expression.
 func balanced(expression string, list []token) error {
 	depth := 0
 	for _, t := range list {
@@ -90,8 +90,8 @@ func isLetter(c byte) bool {
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 // qualified returns the expression with each column of the table quoted and preceded by a prefix such as "NEW.". A name is not a
-// column if it follows a dot, a double colon or AS, or if a parenthesis or a dot follows it. The table's name and a dot before a
-// column are removed first.
+// column if it follows a dot, a double colon or AS, or if a parenthesis or a dot follows it. First, the table's name is removed
+// where it qualifies a column, as in events.id.
 func (a *Adoption) qualified(expression, prefix string) (string, error) {
 	list, err := tokens(expression)
 	if err != nil {

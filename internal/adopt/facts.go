@@ -9,7 +9,8 @@ import (
 // Facts are sentences about a plan, for the person who decides whether to run it.
 type Facts struct{ Costs, Locks, Rights, Limits []string }
 
-// Facts returns what is known about adopting the table in the way a.Way. It doesn't read the table's rows.
+// Facts returns the costs, locks, rights and limits of adopting the table by a trigger or a view (a.Way). It doesn't read the
+// table's rows.
 func (a *Adoption) Facts() (f Facts) {
 	a.base.facts(a, &f)
 	if len(a.Table.Writers) > 0 {
@@ -34,17 +35,17 @@ func (a *Adoption) Facts() (f Facts) {
 	return f
 }
 
-// orderLimit describes which rows of the backlog may be forwarded in another order than they were inserted in. It returns "" unless
-// the last part of the order is ctid or a column that may hold UUIDs.
+// orderLimit describes the rows of the backlog that may be forwarded in another order than that of their INSERTs. It returns ""
+// unless the last expression of the order is ctid or a column that may hold UUIDs.
 func (a *Adoption) orderLimit() string {
 	last := a.Mapping.Order[strings.LastIndex(a.Mapping.Order, ",")+1:]
 	column, _ := a.bareColumn(last)
 	switch {
 	case a.onlyNew():
 	case strings.EqualFold(strings.TrimSpace(last), "ctid"):
-		return "Waiting rows with equal values in the rest of the order, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. An UPDATE gives a row a new number and a new place. Even if the UPDATE was rolled back, for example because the loop was killed, the row has lost the number of its INSERT."
+		return "Waiting rows that are equal in the order's other expressions, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. An UPDATE gives a row a new number and a new place. Even if the UPDATE was rolled back, for example because the loop was killed, the row has lost the number of its INSERT."
 	case proposal{table: a.Table}.id(column.Name) != "":
-		return "Waiting rows with equal values in the rest of the order are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
+		return "Waiting rows that are equal in the order's other expressions are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
 	}
 	return ""
 }
@@ -63,7 +64,7 @@ func (a *Adoption) checkWay() error {
 	return nil
 }
 
-// String returns the table's name, as Open reads it.
+// String returns the table's name in the form that Open accepts.
 func (t Table) String() string {
 	if t.Schema == "" {
 		return t.Name
@@ -71,7 +72,7 @@ func (t Table) String() string {
 	return t.Schema + "." + t.Name
 }
 
-const pathLimit = "An expression of the mapping that calls a function of your own must name the function's schema: only functions of PostgreSQL are found without it."
+const pathLimit = "An expression of the mapping that calls a function of your own must name the function's schema: without a schema, only PostgreSQL's own functions are found."
 
 const lastvalLimit = "After an INSERT, lastval() returns the id of the message. Programs must use RETURNING or currval() instead; PHP's lastInsertId() without a sequence uses lastval()."
 

@@ -24,15 +24,15 @@ type names struct {
 	Trigger     string // the name of the trigger that forwards rows
 	TriggerName string // its name as in the catalogue, not quoted
 	Marker      string // MySQL, MariaDB: the name of the trigger that marks rows
-	Forwarded   string // MySQL, MariaDB: the name of the table that lists the rows which are forwarded or were forwarded by a trigger
-	Flag        string // MySQL, MariaDB: the session variable in which Marker stores, for Trigger, whether the row waits
+	Forwarded   string // MySQL, MariaDB: the name of the table with the keys of forwarded rows; see Adoption.lists
+	Flag        string // MySQL, MariaDB: the session variable by which the trigger Marker informs Trigger whether the row waits
 	Function    string // PostgreSQL: the name of the trigger's function
 
 	View, ViewBare       string // the name of the view that takes the table's place, with and without the schema
 	Renamed, RenamedBare string // the new name of the table that the view replaces, with and without the schema
 	Owner                string
 	Grants               []grant
-	Filled, Defaults     []field // columns with defaults: the function sets those of Filled, the view those of Defaults
+	Filled, Defaults     []field // columns with defaults; the function sets the columns in Filled, and the view the columns in Defaults
 	Table                Table
 
 	Bare string // SQLite: the table without its schema
@@ -69,7 +69,7 @@ func (n names) Sets(column string) bool {
 	return slices.ContainsFunc(n.Row.Fields, func(f field) bool { return f.Column == column })
 }
 
-// row is a mapping as SQL. The table's columns in it have one of the prefixes NEW. and r., or none.
+// row is a mapping as SQL. In its expressions the table's columns have the prefix NEW. or r., or no prefix.
 type row struct {
 	Waiting, Order string
 	Fields         []field
@@ -82,7 +82,7 @@ type field struct {
 	Failed        string // the value if the mapping fails for a row
 }
 
-// key is a column of the primary key. Short is its name in the list of the rows of a batch, such as key1.
+// key is a column of the primary key. Short is the column's alias, such as key1, in the list of a batch's rows.
 type key struct{ Column, Short string }
 
 // Values returns the expressions in the order of Columns.
@@ -93,8 +93,8 @@ func (r row) Named() string {
 	return join(r.Fields, ", ", func(f field) string { return f.Value + " AS " + f.Column })
 }
 
-// BeforePlace returns the expressions of the order that come before the row's place in the table, ctid. It returns "" if the order
-// doesn't end with ctid.
+// BeforePlace returns the expressions of the order before ctid, a row's place in the table. It returns "" if the order doesn't end
+// with ctid.
 func (r row) BeforePlace() string {
 	if i := strings.LastIndex(r.Order, ","); i > 0 && strings.EqualFold(strings.TrimSpace(r.Order[i+1:]), "ctid") {
 		return r.Order[:i]
@@ -234,8 +234,8 @@ func (a *Adoption) marksNew() bool {
 }
 
 // lists reports whether a table lists the keys of forwarded rows until the trigger is created. MySQL and MariaDB commit before they
-// create or drop a trigger. If the command is killed between the two, the next run must find the rows that no trigger has forwarded. It
-// finds them by their marks or, if the triggers don't mark rows, by this table.
+// create or drop a trigger. If the command is killed between this commit and the creation of the trigger, the next run must find
+// the rows that have not been forwarded. It finds them by their marks or, if the triggers don't mark rows, by this table.
 func (a *Adoption) lists() bool {
 	_, isMySQL := a.base.(mysql)
 	return isMySQL && !a.marksNew() && !a.onlyNew()

@@ -18,7 +18,7 @@ var postgresFile string
 
 func (postgres) file() string { return postgresFile }
 
-// quote quotes a name, unless it consists of lower-case letters and isn't a keyword of SQL.
+// quote returns the name in quotes, or unchanged if it needs no quotes.
 func (postgres) quote(name string) string {
 	if table, err := dialect.ParseTable(name); err == nil && table.Schema == "" {
 		return table.Pending
@@ -148,8 +148,8 @@ func (postgres) find(ctx context.Context, db *sql.DB, table *Table, name string)
 	return oid, kind, err
 }
 
-// describeColumns reads the columns. It sets a search_path with which PostgreSQL writes the schema before each name in the texts of
-// defaults, except before names of pg_catalog.
+// describeColumns reads the columns. It sets search_path so that the names in the texts of defaults contain their schemas, except
+// names of pg_catalog.
 func (postgres) describeColumns(ctx context.Context, db *sql.DB, oid int64, table *Table) error {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
@@ -242,7 +242,7 @@ func (p postgres) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 	})
 }
 
-// locked runs work in a transaction that waits at most half a second for each lock.
+// locked calls the function work in a transaction that waits at most half a second for each lock.
 func (postgres) locked(ctx context.Context, conn *sql.Conn, work func(*sql.Tx) error) error {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
@@ -258,7 +258,7 @@ func (postgres) locked(ctx context.Context, conn *sql.Conn, work func(*sql.Tx) e
 	return tx.Commit()
 }
 
-// all runs a query, scans each row into the destinations, and then calls took.
+// all runs a query. It scans each row into the destinations, and then calls the function took.
 func all(ctx context.Context, q queryer, query string, args []any, took func(), destinations ...any) error {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {

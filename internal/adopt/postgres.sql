@@ -76,7 +76,7 @@ BEGIN
 {{- end}}
 END $rowrelay$;
 
--- A trigger needs no right to call its function.
+-- Nobody needs this right, because the trigger calls the function without it.
 REVOKE EXECUTE ON FUNCTION {{.Function}}() FROM PUBLIC;
 {{end}}
 

@@ -21,7 +21,8 @@ type record struct {
 	Complete  bool  // the whole backlog is forwarded, and the trigger was created
 }
 
-// recordName returns the name of the setting. It has at most 64 ASCII characters, and none that a literal of SQL must escape.
+// recordName returns the name of the setting. It has at most 64 characters, all ASCII, and none that needs an escape
+// in an SQL literal.
 func (a *Adoption) recordName() string {
 	name := a.Table.Name
 	if a.Table.Schema != "" {

@@ -33,8 +33,8 @@ const (
 type Progress func(forwarded int64, try int)
 
 // Run forwards the backlog and creates the triggers. If the context ends, Run completes the batch in progress and returns; another
-// call continues after it. Run doesn't roll the batch back, because its rows would then lose cmin, by which they may be ordered. Run
-// returns the number of rows of the backlog that this call has forwarded.
+// call continues after this batch. Run doesn't roll the batch back, because a rollback changes the rows' cmin, which may be part of
+// the order. Run returns the number of rows of the backlog that this call has forwarded.
 //
 // While writers have transactions open, Run waits for the lock at most half a second at a time (on MySQL and MariaDB, one
 // second), because other writers wait meanwhile. It tries again for ten minutes.
@@ -127,7 +127,7 @@ func (a *Adoption) rest(ctx context.Context, q queryer) (forwarded int64, done b
 		forwarded, err = a.base.batch(ctx, q, a, lockedRows)
 		done = forwarded < lockedRows
 	default:
-		if done = true; !r.Complete { // Complete: somebody has dropped the trigger
+		if done = true; !r.Complete { // if the record is complete, somebody has dropped the trigger
 			forwarded, err = a.base.batch(ctx, q, a, 0)
 		}
 	}

@@ -18,7 +18,7 @@ type Survey struct {
 	Forwarded int64 // rows of the backlog that were forwarded
 	Complete  bool  // the whole backlog was forwarded
 
-	Parked int64 // parked messages: the outbox would have refused their rows, or the mapping failed for them
+	Parked int64 // messages that are parked because the outbox would have refused them, or because the mapping failed
 
 	// If the table has rows, Sampled is true, and Topic, Key and ID are the values of the first row that waits or, if no row waits,
 	// of any row.
