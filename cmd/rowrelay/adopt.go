@@ -251,7 +251,7 @@ func withPlan(err error) error {
 func (a *adoption) showProgress(forwarded int64, try int) {
 	text := fmt.Sprintf("%d rows forwarded", forwarded)
 	if try > 0 {
-		text = fmt.Sprintf("try %d: open transactions hold the lock on the table; waiting", try)
+		text = fmt.Sprintf("try %d: open transactions hold locks on the table; waiting", try)
 	}
 	_, _ = fmt.Fprintln(a.stderr, text) // an error doesn't matter, because the text only shows progress
 }

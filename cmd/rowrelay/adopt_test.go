@@ -94,7 +94,7 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// An interrupted adopt says how to go on, and so does --status.
+// An interrupted adopt prints how to continue, and so does --status.
 func TestInterruptedAdopt(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

@@ -23,7 +23,7 @@ func TestCheckWithoutProblems(t *testing.T) {
 			}
 		}
 		if pw := password(db); strings.Contains(got.stdout, "FAIL") || pw != "" && strings.Contains(got.stdout, pw) {
-			t.Errorf("got %s", got.stdout)
+			t.Errorf("stdout is %s", got.stdout)
 		}
 		var report struct {
 			OK     bool
@@ -119,7 +119,7 @@ func TestCheckReportsThatARelayWouldWait(t *testing.T) {
 		lines := "sinks:\n  lines: {type: stdout}\n"
 		live := configure(t, db, lines)
 		if got := checked(t, "--config", live); !strings.Contains(got.stdout, "ok    source shop: relays: 0 live") {
-			t.Errorf("before there is a relay:\n%s", got.stdout)
+			t.Errorf("without a live relay, check prints\n%s", got.stdout)
 		}
 		d := start(t, "run", "--config", live)
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
@@ -127,7 +127,7 @@ func TestCheckReportsThatARelayWouldWait(t *testing.T) {
 		name := statusOf(t, db).Relays[0].Name
 
 		if got := checked(t, "--config", live); !strings.Contains(got.stdout, "ok    source shop: relays: 1 live") {
-			t.Errorf("of the same configuration:\n%s", got.stdout)
+			t.Errorf("with a live relay of the same configuration, check prints\n%s", got.stdout)
 		}
 		for _, test := range []struct{ more, has, others string }{
 			{"sinks:\n  lines: {type: file, path: " + filepath.Join(t.TempDir(), "lines") + "}\n", "This relay has: sink lines: file ", name + " has: sink lines: stdout"},

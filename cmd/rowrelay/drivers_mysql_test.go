@@ -146,7 +146,7 @@ func TestEveryMySQLConnectionIsSetUp(t *testing.T) {
 						t.Fatal(err)
 					}
 					if got := read(expected, setting.Name); got == want[setting.Name] {
-						t.Fatalf("%s: %s is %s, as before", setting.Name, value, got)
+						t.Fatalf("%s = %s has no effect: the value is still %s", setting.Name, value, got)
 					} else {
 						want[setting.Name] = got
 					}
@@ -203,8 +203,8 @@ func TestMySQLURLWithTheWrongScheme(t *testing.T) {
 	})
 }
 
-// Without the parameter tls, TLS is used if the server has it. By default MySQL servers have TLS, and so have MariaDB
-// servers from 11.4 on.
+// Without the parameter tls, TLS is used if the server has it. By default, MySQL servers and MariaDB
+// servers from 11.4 on have TLS.
 func TestMySQLWithTLS(t *testing.T) {
 	t.Parallel()
 	onMySQL(t, func(t *testing.T, db testdb.Database) {
@@ -254,7 +254,7 @@ func TestMySQLErrorsHaveHints(t *testing.T) {
 			}
 			_, err = openMySQLTest(t, address)
 			if err == nil {
-				t.Errorf("%s: it opens", want)
+				t.Errorf("the database opens, want the error %q", want)
 				continue
 			}
 			if told := connectError(database, err).Error(); !strings.Contains(told, want) || strings.Contains(told, "hunter2") {

@@ -90,14 +90,14 @@ func TestEnqueueCounts(t *testing.T) {
 			jsonLines("a", 1234, 3) + "\n ": "1234 messages written\n",
 		} {
 			if got := mustCall(t, input, "enqueue", "--database", db.URL); got.stdout != want {
-				t.Errorf("got %q, want %q", got.stdout, want)
+				t.Errorf("stdout is %q, want %q", got.stdout, want)
 			}
 		}
 		if got := mustCall(t, jsonLines("a", 7, 3), "enqueue", "--database", db.URL, "--json", "--batch", "1"); got.stdout != "{\n  \"written\": 7\n}\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 		if got := statusOf(t, db); got.Pending != 1242 {
-			t.Errorf("status %+v", got)
+			t.Errorf("the status is %+v", got)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func TestEnqueuedMessagesAreDeliveredUnchanged(t *testing.T) {
 		}
 		mustCall(t, first, "enqueue", "--database", db.URL) // the lines that the sink has written can be enqueued again
 		if got := statusOf(t, db); got.Pending != 4 || got.Done != 0 {
-			t.Errorf("status %+v", got)
+			t.Errorf("the status is %+v", got)
 		}
 	})
 }
@@ -147,7 +147,7 @@ func TestEnqueueFailsIfItsInputFails(t *testing.T) {
 			t.Errorf("exit code %d, %q", code, &stderr)
 		}
 		if got := statusOf(t, db); got.Pending != 0 {
-			t.Errorf("status %+v, want nothing of the batch", got)
+			t.Errorf("the status is %+v, want nothing of the batch", got)
 		}
 	})
 }
@@ -161,7 +161,7 @@ func TestInterruptedBatchIsNotWritten(t *testing.T) {
 			t.Errorf("exit code %d, %q", got.code, got.stderr)
 		}
 		if got := statusOf(t, db); got.Pending != 0 {
-			t.Errorf("status %+v", got)
+			t.Errorf("the status is %+v", got)
 		}
 	})
 }

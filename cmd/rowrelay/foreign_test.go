@@ -32,7 +32,7 @@ func TestCommandsRecogniseAnotherProgramsTable(t *testing.T) {
 					t.Errorf("%s --table %s: exit code %d, %s, want %q and the hint %q", command, table.name, got.code, shown, table.want, hint)
 				}
 				if strings.Contains(shown, "run rowrelay migrate up") {
-					t.Errorf("%s --table %s: the hint leads in a circle: %s", command, table.name, shown)
+					t.Errorf("%s --table %s: the hint recommends a command that fails in the same way: %s", command, table.name, shown)
 				}
 			}
 		}

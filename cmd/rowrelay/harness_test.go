@@ -109,7 +109,7 @@ func (l *log) wait(t *testing.T, pattern string) string {
 		select {
 		case <-more:
 		case <-limit:
-			t.Fatalf("%q never came up in the log:\n%s", pattern, text)
+			t.Fatalf("no text matched %q in time; the log:\n%s", pattern, text)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (d *daemon) end(t *testing.T) (int, string) {
 	case <-d.done:
 	case <-time.After(patience):
 		text, _ := d.log.read()
-		t.Fatalf("it never ended; the log:\n%s", text)
+		t.Fatalf("the command has not ended in time; the log:\n%s", text)
 	}
 	text, _ := d.log.read()
 	return d.code, text
@@ -207,7 +207,7 @@ func (w *web) next(t *testing.T, from <-chan request) request {
 	case r := <-from:
 		return r
 	case <-time.After(patience):
-		t.Fatal("nothing came")
+		t.Fatal("the endpoint received no request in time")
 		return request{}
 	}
 }

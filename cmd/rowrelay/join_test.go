@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/admin"
 )
 
-// lookAt starts a process that relays to its standard output.
+// lookAt starts a relay process whose sink is its standard output.
 func lookAt(t *testing.T, db testdb.Database, flags ...string) (command *exec.Cmd, out, said *log) {
 	t.Helper()
 	command = process(t, db.URL, append([]string{"run", "--sink", "stdout:"}, flags...)...)
@@ -100,7 +100,7 @@ func waitForStatus(t *testing.T, db testdb.Database, what string, wanted func(ad
 	defer tick.Stop()
 	for limit := time.Now().Add(patience); !wanted(statusOf(t, db)); <-tick.C {
 		if time.Now().After(limit) {
-			t.Fatalf("this did not happen in time: %s: %+v", what, statusOf(t, db))
+			t.Fatalf("not seen in time: %s; the status is %+v", what, statusOf(t, db))
 		}
 	}
 }

@@ -208,9 +208,9 @@ func (m *messages) find(ctx context.Context, operator storage.Operator, filter s
 	}
 	found, err := operator.Find(ctx, filter, patience)
 	if err == nil && !found.All() && (filter.Limit == 0 || len(found.Infos) < filter.Limit) {
-		more := "later rows may have more, such as a replay's copies"
+		more := "later rows may contain more matches, such as a replay's copies"
 		if len(found.Infos) == 0 {
-			more = "a later row may have the message"
+			more = "a later row may contain the message"
 		}
 		_, err = fmt.Fprintf(m.stderr, "searched the rows up to id %d of %d: %s; continue with --after %d, or search everything with --all\n", found.Until, found.Last, more, found.Until)
 	}
@@ -322,7 +322,7 @@ func (m *messages) carryOut(ctx context.Context, operator storage.Operator, bulk
 	case err != nil && ctx.Err() != nil:
 		err = stopped{fmt.Sprintf("%s of %s %s; run the command again to continue", grouped(changed), grouped(all), c.done)}
 	case err != nil:
-		err = fmt.Errorf("%d of %d messages were %s (run the command again for the rest), then: %w", changed, all, c.done, err)
+		err = fmt.Errorf("%d of %d messages were %s before an error (run the command again for the rest): %w", changed, all, c.done, err)
 	}
 	return planned, changed, err
 }

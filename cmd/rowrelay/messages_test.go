@@ -37,7 +37,7 @@ func parked(t *testing.T, db testdb.Database) {
 	})
 	drainAtOnce(t, db, endpoint.URL)
 	if got := statusOf(t, db); got.Error != 3 || got.Done != 1 {
-		t.Fatalf("status %+v, want three parked and one done", got)
+		t.Fatalf("the status is %+v, want three parked and one done", got)
 	}
 }
 
@@ -148,10 +148,10 @@ func TestMessagesOfSeveralSinks(t *testing.T) {
 			t.Errorf("a message is shown without its sinks: %s", got.stdout)
 		}
 		if got := mustRun(t, "messages", "requeue", "--sink", "queue", "--database", db.URL); got.stdout != "requeued 1\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 		if got := mustRun(t, "messages", "discard", "--yes", "--sink", "queue2", "--database", db.URL); got.stdout != "discarded 1\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 		if got := list(t, db, "--state", "error"); len(got) != 1 || got[0].MessageID != all[1].MessageID {
 			t.Errorf("left parked: %+v, want the one without sinks", got)
@@ -165,20 +165,20 @@ func TestRequeueAndDiscard(t *testing.T) {
 		parked(t, db)
 		first := list(t, db, "--topic", "orders", "--key", "a")[0]
 		if got := mustRun(t, "messages", "requeue", fmt.Sprint(first.ID), "--database", db.URL); got.stdout != "requeued 1\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 		again := call(t.Context(), "", "messages", "requeue", fmt.Sprint(first.ID), first.MessageID, "987654321", "--database", db.URL)
 		if again.code != exitFailed || !strings.Contains(again.stderr, "0 of 3 messages were requeued: the others don't exist, or aren't parked") {
 			t.Errorf("exit code %d, %q", again.code, again.stderr)
 		}
 		if got := mustRun(t, "messages", "discard", "--yes", "--topic", "orders", "--since", "1h", "--error", "400", "--json", "--database", db.URL); got.stdout != "{\n  \"discarded\": 1\n}\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 		if got := mustRun(t, "messages", "requeue", "--all", "--database", db.URL); got.stdout != "requeued 1\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 		if got := mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL); got.stdout != "discarded 0\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 		endpoint := newWeb(t, always(http.StatusOK))
 		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
@@ -190,7 +190,7 @@ func TestRequeueAndDiscard(t *testing.T) {
 			t.Errorf("got %v, want the two that were requeued, in order", bodies)
 		}
 		if got := statusOf(t, db); got.Done != 3 || got.Error != 0 {
-			t.Errorf("status %+v", got)
+			t.Errorf("the status is %+v", got)
 		}
 	})
 }
@@ -244,8 +244,8 @@ func TestFindingInALargeTable(t *testing.T) {
 		want  string
 	}{
 		"all rows":          {storage.Found{Infos: make([]storage.Info, 1), Until: 9, Last: 9}, false, ""},
-		"some, and found":   {storage.Found{Infos: make([]storage.Info, 1), Until: 7, Last: 9}, false, "up to id 7 of 9: later rows may have more, such as a replay's copies; continue with --after 7, or"},
-		"some, and nothing": {storage.Found{Until: 7, Last: 9}, false, "up to id 7 of 9: a later row may have the message; continue with --after 7, or"},
+		"some, and found":   {storage.Found{Infos: make([]storage.Info, 1), Until: 7, Last: 9}, false, "up to id 7 of 9: later rows may contain more matches, such as a replay's copies; continue with --after 7, or"},
+		"some, and nothing": {storage.Found{Until: 7, Last: 9}, false, "up to id 7 of 9: a later row may contain the message; continue with --after 7, or"},
 		"as many as wanted": {storage.Found{Infos: make([]storage.Info, 5), Until: 7, Last: 9}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -100,7 +100,7 @@ func TestMigratingDownKeepsUndeliveredMessages(t *testing.T) {
 			t.Errorf("exit code %d, %q", got.code, got.stderr)
 		}
 		if left := statusOf(t, db); left.Scheduled+left.Pending != 1 {
-			t.Errorf("status %+v", left)
+			t.Errorf("the status is %+v", left)
 		}
 		mustRun(t, "migrate", "down", "--discard-messages", "--database", db.URL)
 		if gone := call(t.Context(), "", "status", "--database", db.URL); gone.code != exitFailed {
@@ -150,7 +150,7 @@ func TestPrintedSQLCreatesTheTables(t *testing.T) {
 		executeAll(t, db, printed)
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
 		if got := statusOf(t, db); got.Pending != 1 {
-			t.Errorf("status %+v", got)
+			t.Errorf("the status is %+v", got)
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestMigratingEverySourceOfAConfiguration(t *testing.T) {
 	}
 	got := mustRun(t, "migrate", "up", "--config", file)
 	if !strings.Contains(got.stdout, "outbox  1") || !strings.Contains(got.stdout, "events  1") {
-		t.Errorf("got %q", got.stdout)
+		t.Errorf("stdout is %q", got.stdout)
 	}
 	for _, source := range []string{"a", "b"} {
 		mustRun(t, "status", "--config", file, "--source", source)

@@ -170,7 +170,7 @@ func TestClosedOutputStopsTheRelay(t *testing.T) {
 	mustCall(t, jsonLines("t", 1, 1), "enqueue", "--database", database)
 	logged.wait(t, "the output has no reader any more")
 	if err := relay.Wait(); err == nil {
-		t.Error("it ended as if nothing had happened")
+		t.Error("the relay ended without an error")
 	}
 }
 
@@ -250,7 +250,7 @@ func TestSIGHUPReloadsTheConfiguration(t *testing.T) {
 			t.Fatalf("%q: %v", got.body, err)
 		}
 		if number != last[got.key]+1 {
-			t.Fatalf("of key %s number %d came after %d", got.key, number, last[got.key])
+			t.Fatalf("message %[2]d of key %[1]s arrived after message %[3]d", got.key, number, last[got.key])
 		}
 		last[got.key] = number
 	}

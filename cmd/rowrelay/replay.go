@@ -151,9 +151,9 @@ func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRat
 	r.replay, err = operate.BeginReplay(ctx, operator, r.replay, r.all || r.selects(), newRate)
 	switch {
 	case errors.Is(err, operate.ErrNoReplay):
-		return usagef("replay %s doesn't exist: run rowrelay messages replays, which lists them; give filters or --all for a new one", name)
+		return usagef("replay %s doesn't exist: rowrelay messages replays lists the existing ones; give filters or --all for a new one", name)
 	case errors.Is(err, operate.ErrReplayIsThere):
-		return usagef("replay %s exists already: leave the filters out to continue it, or give the new one another name", name)
+		return usagef("replay %s exists already: to continue it, give only its name; for a new replay, choose another name", name)
 	}
 	return err
 }
@@ -162,7 +162,7 @@ func (r *replaying) begin(ctx context.Context, operator storage.Operator, newRat
 func (r *replaying) stopIt(ctx context.Context, operator storage.Operator) error {
 	is, err := operate.StopReplay(ctx, operator, r.stop)
 	if errors.Is(err, operate.ErrNoReplay) {
-		return fmt.Errorf("replay %s doesn't exist: run rowrelay messages replays, which lists them", r.stop)
+		return fmt.Errorf("replay %s doesn't exist: rowrelay messages replays lists the existing ones", r.stop)
 	}
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func TestReplay(t *testing.T) {
 
 		got := mustRun(t, "messages", "replay", "again", "--topic", "orders", "--since", "1h", "--rate", "1000", "--database", db.URL)
 		if !strings.HasPrefix(got.stdout, "replay again: 60 written, ") || !strings.HasSuffix(got.stdout, ", finished\n") {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
 		second := drain(endpoint.arrived)
@@ -137,12 +137,12 @@ func TestReplayWaitsForItsCopies(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		if n := written.Load(); n != 20 {
-			t.Errorf("%d copies while none is delivered, want those of 200 ms", n)
+			t.Errorf("%d copies were written, want the 20 of 200 ms while none is delivered", n)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := written.Load(); n != 200 {
-			t.Errorf("%d copies after an hour, want those of 2 s", n)
+			t.Errorf("%d copies were written after an hour, want the 200 of 2 s", n)
 		}
 		up.Store(true)
 		settleAll(t, db, done)
@@ -151,7 +151,7 @@ func TestReplayWaitsForItsCopies(t *testing.T) {
 			t.Error(err)
 		}
 		if took := time.Since(again); written.Load() != 1000 || took < 7*time.Second || took > 10*time.Second {
-			t.Errorf("%d copies; the other 800 at 100 a second took %v", written.Load(), took)
+			t.Errorf("%d copies were written, want 1000; the last 800, at 100 per second, took %v", written.Load(), took)
 		}
 	})
 }

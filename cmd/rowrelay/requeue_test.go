@@ -105,10 +105,10 @@ func TestRequeueKeepsItsRate(t *testing.T) {
 			t.Errorf("2,500 at 200 per second, the first 200 immediately, took %v, want 12s", took)
 		}
 		if want := "requeued 2500\n"; stdout.String() != want {
-			t.Errorf("got %q, want %q", stdout, want)
+			t.Errorf("stdout is %q, want %q", stdout, want)
 		}
 		if want := "requeued 2,200 of 2,500, 220/s, 300 left, about 1s\n"; !strings.HasPrefix(stderr.String(), want) {
-			t.Errorf("progress is %q, want %q first", stderr, want)
+			t.Errorf("the progress is %q, want it to begin with %q", stderr, want)
 		}
 		if want := []string{"7", "1007", "2007", "1", "2"}; !slices.Equal(operator.ids[:5], want) || len(operator.ids) != 2500 {
 			t.Errorf("%d were requeued, first %v, want %v", len(operator.ids), operator.ids[:5], want)
@@ -210,7 +210,7 @@ func TestRequeueContinues(t *testing.T) {
 		t.Error(err)
 	}
 	if want := "requeued 1000\nrequeued 200\n"; stdout.String() != want {
-		t.Errorf("got %q, want %q", stdout, want)
+		t.Errorf("stdout is %q, want %q", stdout, want)
 	}
 	if once := slices.Compact(slices.Sorted(slices.Values(operator.ids))); len(operator.ids) != 1200 || len(once) != 1200 {
 		t.Errorf("%d were requeued, %d of them once", len(operator.ids), len(once))
@@ -242,11 +242,11 @@ func TestRequeueInOrder(t *testing.T) {
 		}
 		got := mustRun(t, "messages", "requeue", "--all", "--in-order", "--database", db.URL)
 		if got.stdout != "requeued 2\n" || got.stderr != fmt.Sprintf("1 stay parked, because later messages of their keys were delivered:\n  %d, key a\n", a.ID) {
-			t.Errorf("got %q and %q", got.stdout, got.stderr)
+			t.Errorf("stdout is %q, stderr is %q", got.stdout, got.stderr)
 		}
 		got = mustRun(t, "messages", "requeue", "--topic", "bad", "--in-order", "--json", "--database", db.URL)
 		if want := fmt.Sprintf("{\n  \"requeued\": 0,\n  \"overtaken\": 1,\n  \"left\": [\n    %d\n  ]\n}\n", a.ID); got.stdout != want {
-			t.Errorf("got %q, want %q", got.stdout, want)
+			t.Errorf("stdout is %q, want %q", got.stdout, want)
 		}
 		got = mustRun(t, "messages", "requeue", fmt.Sprint(a.ID), "--database", db.URL)
 		if got.stdout != "requeued 1\n" || !strings.HasPrefix(got.stderr, "overtaken: 1 of these messages") {
@@ -274,7 +274,7 @@ func TestRequeueToAnotherSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stdout.String() != "requeued 4\n" || stderr.String() != "1 stay as they are: they hold their keys, or have rows for other sinks that are parked or waiting\n" {
-		t.Errorf("got %q and %q", stdout, stderr)
+		t.Errorf("stdout is %q, stderr is %q", stdout, stderr)
 	}
 	all, err := db.Store().List(t.Context(), storage.Filter{})
 	for _, info := range all {
@@ -303,25 +303,25 @@ func TestRequeueFromAnUnknownSink(t *testing.T) {
 		endpoint := newWeb(t, always(http.StatusOK))
 		d := start(t, "run", "--config", configure(t, db, fmt.Sprintf("sinks:\n  new: {type: http, url: %q}\n", endpoint.URL)))
 		if got := endpoint.next(t, endpoint.arrived).body; got != "other" {
-			t.Errorf("first came %q", got)
+			t.Errorf("the first message is %q, want other", got)
 		}
 		d.log.wait(t, "rowrelay messages requeue --sink NAME --to ANOTHER")
 		if got := mustRun(t, "messages", "requeue", "--sink", "old", "--to", "new", "--database", db.URL, "--dry-run"); !strings.Contains(got.stdout, "SINKS") || !strings.Contains(got.stdout, "\n3 would be requeued; nothing was changed") {
-			t.Errorf("previewed %s", got.stdout)
+			t.Errorf("--dry-run prints %s", got.stdout)
 		}
 		if got := mustRun(t, "messages", "requeue", "--sink", "old", "--to", "new", "--database", db.URL); got.stdout != "requeued 3\n" {
-			t.Errorf("requeued: %q", got.stdout)
+			t.Errorf("requeue prints %q", got.stdout)
 		}
 		for _, want := range []string{"1", "2", "3"} {
 			if got := endpoint.next(t, endpoint.arrived).body; got != want {
-				t.Errorf("then came %q, want %q", got, want)
+				t.Errorf("the next message is %q, want %q", got, want)
 			}
 		}
 		if code, logged := d.stop(t); code != exitDone {
 			t.Errorf("exit code %d:\n%s", code, logged)
 		}
 		if left := list(t, db, "--state", "pending"); len(left) > 0 || len(endpoint.arrived) > 0 {
-			t.Errorf("the messages left are %v, and %d arrived once more", left, len(endpoint.arrived))
+			t.Errorf("the messages left are %v, and %d more arrived", left, len(endpoint.arrived))
 		}
 	})
 }
@@ -343,7 +343,7 @@ func TestRequeueLeavesMessagesOfLiveSinks(t *testing.T) {
 		r, stdout, stderr := aRequeue(0)
 		r.to = "other"
 		if err := r.run(t.Context(), db.Store(), storage.Filter{Sink: "old"}); err != nil || stdout.String() != want {
-			t.Errorf("while %s lives: got %q and %q, %v, want %q", old, stdout, stderr, err, want)
+			t.Errorf("while a relay has the sink %s: got %q and %q, %v, want %q", old, stdout, stderr, err, want)
 		}
 	}
 }

@@ -28,13 +28,13 @@ func TestRunDeliversMessages(t *testing.T) {
 		endpoint := newWeb(t, always(http.StatusOK))
 		mustCall(t, jsonLines("orders", 600, 7), "enqueue", "--database", db.URL, "--batch", "100")
 		if before := statusOf(t, db); before.Pending != 600 || before.OldestPendingSeconds <= 0 || before.Claim != "" {
-			t.Errorf("before: %+v", before)
+			t.Errorf("before the run the status is %+v", before)
 		}
 		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain")
 		inOrder(t, drain(endpoint.arrived), 600, 7)
 		after := statusOf(t, db)
 		if after.Pending != 0 || after.Done != 600 || after.Claim != "lanes" || after.Lanes != 0 || len(after.Relays) != 0 {
-			t.Errorf("after: %+v", after)
+			t.Errorf("after the run the status is %+v", after)
 		}
 	})
 }
@@ -56,7 +56,7 @@ func TestClaimingByRows(t *testing.T) {
 			t.Errorf("got %+v first and %+v last, want the newest first (%v)", got[0], got[49], err)
 		}
 		if after := statusOf(t, db); after.Pending != 50 || after.Done != 0 || after.Claim != "rows" {
-			t.Errorf("after: %+v", after)
+			t.Errorf("after the run the status is %+v", after)
 		}
 	})
 }
@@ -129,10 +129,10 @@ log: {format: json}
 		d.log.wait(t, "lost") // the warning about the topic "lost", which has no route
 		code, logged := d.stop(t)
 		if code != exitDone || strings.Contains(logged, "hunter2") || password(db) != "" && strings.Contains(logged, password(db)) {
-			t.Errorf("exit code %d; the log has no payload and no password in it:\n%s", code, logged)
+			t.Errorf("exit code %d; the log must not contain a payload or a password:\n%s", code, logged)
 		}
 		if left := statusOf(t, db); left.Pending != 1 || left.PendingTopics["lost"] != 1 {
-			t.Errorf("left: %+v, want the message without a route pending", left)
+			t.Errorf("the status is %+v, want the message without a route pending", left)
 		}
 		for command, want := range map[string]string{
 			"status": "PENDING TOPIC  OF THE FIRST 1000\nlost           1  no route\n",
@@ -204,7 +204,7 @@ func pageShows(t *testing.T, address, want string) {
 		select {
 		case <-tick.C:
 		case <-limit:
-			t.Fatalf("%s: %q never was in %s", address, want, body)
+			t.Fatalf("the page %s doesn't contain %q in time: %s", address, want, body)
 		}
 	}
 }
@@ -234,13 +234,13 @@ func TestRelayWithOtherClaimDoesNotStart(t *testing.T) {
 		other := call(t.Context(), "", "run", "--database", db.URL, "--sink", endpoint.URL, "--claim", "rows")
 		if other.code != exitFailed || !strings.Contains(other.stderr, "set the table's claim mode with --claim") ||
 			!strings.Contains(other.stderr, "rowrelay status --database ") {
-			t.Errorf("exit code %d, %q; want 1 and what to do", other.code, other.stderr)
+			t.Errorf("exit code %d, %q; want 1 and a hint", other.code, other.stderr)
 		}
 		if pw := password(db); pw != "" && strings.Contains(other.stderr, pw) {
 			t.Errorf("the password is shown: %s", other.stderr)
 		}
 		if got := statusOf(t, db); len(got.Relays) != 1 || got.Claim != "lanes" || got.Lanes != 64 {
-			t.Errorf("status %+v, want one relay with all lanes", got)
+			t.Errorf("the status is %+v, want one relay with all lanes", got)
 		}
 		if code, logged := first.stop(t); code != exitDone {
 			t.Errorf("the first ended with %d:\n%s", code, logged)
@@ -265,7 +265,7 @@ func TestSecondSignalAbortsTheDrain(t *testing.T) {
 			t.Errorf("the log:\n%s", logged)
 		}
 		if got := statusOf(t, db); got.Pending+got.Retry != 1 || got.Done != 0 || got.Lanes != 0 {
-			t.Errorf("status %+v, want the message to be sent again and no lane leased", got)
+			t.Errorf("the status is %+v, want the message to be sent again and no lane leased", got)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestUnavailableEndpointChargesNoAttempt(t *testing.T) {
 		mustCall(t, `{"topic":"a"}`, "enqueue", "--database", db.URL)
 		mustRun(t, "run", "--database", db.URL, "--sink", endpoint.URL, "--drain", "--max-attempts", "1")
 		if got := statusOf(t, db); got.Done != 1 || got.Error != 0 {
-			t.Errorf("status %+v, want it delivered, not parked", got)
+			t.Errorf("the status is %+v, want it delivered, not parked", got)
 		}
 	})
 }
@@ -299,11 +299,11 @@ func TestADrainEndsAtItsLimit(t *testing.T) {
 			t.Errorf("exit code %d, %q", got.code, got.stderr)
 		}
 		if got := statusOf(t, db); got.Pending != 1 || got.Lanes != 0 {
-			t.Errorf("status %+v, want the message to be there and no lane leased", got)
+			t.Errorf("the status is %+v, want the message to be there and no lane leased", got)
 		}
 		mustRun(t, "run", "--database", db.URL, "--sink", "discard:", "--drain", "--drain-limit", "10m")
 		if got := statusOf(t, db); got.Done != 1 {
-			t.Errorf("status %+v, want it delivered", got)
+			t.Errorf("the status is %+v, want it delivered", got)
 		}
 	})
 }

@@ -90,7 +90,7 @@ func TestTailPrintsEachDeliveryOnce(t *testing.T) {
 			t.Errorf("stderr is %q, want %q", &said, want)
 		}
 		if last := table.since[len(table.since)-1]; !last.Equal(begin.Add(18*time.Second)) || len(f.seen) != 6 {
-			t.Errorf("it queries since %v and remembers %d rows", last.Sub(begin), len(f.seen))
+			t.Errorf("the last query begins at %v, and tail remembers %d rows", last.Sub(begin), len(f.seen))
 		}
 	})
 }

@@ -79,7 +79,7 @@ func TestConfirmationBeforeALoss(t *testing.T) {
 		}
 		mustRun(t, "messages", "discard", fmt.Sprint(left[0].ID), "--database", db.URL) // with ids, the command doesn't ask
 		if got := mustRun(t, "messages", "discard", "--all", "--yes", "--database", db.URL); got.stdout != "discarded 1\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 	})
 }
@@ -104,15 +104,15 @@ func TestDryRuns(t *testing.T) {
 			args := append(append([]string{"messages"}, strings.Fields(command)...), "--dry-run", "--json", "--database", db.URL)
 			var got struct{ Parked int }
 			if err := json.Unmarshal([]byte(mustRun(t, args...).stdout), &got); err != nil || got.Parked != want {
-				t.Errorf("%s: it would be %d, %v, want %d", command, got.Parked, err, want)
+				t.Errorf("%s would change %d messages (%v), want %d", command, got.Parked, err, want)
 			}
 		}
 		got := statusOf(t, db)
 		if got.Error != 2 || got.Retry != 1 {
-			t.Errorf("status %+v after dry runs alone", got)
+			t.Errorf("after the dry runs the status is %+v", got)
 		}
 		if got := mustRun(t, "messages", "retry", "--all", "--database", db.URL); got.stdout != "retried 1\n" {
-			t.Errorf("got %q", got.stdout)
+			t.Errorf("stdout is %q", got.stdout)
 		}
 	})
 }
@@ -306,7 +306,7 @@ func TestStatusWithMissingFigures(t *testing.T) {
 	}
 	for _, line := range lines[1:] {
 		if !strings.HasSuffix(line, tooLong) {
-			t.Errorf("%q, want that it is unknown", line)
+			t.Errorf("the line %q doesn't end with %q", line, tooLong)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestAFileWithStrangeCharactersInItsName(t *testing.T) {
 		t.Error(err)
 	}
 	if got := mustRun(t, "migrate", "status", "--database", url); !strings.Contains(got.stdout, "applied") {
-		t.Errorf("got %q", got.stdout)
+		t.Errorf("stdout is %q", got.stdout)
 	}
 }
 
@@ -195,10 +195,10 @@ func TestUnwritableOutputIsAnError(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	if got := mustRun(t, "version"); !strings.HasPrefix(got.stdout, "rowrelay ") || !strings.Contains(got.stdout, "go1.") {
-		t.Errorf("got %q", got.stdout)
+		t.Errorf("stdout is %q", got.stdout)
 	}
 	if got := mustRun(t, "version", "--json"); !strings.Contains(got.stdout, `"version": "`) || !strings.Contains(got.stdout, `"revision": "`) {
-		t.Errorf("got %q", got.stdout)
+		t.Errorf("stdout is %q", got.stdout)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// A run is killed before its first statement that may change something, the next one before its second one, and so on. Rows that are written after the
-// kill are forwarded by the next run, after the rows of the backlog, and each row is forwarded once.
+// Run number n is killed before its n-th statement that may change something. The next run forwards the rows that are written after
+// the kill, after the rows of the backlog, and each row is forwarded once.
 func TestRunKilledBeforeEachStatement(t *testing.T) {
 	t.Parallel()
 	mappings := map[string]func(*adopt.Adoption){
@@ -47,8 +47,8 @@ func TestRunKilledBeforeEachStatement(t *testing.T) {
 	}, "postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc")
 }
 
-// killedBefore kills a run before a statement, and reports whether the run had so many statements. If again is true, the run replaces
-// the triggers of an earlier run.
+// killedBefore kills a run before the statement with this number, and reports whether the run reached it. If again is true, the run
+// replaces the triggers of an earlier run.
 func killedBefore(t *testing.T, db testdb.Database, statement int, again bool, change func(*adopt.Adoption)) (killed bool) {
 	execute(t, db, events[db.Kind])
 	insert := func(kinds ...string) {
@@ -149,8 +149,8 @@ type processConn struct {
 	process *process
 }
 
-// next counts a statement, and kills the process if it is the last one. MySQL and MariaDB commit before they create a trigger. So
-// that the test has a failure between the two, next then commits.
+// next counts a statement, and kills the process if the statement has the number limit. MySQL and MariaDB commit before they create a
+// trigger. If the statement creates a trigger, next commits before the kill, as if the server failed between the two.
 func (c *processConn) next(statement string) error {
 	p := c.process
 	if p.count++; p.count == p.limit {

@@ -85,8 +85,8 @@ func TestRowsThatAreNotMarked(t *testing.T) {
 	}, "postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc")
 }
 
-// The tables to which foreign keys refer are locked together with the adopted table. If adopt left it to MySQL to lock them, sessions
-// that lock the table and writers to both tables could wait for one another forever.
+// The tables to which foreign keys refer are locked together with the adopted table. If adopt didn't name them,
+// MySQL would lock them later, and adopt and the writers to both tables could wait for one another forever.
 func TestForeignKeys(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

@@ -172,8 +172,8 @@ func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (move
 }
 
 // switchOver uses no transaction of database/sql, because BeginTx runs START TRANSACTION, which releases the table locks. The
-// statements that create and drop triggers commit before they begin. So a run that is killed between the two leaves the table without a
-// trigger. The next run forwards the rows that are written meanwhile: they aren't marked, or they aren't in the list of forwarded rows.
+// statements that create and drop triggers commit before they begin. So a run that is killed may leave the table without a trigger.
+// The next run forwards the rows that are written meanwhile: they aren't marked, or they aren't in the list of forwarded rows.
 func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error {
 	return m.locked(ctx, conn, a, "lock", func() error {
 		done, err := rest(ctx, conn)
@@ -205,7 +205,7 @@ func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 	return cmp.Or(err, a.execute(ctx, conn, "drop list"))
 }
 
-// locked calls the function work while the connection holds locks on tables. The argument lock is the template that takes them.
+// locked calls the function work while the connection holds locks on tables. The argument lock is the name of the template that locks the tables.
 func (mysql) locked(ctx context.Context, conn *sql.Conn, a *Adoption, lock string, work func() error) (err error) {
 	defer func() {
 		for _, statement := range []string{"ROLLBACK", "UNLOCK TABLES", "SET SESSION autocommit = 1, SESSION lock_wait_timeout = DEFAULT"} {

@@ -98,8 +98,8 @@ WHERE event_object_schema = {{.Literal .Table.Schema}} AND event_object_table = 
 {{define "prepare"}}{{if not .OnlyNew}}CREATE TEMPORARY TABLE rowrelay_batch (place int AUTO_INCREMENT PRIMARY KEY) AS SELECT {{.KeyNamed}} FROM {{.From}} AS r WHERE false;
 {{end}}{{end}}
 
-{{/* The list of forwarded rows is empty while no run is in progress. A run that is killed leaves the keys of the rows that it has
-forwarded, or that the trigger which it was going to replace has forwarded. */}}
+{{/* The list of forwarded rows is empty while no run is in progress. A killed run leaves the keys of the rows that it has
+forwarded, and of the rows that a replaced trigger has forwarded. */}}
 {{define "create list"}}{{if .Lists}}CREATE TABLE IF NOT EXISTS {{.Forwarded}}{{if .KeysHaveIndex}} (PRIMARY KEY ({{range $i, $k := .Keys}}{{if $i}}, {{end}}{{$k.Short}}{{end}})){{end}} AS SELECT {{.KeyNamed}} FROM {{.From}} AS r WHERE false;
 {{end}}{{end}}
 

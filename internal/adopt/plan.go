@@ -20,9 +20,9 @@ var commonFile string
 type names struct {
 	Outbox      dialect.Table
 	From        string // the adopted table
-	Record      string // the name under which the table of settings has the adopted table's record, as an SQL literal
+	Record      string // the name of the adopted table's record in the table of settings, as an SQL literal
 	Trigger     string // the name of the trigger that forwards rows
-	TriggerName string // its name as in the catalogue, not quoted
+	TriggerName string // the name of this trigger as in the catalogue, not quoted
 	Marker      string // MySQL, MariaDB: the name of the trigger that marks rows
 	Forwarded   string // MySQL, MariaDB: the name of the table with the keys of forwarded rows; see Adoption.lists
 	Flag        string // MySQL, MariaDB: the session variable by which the trigger Marker informs Trigger whether the row waits

@@ -72,11 +72,11 @@ func TestRowsOfOneStatementAreCounted(t *testing.T) {
 		execute(t, db, "INSERT INTO events (kind, aggregate_id) VALUES ('k', 'a'), ('k', 'b'), ('k', NULL), ('k', NULL)")
 		execute(t, db, "INSERT INTO events (kind, aggregate_id) VALUES ('k', 'a')")
 		if got := warned(); strings.Contains(got, "INSERT statement") {
-			t.Errorf("without such rows: %q", got)
+			t.Errorf("if each statement wrote one row of a key, the warnings are %q", got)
 		}
 		execute(t, db, "INSERT INTO events (kind, aggregate_id) VALUES ('k', 'a'), ('k', 'a'), ('k', 'b')")
 		if got := warned(); !strings.Contains(got, "2 of the waiting rows have the key and the time of other waiting rows") {
-			t.Errorf("with two such rows: %q", got)
+			t.Errorf("if one statement wrote two rows of a key, the warnings are %q", got)
 		}
 	}, everyPostgres...)
 }
@@ -98,7 +98,7 @@ func TestStatementsOfOneTransactionKeepTheirOrder(t *testing.T) {
 		}
 		check(t, tx.Commit())
 		if places := lines(t, db, "SELECT kind FROM events WHERE sent_at IS NULL ORDER BY ctid"); slices.Equal(places, []string{"a", "b", "c"}) {
-			t.Fatal("the rows' places have the order of the INSERTs, so that this test shows nothing")
+			t.Fatal("the rows' places have the order of the INSERTs, so this test proves nothing")
 		}
 		_, err = open(t, db, "events").Run(t.Context(), nil)
 		check(t, err)
@@ -219,7 +219,7 @@ func concurrentRuns(t *testing.T, db testdb.Database, marks bool) {
 	wantLines(t, db, "SELECT count(*) FROM outbox", "8191")
 }
 
-// A run that is interrupted completes its batch. A batch that was rolled back would have taken the order from its rows.
+// A run that is interrupted completes its batch. A rollback would change the rows' cmin, and so their order.
 func TestInterruptedRunCompletesItsBatch(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
