@@ -146,7 +146,8 @@ type database interface {
 	isBytes(typeName string) bool
 
 	// text and uuid return an SQL expression that converts the given expression to text, or to the type of the outbox's message_id.
-	// If the given expression is only the name of a column, the argument column describes that column. Otherwise it is the zero Column.
+	// If the given expression is only the name of a column, the argument column describes that column. Otherwise it is the zero
+	// Column.
 	text(expression string, column Column) string
 	uuid(expression string, column Column) string
 

@@ -150,7 +150,7 @@ type processConn struct {
 }
 
 // next counts a statement, and kills the process if the statement has the number limit. MySQL and MariaDB commit before they create a
-// trigger. If the statement creates a trigger, next commits before the kill, as if the server failed between the two.
+// trigger. If the statement creates a trigger, next commits before the kill, so the kill is between the two.
 func (c *processConn) next(statement string) error {
 	p := c.process
 	if p.count++; p.count == p.limit {

@@ -205,7 +205,8 @@ func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
 	return cmp.Or(err, a.execute(ctx, conn, "drop list"))
 }
 
-// locked calls the function work while the connection holds locks on tables. The argument lock is the name of the template that locks the tables.
+// locked calls the function work while the connection holds locks on tables. The argument lock is the name of the template that
+// locks the tables.
 func (mysql) locked(ctx context.Context, conn *sql.Conn, a *Adoption, lock string, work func() error) (err error) {
 	defer func() {
 		for _, statement := range []string{"ROLLBACK", "UNLOCK TABLES", "SET SESSION autocommit = 1, SESSION lock_wait_timeout = DEFAULT"} {

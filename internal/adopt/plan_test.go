@@ -219,7 +219,7 @@ func concurrentRuns(t *testing.T, db testdb.Database, marks bool) {
 	wantLines(t, db, "SELECT count(*) FROM outbox", "8191")
 }
 
-// A run that is interrupted completes its batch. A rollback would change the rows' cmin, and so their order.
+// A run that is interrupted completes its batch. Even an UPDATE that is rolled back changes a row's cmin, and so its order.
 func TestInterruptedRunCompletesItsBatch(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {

@@ -33,8 +33,8 @@ const (
 type Progress func(forwarded int64, try int)
 
 // Run forwards the backlog and creates the triggers. If the context ends, Run completes the batch in progress and returns; another
-// call continues after this batch. Run doesn't roll the batch back, because a rollback changes the rows' cmin, which may be part of
-// the order. Run returns the number of rows of the backlog that this call has forwarded.
+// call continues after this batch. Run doesn't roll the batch back, because even an UPDATE that is rolled back changes a row's cmin,
+// which may be part of the order. Run returns the number of rows of the backlog that this call has forwarded.
 //
 // While writers have transactions open, Run waits for the lock at most half a second at a time (on MySQL and MariaDB, one
 // second), because other writers wait meanwhile. It tries again for ten minutes.
