@@ -215,7 +215,7 @@ func (c *checkReport) checkParked(name string, status storage.Status) {
 	c.add(found)
 }
 
-// checkTopics checks whether some of the first 1,000 pending messages wait for ever, because their topics have no route.
+// checkTopics checks whether some of the first 1,000 pending messages wait forever, because their topics have no route.
 func (c *checkReport) checkTopics(name string, configured config.Config, source config.Source, status storage.Status) {
 	if !status.Has(storage.GaugeTopics) {
 		c.tried(name+"topics", "the pending messages could not be read in time", nil)

@@ -122,8 +122,8 @@ func (r renewing) connect(ctx context.Context, database config.Database) (driver
 	return connector.Connect(ctx)
 }
 
-// newRenewing returns a connector that calls the function make for each new connection. The error means that make
-// can't parse the URL.
+// newRenewing returns a connector that calls the function make for each new connection, and an error if make can't parse
+// the URL.
 func newRenewing(database config.Database, refuses func(error) bool, make func(config.Database) (driver.Connector, error)) (driver.Connector, error) {
 	connector, err := make(database)
 	return renewing{connector, database, refuses, make}, err
@@ -141,7 +141,7 @@ func storeOptions(source config.Source) sqlstore.Options {
 	}
 }
 
-// These are the sizes of the page's pools. Each concurrent read takes one connection. The page and /status each take one
+// These are the numbers of connections in the admin page's two pools. Each concurrent read takes one connection. The page and /status each take one
 // more connection, to count messages.
 const (
 	readingConnections = admin.MostReads + 2

@@ -265,7 +265,7 @@ func (p program) showCommand() *cobra.Command {
 	return command
 }
 
-// changeCommand makes one of the commands that change messages. Such a command changes the messages in one of
+// changeCommand makes one of the commands that change messages. The command changes the messages in one of
 // the given states: the state that the user selects, or by default the first.
 func (p program) changeCommand(use, short, long string, c change, of ...storage.State) *cobra.Command {
 	m := &messages{program: p}

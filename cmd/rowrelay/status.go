@@ -75,8 +75,8 @@ func (p program) statusCommand() *cobra.Command {
 	return command
 }
 
-// showStatus prints the status once or, if its argument every isn't 0, repeatedly at this
-// interval.
+// showStatus prints the status once if the argument every is 0, and otherwise repeatedly at
+// this interval.
 func (p program) showStatus(ctx context.Context, operator storage.Operator, table string, hasRoute func(topic string) bool, every time.Duration, asJSON bool) error {
 	var last *statusBefore
 	show := func(p program) error {

@@ -258,8 +258,7 @@ func newProgress(to io.Writer) *progress {
 }
 
 // update prints a line of progress if the interval since the last line has passed. It calls the function
-// text with the rate per second to make the line. The argument total is the final value of the argument
-// done, or 0 if the final value is unknown.
+// text with the rate per second to make the line. The argument total is 0 if it is unknown.
 func (p *progress) update(done, total int, text func(rate float64) string) {
 	now := time.Now()
 	if now.Sub(p.last) < p.every {

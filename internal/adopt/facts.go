@@ -43,7 +43,7 @@ func (a *Adoption) orderLimit() string {
 	switch {
 	case a.onlyNew():
 	case strings.EqualFold(strings.TrimSpace(last), "ctid"):
-		return "Waiting rows that are equal in the order's other expressions, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. An UPDATE gives a row a new number and a new place. Even if the UPDATE was rolled back, for example because the loop was killed, the row has lost the number of its INSERT."
+		return "Waiting rows that are equal in the order's other expressions, such as rows that one transaction wrote with created_at = now(), are forwarded in the order of the INSERT statements in their transaction (cmin). Rows of one statement are forwarded in the order of their places in the table (ctid), which is not always the order in which they were inserted. An UPDATE changes a row's cmin and ctid. Even if the UPDATE was rolled back, for example because the loop was killed, the row has lost the cmin of its INSERT."
 	case proposal{table: a.Table}.id(column.Name) != "":
 		return "Waiting rows that are equal in the order's other expressions are forwarded in the order of " + column.Name + ". If its values are random, this is not the order of the INSERTs."
 	}

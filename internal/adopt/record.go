@@ -109,8 +109,8 @@ func (a *Adoption) writeRecord(ctx context.Context, q queryer, template string, 
 	return err
 }
 
-// Tables returns the names of the tables that are adopted into an outbox, as their records name them. It returns none if the
-// outbox doesn't exist.
+// Tables returns the names of the tables that are adopted into an outbox. For a name that recordName hashes, it returns the hash.
+// It returns none if the outbox doesn't exist.
 func Tables(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox string) (list []string, err error) {
 	table, err := dialect.ParseTable(outbox)
 	if err != nil {

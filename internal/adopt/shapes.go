@@ -187,8 +187,8 @@ func (p proposal) order() string {
 }
 
 // orderAfter returns an order: first by the column at, unless at is empty, and then by the primary key. On PostgreSQL, if the key is
-// random, cmin and ctid replace it: the number of the INSERT in its transaction, and the row's place in the table. They matter because
-// all rows of one transaction have the same now().
+// random, the order has cmin (the number of the INSERT in its transaction) and ctid (the row's place in the table) instead of the key,
+// because all rows of one transaction have the same now().
 func (p proposal) orderAfter(at string) string {
 	columns := p.table.Key
 	if p.kind == "postgres" && slices.ContainsFunc(columns, func(name string) bool { return p.id(name) != "" }) {
