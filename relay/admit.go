@@ -8,13 +8,13 @@ import (
 )
 
 // Admission. A pending row of a page (read.go) enters memory and its sink's queue. If it can't, the sink's reader (reader.go)
-// remembers a position from which the row will be read again. A deferred row needs no position: reads find it by the time at
-// which it is due. What must hold: every pending row at or below a reader's cursor is in memory, or above a position that is
-// remembered. For each sink, a row is in memory at most once. A row leaves memory only when no read in progress can return it.
+// remembers a position from which the row will be read again. A deferred row needs no position: reads find it by its due time.
+// What must hold: every pending row at or below a reader's cursor is in memory, or above a position that is remembered. For each
+// sink, a row is in memory at most once. A row leaves memory only when no read in progress can return it.
 
-// admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already
-// is ignored. If a sink's queue is full or the row's key is blocked, the sink's reader remembers from where to read the row
-// later.
+// admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
+// ignored. If a sink's queue is full or the row's key is blocked, the sink's reader remembers a position from which to read the
+// row later.
 func (e *byLanes) admit(l *lane, row *storage.Row) (taken bool) {
 	queues := e.engine.routes.queuesOf(row.Message.Topic, row.Sinks)
 	var f *joint
@@ -77,7 +77,7 @@ func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // the row has an operator's decision or has expired, so usually it is settled without being sent and needs no room; otherwise take() checks the room
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // such a row is usually settled without being sent, and needs no room; if it must be sent, take checks the room
 		room = 1
 	}
 	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
@@ -202,7 +202,7 @@ func (e *byLanes) settled(it *item) {
 
 // dueSooner schedules a read of deferred rows for the time when the next known row becomes due (due.next), unless a read is
 // scheduled earlier. If this time has passed, it schedules a read for now, even if deferred rows have just been read: the
-// database's clock may be slightly behind this host's clock, so that read may have missed the row.
+// database's clock may be slightly behind this host's clock, so the last read may have missed the row.
 func (e *byLanes) dueSooner(now time.Time) {
 	if e.due.next.After(now) {
 		e.engine.poll.dueAt = earliest(e.engine.poll.dueAt, e.due.next)
@@ -211,8 +211,8 @@ func (e *byLanes) dueSooner(now time.Time) {
 	}
 }
 
-// giveUp drops a waiting item. A deferred row is found again by the time at which it is due. A pending row is read again with
-// the lane's new rows or, if another message blocks its key, with the key's other dropped rows.
+// giveUp drops a waiting item. A deferred row is found again by its due time. A pending row is read again with the lane's new
+// rows or, if another message blocks its key, with the key's other dropped rows.
 func (e *byLanes) giveUp(it *item) {
 	if it.key != nil && it.key.blocked && it.key.blockedBy != it.row.ID {
 		e.blocked.leaveBehind(it)

@@ -7,25 +7,25 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Sinks that are set apart. A sink is behind while its cursor in some lane is below those of other sinks. Until it has caught
-// up, pages are read for it alone. Meanwhile the shared pages, which are read for all sinks, still return this sink's rows,
-// without effect. If the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude the topics
-// that only this sink takes, and don't move its cursors. In the same way, the pages that are read for one sink alone exclude the
-// topics that only other sinks take.
+// Sinks that are set apart. A sink is behind while its cursor in some lane is below those of other sinks. Until it has caught up,
+// pages are read for it alone. Meanwhile the shared pages, which are read for all sinks, still return this sink's rows, and its
+// reader ignores them. If the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude the
+// topics that only this sink takes, and don't move its cursors. In the same way, the pages that are read for one sink alone
+// exclude the topics that only other sinks take.
 //
 // The database still scans the rows that a page excludes. So a page that excludes topics covers only a limited range of ids. The
 // range is adjusted so that the page's statement takes at most about 100 ms.
 //
 // What must hold: a page that excludes a sink's topics does not move this sink's readers.
 
-// mostPassed limits how many of a sink's rows the shared pages return without effect while the sink is behind. Once this limit is
+// mostPassed limits the rows that shared pages return for a sink that is behind, and that its reader ignores. Once this limit is
 // reached, the sink is set apart.
 const mostPassed = 500
 
 // setApart decides which sinks the next shared page excludes. A sink is set apart if it is failing while some sink is up, and its
-// queue has room for fewer than readLimit rows. It is also set apart if pages have returned mostPassed of its rows without effect
-// while it was behind. A sink rejoins the others when it has caught up in all lanes. A sink that shares all its topics with
-// others is never set apart.
+// queue has room for fewer than readLimit rows. It is also set apart if its reader has ignored mostPassed rows of pages while the
+// sink was behind. A sink rejoins the others when it has caught up in all lanes. A sink that shares all its topics with others is
+// never set apart.
 func (e *byLanes) setApart() {
 	up := anyUp(e.engine.queues)
 	for _, q := range e.engine.queues {
@@ -55,8 +55,8 @@ func (e *byLanes) leaveApart(f *fetch) {
 	}
 }
 
-// leaveOut makes a page that is read for only some sinks exclude the topics that only the others take (ownTopics). A page that
-// excludes topics is also limited to a range of ids.
+// leaveOut makes a page that is read for only some sinks exclude the topics that only the other sinks take (ownTopics). A page
+// that excludes topics is also limited to a range of ids.
 func (e *byLanes) leaveOut(f *fetch) {
 	for queue, own := range e.engine.routes.ownTopics {
 		if !f.reads(queue) {

@@ -69,7 +69,7 @@ func (b *blockedKeys) leaveBehind(it *item) {
 	b.held.drop(it)
 }
 
-// drop removes an unsent item from memory. The caller must remember from where to read it again.
+// drop removes an unsent item from memory. The caller must remember a position from which to read it again.
 func (h *heldLanes) drop(it *item) {
 	it.stage = dropped
 	it.queue.release(it)
@@ -102,8 +102,8 @@ func (b *blockedKeys) forgetSoon(k *key) {
 	}
 }
 
-// forgetKeys forgets those keys of the list toForget whose retry is written and which have no items in memory. It lowers
-// reader.gap to below their dropped rows, so that these are read again later.
+// forgetKeys forgets the keys in toForget whose retry is written and that have no items in memory. It lowers reader.gap to below
+// their dropped rows, so that these are read again later.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -123,9 +123,8 @@ func (b *blockedKeys) forgetKeys() {
 }
 
 // askFirst reports whether the database must be asked about keys before the read is merged, and lists these keys in f.asked.
-// These are keys of rows in lanes with keysUnknown, and keys that the database once reported as blocked and that were unblocked
-// since (fromDatabase). If the read has just returned the database's answers, askFirst first stores them. It never asks about the
-// same key twice.
+// These are keys of rows in lanes with keysUnknown, and unblocked keys that the database had reported as blocked (fromDatabase).
+// If the read has just returned the database's answers, askFirst first stores them. It never asks about the same key twice.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -225,7 +224,7 @@ func (b *blockedKeys) mayContinue(k *key) bool {
 }
 
 // pollBlocked returns a read about blocked keys if one is due. One kind of read fetches the blocked keys of lanes with
-// keysUnknown, if memory has room for more keys; these lanes were just acquired or had too many blocked keys. The other kind
+// keysUnknown, if memory has room for more keys. These lanes were just acquired or had too many blocked keys. The other kind
 // checks whether the messages that block keys in memory still exist: if an operator deleted such a message by SQL, its key would
 // otherwise wait for ever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
@@ -311,7 +310,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			b.blockAgain(l, ref, holder)
 		}
 		l.keysUnknown = false
-		if b.control.pauses == nil { // during pauses, rows above the gap may also have been left out because they are paused
+		if b.control.pauses == nil { // while pauses are in force, the gap may also stand for paused rows
 			for i := range l.readers {
 				l.readers[i].gap = none
 			}
