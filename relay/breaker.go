@@ -25,7 +25,7 @@ import (
 //	PROBING, SUSPECT ── every failed message was judged as the cause of its own failures ──▶ CLOSED
 //	any ── ParkRateLimit messages parked within a minute, and more refused than delivered ──▶ TRIPPED ── an operator resumes ──▶ CLOSED
 //
-// What must hold: a failure is charged only if one of these conditions holds.
+// What must hold: a failure is charged as an attempt of the message only if one of these conditions is true.
 //
 //   - The message has already failed since it was read. After that failure, another send began and delivered a message to the same
 //     destination, and only then the current send began.
@@ -34,7 +34,7 @@ import (
 //   - The sink has found the message invalid (isFinal).
 //   - BreakerThreshold is negative.
 //
-// So nothing is charged during an outage, whatever the destination answers.
+// So no attempt is charged during an outage, whatever the destination answers.
 type breaker struct {
 	options      *SinkOptions
 	state        breakerState
@@ -81,9 +81,9 @@ const (
 	// suspectFor is how long a sink is suspect before it is reported as down.
 	suspectFor = 5 * time.Second
 
-	// If other messages failed, too, when a message was first rejected, this message is parked only after roundsWithAll more
-	// rejections, each after another message was delivered. So a single message that is delivered during an outage doesn't cause
-	// others to be parked.
+	// roundsWithAll is how many more rejections park a message that was first rejected while other messages failed, too. Before
+	// each of them, another message must have been delivered. So a single delivery during an outage doesn't cause other messages
+	// to be parked.
 	roundsWithAll = 3
 
 	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures although it
@@ -131,7 +131,7 @@ const (
 // news is a change of the sink's state, which the loop reports.
 type news struct {
 	up      bool
-	down    *sinks.Outcome // why the sink is down; nil if the change is another one
+	down    *sinks.Outcome // why the sink is down; nil for other changes
 	tripped string         // why the sink must be paused for all relays; empty if it need not be
 }
 
@@ -161,7 +161,7 @@ func (b *breaker) begin(items []*item) (turn int64) {
 }
 
 // remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise each failure of the message
-// would count as its first. If there were more bad messages than fit into the buffer, they would never be parked.
+// would count as its first. Then bad messages that don't all fit into the buffer would never be parked.
 func (b *breaker) remember(it *item) {
 	for ref := range b.putOff {
 		if len(b.putOff) < mostPutOff {

@@ -190,8 +190,8 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	return nil, errors.Join(problems...)
 }
 
-// live does periodically what a relay does in the background: it sends heartbeats, frees expired claims, deletes old messages,
-// and reads the controls. It returns the database's clock, the paused topics, and whether this consumer is paused.
+// live sends heartbeats, frees expired claims, deletes old messages, and reads the controls, each after its own interval. It
+// returns the database's clock, the paused topics, and whether this consumer is paused.
 func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []string, standsDown bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 // Controls are the pauses and limits that operators have set. They are stored in the database, and each relay reads them about
 // once a second. The relay treats a paused sink like one whose breaker is open: the sink's rows fill its buffer, and further rows
 // wait in the table. Rows of a paused topic or key are not kept in memory. For each lane, the relay remembers the position before
-// the first row that it left out, and reads from there when the pause ends. What must hold: if a row of a paused topic waits, the
-// later rows of its key wait, too.
+// the first such row, and reads from there when the pause ends. What must hold: if a row of a paused topic waits, the later rows
+// of its key wait, too.
 
 // heard applies the controls that the controller has read.
 func (e *engine) heard(inForce []storage.Control) {

@@ -217,7 +217,7 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 	return sink.Plan(ctx, messages)
 }
 
-// note sets the references of the batch's rows once the plan was journalled. If the write failed, the plan may be stored
+// note sets the references of the batch's rows once the plan is journalled. If the write failed, the plan may be stored
 // nevertheless, and a relay that takes over one of the batch's lanes may send the batch. So this relay doesn't send it, and marks
 // it as unresolved.
 func (b *plannedBatch) note(items []*item) {
@@ -308,7 +308,7 @@ type resolving struct {
 	dedup    *dedup
 	batches  []*dedupBatch
 	statuses map[rowRef]sinks.Outcome // the outcomes by row
-	outcomes []sinks.Outcome          // the same outcomes in the order of sending
+	outcomes []sinks.Outcome          // the same outcomes, in the order in which the rows were sent
 	err      error                    // the error of reading the journals or the rows
 }
 

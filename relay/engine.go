@@ -70,8 +70,8 @@ type claiming interface {
 	giveUp(it *item)
 	giveUpQueued()
 
-	// abandon is called when a call of a sink hangs. It gives up the lanes of the call's messages. If the relay claims by rows, it
-	// instead gives up the rows that wait for the sink, once all workers of the sink hang.
+	// abandon is called when a call of a sink hangs. It gives up the lanes of the call's messages. If the relay claims by rows,
+	// it instead gives up the rows that wait for the sink, but only when all workers of the sink hang.
 	abandon(f *flight)
 
 	// controlled is called when the controls have changed, with the previous pauses of topics and keys. It removes from memory

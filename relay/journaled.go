@@ -15,7 +15,7 @@ import (
 
 // journaled is the engine's copy of one lane's journal.
 type journaled struct {
-	suspects  map[rowRef]int       // rows that were in flight when a relay died; the value is how many relays died while it was the only row in flight
+	suspects  map[rowRef]int       // rows that were in flight when a relay died; the value is how many relays died while the row was the only one in flight
 	batchRefs map[rowRef]*batchRef // unsettled rows of planned batches, which this relay or the lane's last holder has journalled
 	stale     bool                 // the stored journal is unknown or may name finished rows, so the next write of journals replaces it
 }

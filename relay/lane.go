@@ -16,7 +16,7 @@ import (
 // goroutine or store. The loop owns all this state. The positions of a lane are drawn in reader.go.
 
 // lane is the state of a lane that the relay holds. When the lease is lost, the whole state is dropped, and a later lease of the
-// same lane begins without any of it.
+// same lane begins with an empty state.
 type lane struct {
 	storage.Lease
 	epoch string // identifies the server that granted the lease
@@ -211,7 +211,7 @@ func (k *key) take(n, bytes int) []*item {
 	return taken
 }
 
-// mustWait reports whether it is too early to read the key's dropped rows. There are two cases. First, an item in memory has
+// mustWait reports whether it is too early to read the key's dropped rows. There are two reasons. First, an item in memory has
 // the id of a dropped row but another message. Second, the outcome of the message that blocked the key isn't written, so the
 // database would report this message again.
 func (k *key) mustWait() bool {
@@ -353,8 +353,8 @@ func (it *item) unsendable() *sinks.Outcome {
 	}
 }
 
-// commitUnknown reports whether this is the first outcome after which it is unknown whether the handler's transaction was
-// committed.
+// commitUnknown reports whether this outcome leaves it unknown whether the handler's transaction was committed, for the first
+// time.
 func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
 	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
 }

@@ -12,7 +12,8 @@ import (
 // were kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. If a stop takes longer
 // than DrainTimeout, a lane is also released with unsettled messages, which its next holder sends again.
 
-// calmAfter is how long a relay journals each batch before sending it, once it has taken over a dead relay's lane.
+// calmAfter is a time after the takeover of a dead relay's lane. During this time, the relay journals each batch before it sends
+// the batch.
 const calmAfter = time.Minute
 
 // laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.
@@ -35,7 +36,7 @@ func (e *byLanes) rights(leave bool) rights {
 	for _, l := range e.held.sortedLanes() {
 		var has [dropped + 1]bool // whether the lane has items of each stage
 		for it := range l.items() {
-			if !it.unwritable { // an unwritable item doesn't keep its lane: the next holder sends it again
+			if !it.unwritable { // an item whose outcome can't be written doesn't delay the release: the next holder sends it again
 				has[it.stage] = true
 			}
 		}
@@ -116,7 +117,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 				r.of.dropLane(old)
 			}
 			l := newLane(g, r.of.engine.routes.print, r.of.engine.names, now)
-			l.seq, l.epoch, l.keysUnknown = r.of.seq, r.epoch, true // the lane's blocked keys are unknown until they were read from the database
+			l.seq, l.epoch, l.keysUnknown = r.of.seq, r.epoch, true // the lane's blocked keys are unknown until they have been read from the database
 			// The lane is swept before its first read, unless it is read from the beginning.
 			r.of.sweep.left = slices.DeleteFunc(r.of.sweep.left, func(p storage.Position) bool { return p.Lane == l.Lane })
 			if l.unswept = l.readers.head() > 0; l.unswept {
