@@ -21,7 +21,7 @@ import (
 // configuration, unless they claim different topics. So a relay first announces that it begins, and only then looks for active
 // relays with another configuration. If two relays begin at the same time, the one that announced this later finds the other.
 //
-// An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays with Join: such
+// An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays with Join: these
 // relays may have started with another configuration while this relay was active, and must not keep it from becoming active again
 // after a restart. A relay also becomes active if some active relay has the same configuration.
 

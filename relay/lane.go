@@ -253,7 +253,7 @@ type item struct {
 // suspension records the uncharged failures of a message.
 type suspension struct {
 	destination string
-	turn        int64     // the number of the last job that had begun when the message failed last
+	turn        int64     // the number of the last job that began before the message's last failure
 	period      int       // the breaker's period when the message failed last
 	rounds      int       // how many more repeated rejections are needed to park the message
 	rejected    bool      // its last failure was a rejection

@@ -70,8 +70,8 @@ func (s *Source) begin(sink string) {
 // stages are the stages at which a relay can fail. Their counters begin at 0.
 var stages = []string{"lease", "controls", "read", "reclaim", "sweep", "found_late", "journal", "settle", "settle_refused", "purge", "listen", "drain", "stuck", "status"}
 
-// other is the label of results and reasons that aren't known, such as those that a plug-in has invented, because a label must
-// have few values.
+// other is the label value of unknown results and reasons, such as those that a plug-in has invented, because a label must have
+// few values.
 const other = "other"
 
 var results = []sinks.Result{sinks.Retry, sinks.Delivered, sinks.Reject, sinks.Unavailable, sinks.Unsent}

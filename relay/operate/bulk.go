@@ -35,7 +35,7 @@ type Bulk struct {
 	Limit   int    // change at most this number of messages; 0 means no limit
 	Rate    int    // messages per second; 0 means no limit
 	To      string // with Requeue: send to this sink instead of the messages' own sinks
-	Waiting bool   // with To: include messages in other states that wait only for the Filter's Sink, which no relay has
+	Waiting bool   // with To: also send messages that aren't parked and wait only for the Filter's Sink, which no relay has
 	InOrder bool   // with Requeue: leave overtaken messages parked
 	Within  int64  // how far above the lowest parked id to search for delivered messages that overtook parked ones; 0 means no search
 }
@@ -51,7 +51,7 @@ type Plan struct {
 	Overtaken int              // messages that were overtaken: a later message of the same key was delivered
 	Left      RowIDs           // overtaken messages that stay parked
 	Named     []storage.Parked // the first MostNamed of Left
-	More      bool             // rows may have been left out, because of MostWaiting
+	More      bool             // the plan may lack rows, because of the limit MostWaiting
 	Unfit     int              // messages that the action can't change. With To: parked messages that hold their keys, and other messages that also wait for another sink. With Skip: messages that don't hold their keys
 
 	parts  map[string]*part // the rows by their sinks: a message may have several rows, for different sinks
@@ -318,7 +318,7 @@ func (b *Bulk) Run(ctx context.Context, operator storage.Operator, plan *Plan, p
 	return pace.done, nil
 }
 
-// batches returns the ids in steps of this size. The parameter `skip` is the number of ids to omit at the beginning.
+// batches returns the part's ids in batches of at most `size` ids, without the first `skip` ids.
 func (p *part) batches(size, skip int) iter.Seq[[]int64] {
 	return func(yield func([]int64) bool) {
 		var batch []int64

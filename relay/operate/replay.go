@@ -130,7 +130,7 @@ type copied struct {
 }
 
 // These constants keep a replay from delaying other messages for long. mostLately and mostEver limit the number of pending
-// copies. Each is a duration: the limit is the number of copies that the replay writes within it at its rate.
+// copies. Each is a duration: the limit is the number of copies that the replay writes during this time at its rate.
 const (
 	stepsASecond = 10
 	mostAStep    = 200

@@ -67,8 +67,8 @@ func cut(text string, n int) string {
 	return text[:n]
 }
 
-// Text returns the log as tables store it: a JSON array in ASCII, which every database can store whatever
-// its character set is, or an empty string if the log is empty.
+// Text returns the log as tables store it: a JSON array in ASCII, or an empty string if the log is
+// empty. Every database can store ASCII, whatever its character set is.
 func (l AttemptLog) Text() string {
 	if len(l) == 0 {
 		return ""

@@ -188,10 +188,10 @@ type Store interface {
 	// Purge deletes at most limit done rows that finished longer ago than the retention. It also
 	// deletes at most limit of the message ids that producers stored to have duplicates rejected. An id
 	// is deleted if it was stored longer ago than the retention and its message is gone or done. It may
-	// stay longer while old rows are pending. Purge also deletes relays that have been
-	// dead for a long time. It returns the number of deleted rows or the number of deleted ids,
-	// whichever is higher. If another transaction, such as that of an abandoned purge, has locked rows,
-	// a later call deletes these rows.
+	// be kept longer while old rows are pending. Purge also deletes relays that have been dead for a
+	// long time. It returns the number of deleted rows or the number of deleted ids, whichever is
+	// higher. If another transaction, such as that of an abandoned purge, has locked rows, a later call
+	// deletes these rows.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
 	// Remaining calls its callback for every row that is due: pending rows that no relay has claimed, and
@@ -352,9 +352,9 @@ type Settlement struct {
 }
 
 // Copy is a new pending message that is made from a row. It has the row's key, payload and priority, and
-// the values of the fields below. It also has the row's expires_at, unless that time has passed; then it
-// has none. Its other columns have the defaults of a producer's INSERT, so the copy has its own id and
-// creation time, and no attempts. Copies that are written together have ids in the order of their rows.
+// the values of the fields below. It also has the row's expires_at if that time has not passed. Its
+// other columns have the defaults of a producer's INSERT, so the copy has its own id and creation time,
+// and no attempts. Copies that are written together have ids in the order of their rows.
 type Copy struct {
 	MessageID string // a UUID: the row's own or a new one
 	Topic     string
@@ -543,9 +543,9 @@ type Page struct {
 	Through int64
 
 	// LateAfter is the id above which late rows may have appeared since the last successful Read of this
-	// Store, in any lane, whether or not this Read visited the lane. A late row is a row whose transaction
-	// was committed late, so higher ids may have been read before it. LateAfter is negative if no late row
-	// can have appeared.
+	// Store, in any lane, even one that this Read didn't visit. A late row is a row whose transaction
+	// was committed late, so higher ids may have been read before it. LateAfter is negative if no late
+	// row can have appeared.
 	LateAfter int64
 
 	// SafeID is the highest id at or below which no new row can appear.
@@ -558,8 +558,8 @@ type Page struct {
 	LastID int64
 
 	// Epoch identifies the state of the server. It changes when another server answers, or when the same
-	// server may have lost committed data, so that ids that were read may be issued again. It is empty if
-	// neither can happen.
+	// server may have lost committed data, so that ids that were read may be issued again. It is empty
+	// if both are impossible.
 	Epoch string
 
 	// Warning describes a condition that impairs the store, and that an operator should know about. The
@@ -611,10 +611,11 @@ type LaneStore interface {
 	// a Hold other than NoHold.
 	BlockedKeys(ctx context.Context, lanes []int, limit int) ([]BlockedKey, error)
 
-	// BlockedAmong returns the given keys that are blocked, by the same rows as in BlockedKeys. For each
-	// topic and each value of Sinks of a key, it returns the lowest id. The order is unspecified. The result
-	// includes everything that was committed before the call. The engine passes the keys of a page, without
-	// duplicates. The duration of the call must not grow with the number of blocked keys in the table.
+	// BlockedAmong returns the given keys that are blocked, by the same kinds of rows as in
+	// BlockedKeys. For each topic and each value of Sinks of a key, it returns the lowest id. The order
+	// is unspecified. The result includes everything that was committed before the call. The engine
+	// passes the keys of a page, without duplicates. The duration of the call must not grow with the
+	// number of blocked keys in the table.
 	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
 
 	// Read returns the pending rows in the request's positions, which are ranges of ids. The rows of a position have no gaps,
@@ -702,7 +703,7 @@ type Filter struct {
 	Since       time.Time // written at or after this time
 	Error       string    // last_error contains this text
 	Holds       bool      // only parked rows that hold their keys (HoldsKey)
-	AfterID     int64     // only higher ids, for the next page of a listing; the next page leaves out rows with this id that Limit cut off
+	AfterID     int64     // only higher ids, for the next page of a listing; further rows with this id are not listed
 	Limit       int       // maximum number of messages; 0 means 100 for a listing, and no limit for a change
 
 	// MaxBytes ends a listing when its payloads have reached this many bytes. The listing includes the row
@@ -829,7 +830,7 @@ type Operator interface {
 	Requeue(ctx context.Context, filter Filter) (int, error)
 
 	// Redirect requeues parked messages like Requeue, but to one sink, regardless of the sinks that they
-	// name. It does not change messages that hold their keys, or messages that have other rows for other
+	// name. It does not change messages that hold their keys, or messages that also have rows for other
 	// sinks.
 	//
 	// With StatePending in the filter, Redirect changes only waiting messages (pending, scheduled or
@@ -845,8 +846,8 @@ type Operator interface {
 	// have capacity. Until then the message is a retry that holds its key.
 	//
 	// With StateRetry in the filter, Skip changes only messages that wait for their next attempt: it parks
-	// them and unblocks their keys. If the table is claimed by rows, Skip changes none of these, because
-	// there they don't block keys.
+	// them and unblocks their keys. If the table is claimed by rows, such messages don't block keys,
+	// and Skip doesn't change them.
 	Skip(ctx context.Context, filter Filter) (int, error)
 
 	// Discard deletes parked messages permanently and returns how many. If a parked message holds its
@@ -860,9 +861,8 @@ type Operator interface {
 	// may have received some of the messages. Parked keeps no list of the messages, because there may be
 	// millions.
 	//
-	// To fill in Overtaken, Parked reads the delivered messages whose ids exceed the lowest parked id by
-	// at most `within`. It reads each of them once, so `within` limits the work. If `within` is 0,
-	// Parked reads no delivered messages.
+	// To fill in Overtaken, Parked reads the delivered messages whose ids exceed the lowest parked id
+	// by at most `within`, each of them once. If `within` is 0, it reads no delivered messages.
 	Parked(ctx context.Context, filter Filter, within int64, each func(Parked)) error
 
 	Replayer
