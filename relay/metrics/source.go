@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Source counts the events of one relay, under the name of the relay's source, which is its table. It is a relay.Observer.
+// Source counts the events of one relay, and labels them with the name of the relay's source (its table). It is a relay.Observer.
 type Source struct {
 	name    string
 	metrics *Metrics
@@ -21,11 +21,11 @@ type Source struct {
 
 var _ relay.Observer = (*Source)(nil)
 
-// Source returns the observer of the source with this name. All metrics of the source have the name in their label `source`.
-// Set it as Options.Observer of the source's relay. All counters begin at 0, so that the first failure shows as an increase.
-// The counters of a sink exist after the relay's first attempt to open the sink, or immediately if sinkNames has its name. In
-// the latter case the sink counts as up until it is found unavailable. The time of the last poll is set to now, so that an
-// alert notices a relay that never polls.
+// Source returns the observer of the source with this name. All metrics of the source have the name in their label `source`. Set
+// the observer as Options.Observer of the source's relay. All counters begin at 0, so that the first failure shows as an
+// increase. The counters of a sink exist after the relay's first attempt to open the sink, or immediately if sinkNames has its
+// name. In the latter case the sink counts as up until it is found unavailable. The time of the last poll is set to now, so that
+// an alert notices a relay that never polls.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	s := &Source{name: name, metrics: m}
 	for _, sink := range sinkNames {
