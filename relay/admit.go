@@ -77,7 +77,7 @@ func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // such a row is usually settled without being sent, and needs no room; if it must be sent, take checks the room
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // a row with an operator's decision or an expired row is usually not sent and needs no room; if it must be sent, take checks the room
 		room = 1
 	}
 	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}

@@ -23,9 +23,9 @@ import (
 const mostPassed = 500
 
 // setApart decides which sinks the next shared page excludes. A sink is set apart if it is failing while another sink is up, and
-// its queue has room for fewer than readLimit rows. It is also set apart if its reader has ignored mostPassed rows of pages while
-// the sink was behind. A sink rejoins the others when it has caught up in all lanes. A sink that shares all its topics with
-// others is never set apart.
+// its queue has room for fewer than readLimit rows. It is also set apart if its reader has ignored mostPassed rows of shared
+// pages while the sink was behind. A sink rejoins the others when it has caught up in all lanes. A sink that shares all its
+// topics with others is never set apart.
 func (e *byLanes) setApart() {
 	up := anyUp(e.engine.queues)
 	for _, q := range e.engine.queues {

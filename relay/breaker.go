@@ -161,7 +161,7 @@ func (b *breaker) begin(items []*item) (turn int64) {
 }
 
 // remember keeps the failures of a message that leaves memory and will return as a retry. Otherwise each failure of the message
-// would count as its first. Then bad messages that don't all fit into the buffer would never be parked.
+// would count as its first, and bad messages that don't all fit into the buffer would never be parked.
 func (b *breaker) remember(it *item) {
 	for ref := range b.putOff {
 		if len(b.putOff) < mostPutOff {

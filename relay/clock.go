@@ -8,8 +8,8 @@ type databaseClock struct {
 	said, heard time.Time // the time in the database's last answer, and the time on this host's clock when that answer arrived
 }
 
-// passed reports whether the database's clock has reached a time. The result may become true late, by at most the time that
-// the database's last answer took to arrive, but never early. Before the first answer it returns false.
+// passed reports whether the database's clock has reached a time. It may return true too late, by at most the time that the
+// database's last answer took to arrive, but never too early. Before the first answer it returns false.
 func (c *databaseClock) passed(at time.Time) bool {
 	return !at.IsZero() && !c.said.IsZero() && !c.now().Before(at)
 }

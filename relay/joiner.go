@@ -33,8 +33,8 @@ func newJoiner(names []string) joiner {
 	return joiner{names: names, patience: joinPatience}
 }
 
-// jointOf returns the state that the items of a row share. It also returns those of the given queues that the row may enter: the
-// row may have been read before its last settlement, so some queues may no longer need it. The state is nil if one item
+// jointOf returns the state that the items of a row share. It also returns the queues to which the row may be added. Some of the
+// given queues may no longer need it, because the row may have been read before its last settlement. The state is nil if one item
 // represents the whole row.
 func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int) {
 	whole := false
@@ -66,8 +66,8 @@ func (j *joiner) jointOf(l *lane, row *storage.Row, queues []int) (*joint, []int
 	return f, queues
 }
 
-// isOther reports whether the given row, which has the id and message of the joint's row, is another row: a retry that was split
-// off from a scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at all.
+// isOther reports whether the given row, which has the same id and message as the joint's row, is a retry that was split off from
+// a scheduled row. The joint's own row names at least one of the remaining sinks, or no sink at all.
 func (f *joint) isOther(row *storage.Row) bool {
 	return row.Sinks != "" && len(f.left) > 0 && !slices.ContainsFunc(storage.SplitSinks(row.Sinks), func(name string) bool { return slices.Contains(f.left, name) })
 }

@@ -23,7 +23,7 @@ type lane struct {
 
 	readers readers // the lane's readers, by queue
 	floor   int64   // the lane's mark when it was leased: no row can appear at or below it
-	passed  *keySet // used while topics are paused: the keys of rows that were left out because they are paused; later rows of these keys are left out, too. nil if it is empty
+	passed  *keySet // used while topics are paused: the keys of paused rows, which are not taken into memory; later rows of these keys aren't, either. nil if it is empty
 
 	keysUnknown bool // not all blocked keys of the lane are in memory, so the database is asked about keys that aren't in memory
 	alarmed     bool // the lane's rows without a route were reported
@@ -151,7 +151,7 @@ type key struct {
 
 	dropped    bool  // rows of the key above resumeFrom were dropped and must be read again
 	resumeFrom int64 // the position from which to read these rows
-	after      *item // an item that has the id of a dropped row but another message; the row is not read while this item is in memory
+	after      *item // an item for another message that has the same id as a dropped row; the row is not read while this item is in memory
 }
 
 // keyRef identifies a key in one sink.
@@ -211,9 +211,9 @@ func (k *key) take(n, bytes int) []*item {
 	return taken
 }
 
-// mustWait reports whether it is too early to read the key's dropped rows. There are two reasons. First, an item in memory has
-// the id of a dropped row but another message. Second, the outcome of the message that blocked the key isn't written, so the
-// database would report this message again.
+// mustWait reports whether it is too early to read the key's dropped rows. There are two reasons. First, memory has an item for
+// another message with the same id as a dropped row. Second, the outcome of the message that blocked the key isn't written, so
+// the database would report this message again.
 func (k *key) mustWait() bool {
 	sameID := k.after != nil && k.lane.readers[k.after.slot].known[k.after.row.ID] == k.after
 	unwritten := k.fromDatabase && !k.blocked && k.reader().known[k.blockedBy] != nil
@@ -259,7 +259,7 @@ type suspension struct {
 	rejected    bool      // its last failure was a rejection
 	repeats     bool      // another message was delivered between its last failure and the beginning of its current send
 	tries       int       // how many consecutive failures there were without a delivery in between; it determines the back-off
-	since       time.Time // when it first failed; zero if it had been charged an attempt before: then only the time when its destination began to fail counts
+	since       time.Time // when it first failed; zero if an attempt was charged before, so that failsAlone counts from the time when its destination began to fail
 	soonest     time.Time // the earliest time of its next attempt if another message is delivered
 	retryAt     time.Time // the time of its next attempt if no other message is delivered
 }

@@ -156,7 +156,7 @@ func (r *Replaying) Run(ctx context.Context, operator storage.Operator) error {
 		if err := r.wait(ctx, operator, size, due); err != nil {
 			return err
 		}
-		if late := time.Since(due); late > time.Second { // after a wait, continue at the rate, without catching up
+		if late := time.Since(due); late > time.Second { // after a long wait, continue at the usual rate, without catching up
 			pace.start = pace.start.Add(late)
 		}
 		is, rows, err := operator.Replay(ctx, r.Replay, size)

@@ -553,13 +553,13 @@ type Page struct {
 
 	// LastID is the highest id that was issued, as far as the store knows. If it is lower than the
 	// LastID of an earlier page or than a position's After, the id sequence was reset. A store may know
-	// only the ids of the rows that it has read. It then queries the last id if More is false and the
-	// Until of a position is above these ids.
+	// only the ids of the rows that it has read. Such a store queries the last id if More is false and
+	// the Until of a position is above these ids.
 	LastID int64
 
 	// Epoch identifies the state of the server. It changes when another server answers, or when the same
 	// server may have lost committed data, so that ids that were read may be issued again. It is empty
-	// if both are impossible.
+	// if neither event is possible.
 	Epoch string
 
 	// Warning describes a condition that impairs the store, and that an operator should know about. The
@@ -636,8 +636,8 @@ type LaneStore interface {
 	FoundLate()
 
 	// Due returns at most limit held rows of the lanes (scheduled or retry) that are due now and follow
-	// the cursor, in the order of their times. If several rows have the same time and id, as rows of one
-	// message may, the limit may cut some of them off. The next call with the zero cursor returns these.
+	// the cursor, in the order of their times. Several rows of one message may have the same time and
+	// id, and the limit may cut some of them off. The next call with the zero cursor returns these.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
 }
 
@@ -739,7 +739,7 @@ type Info struct {
 	FinishedAt time.Time // zero unless done
 
 	// AttemptLog has the message's last failed attempts. Only Find returns it, and List if the filter
-	// has IDs. It is empty for a delivered message, and for attempts that an older release made.
+	// has IDs. It is empty for a delivered message. Attempts that an older release made are not in it.
 	AttemptLog AttemptLog
 }
 
@@ -846,8 +846,8 @@ type Operator interface {
 	// have capacity. Until then the message is a retry that holds its key.
 	//
 	// With StateRetry in the filter, Skip changes only messages that wait for their next attempt: it parks
-	// them and unblocks their keys. If the table is claimed by rows, such messages don't block keys,
-	// and Skip doesn't change them.
+	// them and unblocks their keys. If the table is claimed by rows, retries don't block keys, and Skip
+	// doesn't change them.
 	Skip(ctx context.Context, filter Filter) (int, error)
 
 	// Discard deletes parked messages permanently and returns how many. If a parked message holds its
