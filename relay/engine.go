@@ -26,7 +26,7 @@ type engine struct {
 	readers      []func(context.Context) // the functions that the goroutines of `claiming` run
 	guards       []guard
 	deduplicates bool      // some sink recognises a batch that is sent again
-	journalAll   time.Time // until when all batches are journalled before they are sent, because a relay has died
+	journalAll   time.Time // until this time, all batches are journalled before they are sent, because a relay has died
 
 	poll       polling
 	settle     *settler

@@ -23,7 +23,7 @@ type lane struct {
 
 	readers readers // the lane's readers, by queue
 	floor   int64   // the lane's mark when it was leased: no row can appear at or below it
-	passed  *keySet // used while topics are paused: the keys of paused rows, which are not taken into memory; later rows of these keys aren't, either. nil if it is empty
+	passed  *keySet // used while topics are paused: the keys of rows that are paused and not in memory; later rows of these keys stay out of memory, too. nil if it is empty
 
 	keysUnknown bool // not all blocked keys of the lane are in memory, so the database is asked about keys that aren't in memory
 	alarmed     bool // the lane's rows without a route were reported

@@ -14,8 +14,8 @@ type leasing struct {
 	interval    time.Duration // the time between two renewals; at most 2 s, to notice relays that start or stop
 	safeUntil   time.Time     // nothing is sent after this time, on the relay's own clock
 	ended       bool          // safeUntil has passed, and the sends were cancelled
-	downUntil   time.Time     // until when the relay leaves its lanes to others, because it can't read
-	yieldsUntil time.Time     // until when it acquires no lanes, because another relay with its name may acquire them
+	downUntil   time.Time     // until this time, the relay leaves its lanes to others, because it can't read
+	yieldsUntil time.Time     // until this time, it acquires no lanes, because another relay with its name may acquire them
 	relays      int           // how many relays are active or about to become active, including this one
 	failures    int           // how many consecutive renewals failed
 	recovered   time.Time     // when a renewal last succeeded after one that had failed

@@ -98,7 +98,7 @@ func New(build Build) *Metrics {
 		relays:      gauge("relays_alive", "Relays of the table that are alive, in all processes.", "source"),
 	}
 	registry.MustRegister(m.unrouted)
-	gauge("build_info", "Version of the program; always 1.", "version", "revision", "goversion").
+	gauge("build_info", "Version of the program, in the labels; the value is always 1.", "version", "revision", "goversion").
 		WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
 	return m
 }

@@ -104,8 +104,8 @@ var ErrNoKeys = errors.New("keys can't be paused, because the table is claimed b
 // ErrUnknown means that a control names a relay or a sink that isn't known.
 var ErrUnknown = errors.New("no relay has this name or sink")
 
-// ErrWildcard means that a pause names a topic that ends with an asterisk. Names are compared as they are.
-var ErrWildcard = errors.New("a topic is compared as it is, without wildcards: pause each topic or the sink")
+// ErrWildcard means that a pause names a topic that ends with an asterisk.
+var ErrWildcard = errors.New("wildcards in topics are not supported: pause each topic or the sink")
 
 // SetControl sets a pause or a limit. It returns [ErrWildcard] for a topic with a wildcard, and [ErrNoKeys] for a key if the
 // table is claimed by rows. It returns [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live
