@@ -194,7 +194,7 @@ func (j *joiner) late(now time.Time) (write []*item) {
 }
 
 // settle begins one settlement for some of a row's sinks. If it is for several sinks, all of them delivered the message, and the
-// settlement has all their receipts. In both cases settle continues with the next outcomes of the items' keys.
+// settlement has all their receipts. Then settle continues with the next outcomes of the items' keys.
 func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 	if len(items) == len(f.ready) {
 		f.ready = nil

@@ -353,8 +353,7 @@ func (it *item) unsendable() *sinks.Outcome {
 	}
 }
 
-// commitUnknown reports whether this outcome leaves it unknown whether the handler's transaction was committed, for the first
-// time.
+// commitUnknown reports whether this outcome is the first that leaves it unknown whether the handler's transaction was committed.
 func (it *item) commitUnknown(outcome *sinks.Outcome) bool {
 	return it.queue.tx != nil && outcome.Result == sinks.Retry && outcome.Reason == sinks.ReasonUnknown && !it.maybeCommitted
 }

@@ -12,8 +12,7 @@ import (
 // were kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. If a stop takes longer
 // than DrainTimeout, a lane is also released with unsettled messages, which its next holder sends again.
 
-// calmAfter is a time after the takeover of a dead relay's lane. During this time, the relay journals each batch before it sends
-// the batch.
+// calmAfter is the time for which a relay that has taken over a dead relay's lane journals each batch before sending it.
 const calmAfter = time.Minute
 
 // laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.

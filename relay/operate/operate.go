@@ -105,7 +105,7 @@ var ErrNoKeys = errors.New("keys can't be paused, because the table is claimed b
 var ErrUnknown = errors.New("no relay has this name or sink")
 
 // ErrWildcard means that a pause names a topic that ends with an asterisk.
-var ErrWildcard = errors.New("wildcards in topics are not supported: pause each topic or the sink")
+var ErrWildcard = errors.New("a topic must be given without wildcards: pause each topic or the sink")
 
 // SetControl sets a pause or a limit. It returns [ErrWildcard] for a topic with a wildcard, and [ErrNoKeys] for a key if the
 // table is claimed by rows. It returns [ErrUnknown] for a relay that isn't in the table of relays, and for a sink that no live
