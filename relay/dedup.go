@@ -293,7 +293,7 @@ func (d *dedup) answered(it *item, outcome sinks.Outcome) sinks.Outcome {
 	return outcome
 }
 
-// uncharged turns a Retry into an Unavailable, which charges nothing, since the batch will be sent again unchanged.
+// uncharged turns a Retry into an Unavailable, for which no attempt is charged, since the batch will be sent again unchanged.
 func uncharged(outcome sinks.Outcome) sinks.Outcome {
 	if outcome.Result == sinks.Retry {
 		outcome.Result = sinks.Unavailable
