@@ -106,7 +106,7 @@ type sent struct {
 	items    []*item
 	outcomes []sinks.Outcome
 	cut      bool // the send's context had ended, so unsent messages don't count against the sink
-	excused  bool // a batch of which the sink sent nothing doesn't count as its failure
+	excused  bool // if the whole batch is unsent, this doesn't count as a failure of the sink
 	paused   bool // the sink is paused; see mayPark
 	relays   int  // how many relays send to the sink
 }
@@ -266,7 +266,7 @@ func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 type counted struct {
 	delivered   int
 	answered    bool           // the sink has tried to send some message, or has postponed one, so the sink itself works
-	excused     bool           // a batch of which the sink sent nothing doesn't count as its failure
+	excused     bool           // if the whole batch is unsent, this doesn't count as a failure of the sink
 	suspended   bool           // some message is suspended, and the sink itself may be the cause
 	failed      *sinks.Outcome // the last failure that the sink itself may have caused
 	unavailable *sinks.Outcome // the Unavailable outcome with the longest RetryAfter
