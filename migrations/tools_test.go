@@ -170,10 +170,10 @@ func TestFilesAreRefused(t *testing.T) {
 		tool    string
 		options migrations.FileOptions
 	}{
-		"it must be alembic, flyway":  {dialect.Postgres(), "sequelize", migrations.FileOptions{}},
-		"only plain SQL":              {dialect.Oracle(), "flyway", migrations.FileOptions{}},
-		"with an upgrade of an outbox":      {dialect.Postgres(), "goose", migrations.FileOptions{After: 1, Inbox: "inbox"}},
-		"this release has the versio": {dialect.Postgres(), "goose", migrations.FileOptions{After: 7}},
+		"it must be alembic, flyway":   {dialect.Postgres(), "sequelize", migrations.FileOptions{}},
+		"only plain SQL":               {dialect.Oracle(), "flyway", migrations.FileOptions{}},
+		"with an upgrade of an outbox": {dialect.Postgres(), "goose", migrations.FileOptions{After: 1, Inbox: "inbox"}},
+		"this release has the versio":  {dialect.Postgres(), "goose", migrations.FileOptions{After: 7}},
 	} {
 		m, err := migrations.New(nil, test.d, migrations.Options{})
 		if err != nil {
