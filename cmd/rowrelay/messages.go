@@ -287,7 +287,11 @@ func (p program) changeCommand(use, short, long string, c change, of ...storage.
 			err = m.print(fmt.Sprintf("%s %d\n", c.done, count))
 		}
 		if err == nil && m.limit == 0 && count < len(filter.IDs) {
-			err = fmt.Errorf("%d of %d messages were %s: the others don't exist, or aren't %s%s", count, len(filter.IDs), c.done, waiting(filter.State), map[bool]string{true: ", or hold no key"}[c.action == operate.Skip])
+			expected := waiting(filter.State)
+			if c.action == operate.Skip {
+				expected += " and holding a key"
+			}
+			err = unchanged(filter, count, c.done, expected)
 		}
 		return err
 	})
@@ -333,6 +337,15 @@ func counted(n int) string {
 		return "1 message"
 	}
 	return grouped(n) + " messages"
+}
+
+// unchanged returns the error of a command that has changed fewer messages than its ids name. The argument expected describes
+// the messages that it can change.
+func unchanged(filter storage.Filter, changed int, done, expected string) error {
+	if len(filter.IDs) == 1 {
+		return fmt.Errorf("message %s was not %s: it doesn't exist, or isn't %s", filter.IDs[0], done, expected)
+	}
+	return fmt.Errorf("%d of %d messages were %s: the others don't exist, or aren't %s", changed, len(filter.IDs), done, expected)
 }
 
 // waiting describes messages in this state for an error message.

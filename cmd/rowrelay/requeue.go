@@ -97,7 +97,7 @@ func (r *requeue) run(ctx context.Context, operator storage.Operator, filter sto
 		return cmp.Or(failed, err)
 	}
 	if found := p.Left.Len() + done; r.limit == 0 && found < len(filter.IDs) {
-		return fmt.Errorf("%d of %d messages were requeued: a message that wasn't doesn't exist, or isn't parked (state error)", done, len(filter.IDs))
+		return unchanged(filter, done, requeued.done, "parked (state error)")
 	}
 	return nil
 }
