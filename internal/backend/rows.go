@@ -498,14 +498,15 @@ func ReadAttemptLogs(ctx context.Context, q Querier, query Query) (logs map[LogO
 }
 
 // ReadParked passes the parked rows t that meet an SQL condition to the function `each`, in the order that the filter
-// requests. The parameters `where` and `args` contain the condition and its arguments, `shortError` is the SQL expression for a
+// requests. The parameter `held` names the table of held rows with its alias t, and may have an index hint. The parameters `where`
+// and `args` contain the condition and its arguments, `shortError` is the SQL expression for a
 // row's error, and `headers` is the SQL expression for the text of a done row's headers.
 //
 // A parked row was overtaken if a later message of its key was delivered. To find such rows, ReadParked reads done rows whose
 // ids exceed the lowest parked id by at most `within`. It leaves out dead letters and a replay's copies, which it recognises by
 // their headers. If `within` is 0, it reads no done rows.
-func ReadParked(ctx context.Context, q Querier, table dialect.Table, shortError, headers, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
-	parked := "FROM " + table.Held + " t\nWHERE t.state = 'error' AND " + where
+func ReadParked(ctx context.Context, q Querier, table dialect.Table, held, shortError, headers, where string, args []any, filter Filter, within int64, each func(storage.Parked)) error {
+	parked := "FROM " + held + "\nWHERE t.state = 'error' AND " + where
 	var row storage.Parked
 	var id, lane, holds number
 	order := ""

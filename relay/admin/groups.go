@@ -33,7 +33,7 @@ type parkedGroups struct {
 
 // Bounds for the grouping of parked messages.
 const (
-	mostGrouped  = 200_000
+	mostGrouped  = 50_000
 	groupingTime = 3 * time.Second
 	mostKinds    = 1000 // groups that are counted
 	mostGroups   = 8    // groups that are shown

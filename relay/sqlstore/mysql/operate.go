@@ -170,8 +170,11 @@ func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids
 
 // Parked implements [backend.Backend].
 func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
-	where := conditions(filter)
-	return backend.ReadParked(ctx, m.db, m.table, "substr(t.last_error, 1, 200)", "d.headers", "TRUE"+where.sql, where.args, filter, within, each)
+	where, held := conditions(filter), m.table.Held+" t"
+	if !filter.ByID { // otherwise MySQL sorts all parked rows before it returns the first one
+		held += " FORCE INDEX (held_id)"
+	}
+	return backend.ReadParked(ctx, m.db, m.table, held, "substr(t.last_error, 1, 200)", "d.headers", "TRUE"+where.sql, where.args, filter, within, each)
 }
 
 // Check implements [backend.Backend]. It doesn't check the server's version, which the store has checked.

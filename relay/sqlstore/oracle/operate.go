@@ -129,7 +129,7 @@ func givenPlaces(a *args, places []string) string {
 func (d *Oracle) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := a.filter(filter, false)
-	return backend.ReadParked(ctx, d.db, d.table, "SUBSTR(t.last_error, 1, 200)", "d.headers", where, a.Args, filter, within, each)
+	return backend.ReadParked(ctx, d.db, d.table, d.table.Held+" t", "SUBSTR(t.last_error, 1, 200)", "d.headers", where, a.Args, filter, within, each)
 }
 
 // Check implements [backend.Backend]. It doesn't check the server's version, which the store has checked.

@@ -147,7 +147,7 @@ func (p *Postgres) Parked(ctx context.Context, filter backend.Filter, within int
 	var a args
 	where := a.filter(filter)
 	return backend.InTx(ctx, p.db, readCommitted, []backend.Query{{SQL: "SET LOCAL enable_nestloop = off"}}, func(tx *sql.Tx) error {
-		return backend.ReadParked(ctx, tx, p.table, "substr(t.last_error, 1, 200)", "d.headers::text", where, a, filter, within, each)
+		return backend.ReadParked(ctx, tx, p.table, p.table.Held+" t", "substr(t.last_error, 1, 200)", "d.headers::text", where, a, filter, within, each)
 	})
 }
 

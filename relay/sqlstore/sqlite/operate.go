@@ -123,7 +123,7 @@ func (s *SQLite) redirectPending(ctx context.Context, to string, pending backend
 // Parked implements [backend.Backend].
 func (s *SQLite) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	where, args := conditions(filter)
-	return backend.ReadParked(ctx, s.db, s.table, "substr(t.last_error, 1, 200)", "d.headers", where, args, filter, within, each)
+	return backend.ReadParked(ctx, s.db, s.table, s.table.Held+" t", "substr(t.last_error, 1, 200)", "d.headers", where, args, filter, within, each)
 }
 
 // Check implements [backend.Backend].

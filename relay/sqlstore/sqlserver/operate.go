@@ -107,7 +107,7 @@ func (d *SQLServer) ChangeParked(ctx context.Context, filter backend.Filter, wha
 func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	var a args
 	where := conditions(&a, filter, false)
-	return backend.ReadParked(ctx, d.db, d.table, "LEFT(t.last_error, 200)", "d.headers", where, a, filter, within, each)
+	return backend.ReadParked(ctx, d.db, d.table, d.table.Held+" t", "LEFT(t.last_error, 200)", "d.headers", where, a, filter, within, each)
 }
 
 // Check implements [backend.Backend]. It doesn't examine plans, because to see plans a user needs a

@@ -815,19 +815,19 @@ ORDER BY t.id;
 --   6: refused
 
 -- parked, and overtaken rows
-SELECT min(t.id) FROM `app`.`Events_held` t
+SELECT min(t.id) FROM `app`.`Events_held` t FORCE INDEX (held_id)
 WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?;
 --   1: t
 SELECT d.message_key, max(d.id)
 FROM `app`.`Events_done` d
 WHERE d.id > 15 AND d.id <= 1015
-    AND d.message_key IN (SELECT t.message_key FROM `app`.`Events_held` t
+    AND d.message_key IN (SELECT t.message_key FROM `app`.`Events_held` t FORCE INDEX (held_id)
 WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?)
     AND (d.headers IS NULL OR d.headers NOT LIKE '%"rowrelay-dead-letter-%' AND d.headers NOT LIKE '%"rowrelay-replayed"%')
 GROUP BY d.message_key;
 --   1: t
 SELECT t.id, t.lane, t.topic, t.message_key, t.sinks, t.holds, substr(t.last_error, 1, 200)
-FROM `app`.`Events_held` t
+FROM `app`.`Events_held` t FORCE INDEX (held_id)
 WHERE t.state = 'error' AND TRUE AND t.id > 0 AND CAST(t.topic AS BINARY) = ?
 ORDER BY t.id;
 --   1: t
