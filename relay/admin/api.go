@@ -40,7 +40,7 @@ type api struct {
 // table is a source and the last count of its messages.
 type table struct {
 	Source
-	turn    chan struct{} // full while a request counts the table, so that only one request at a time does
+	turn    chan struct{} // has an element while a request counts the table; only one request at a time may count it
 	mu      sync.Mutex
 	counted counted
 	forgot  time.Time // the time of the last change; older counts are not used
@@ -55,7 +55,7 @@ type counted struct {
 	took   time.Duration // the time that counting took
 }
 
-// fresh reports whether the count is recent enough to be shown again.
+// fresh reports whether the count is recent enough to be reused.
 func (c *counted) fresh() bool {
 	return !c.at.IsZero() && time.Since(c.at) < max(countedLasts, countedRest*c.took)
 }
@@ -88,7 +88,7 @@ func (a *api) routes(mux interface {
 	mux.Handle("POST /api/login", http.HandlerFunc(a.guard.login))
 	mux.Handle("POST /api/logout", http.HandlerFunc(a.guard.logout))
 	for route, show := range map[string]func(http.ResponseWriter, *http.Request, *table){
-		"overview":      a.overview, // not inTurn: only one request at a time counts the table, and the others show the last count
+		"overview":      a.overview, // needs no inTurn: one request at a time counts the table, and the others return the last count
 		"history":       a.history,
 		"keys":          a.inTurn(a.key),
 		"messages":      a.inTurn(a.messages),
@@ -193,8 +193,8 @@ func (a *api) session(w http.ResponseWriter, request *http.Request) {
 	writeJSON(w, http.StatusOK, sessionAnswer{Role: is.String(), Sources: names, Changeable: changeable, LoggedIn: loggedIn, User: a.user(request)})
 }
 
-// A count is shown for countedLasts or, if that is longer, for countedRest times the time that counting took. So an open page
-// costs the database little.
+// A count is reused for countedLasts, or for countedRest times the time that counting took, whichever is longer. This limits the
+// load that an open page puts on the database.
 const (
 	countedLasts = 2 * time.Second
 	countedRest  = 20
@@ -248,7 +248,7 @@ func (a *api) overview(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// sinkReports returns the state of the sinks of a relay of this process. The argument controls has the pauses and limits of its table.
+// sinkReports returns the state of the sinks of a relay of this process. The argument controls has the table's pauses and limits.
 func (a *api) sinkReports(watch *Watch, controls []storage.Control) (reports []sinkReport) {
 	if watch == nil {
 		return nil
@@ -307,7 +307,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		return
 	}
 	filter.NoPayloads = true
-	if query.Get("all") == "" && !filter.Holds { // messages that hold keys are few, so LookThrough might end the search before the first of them
+	if query.Get("all") == "" && !filter.Holds { // few messages hold keys, so a search that LookThrough limits might end before it finds one
 		filter.LookThrough = operate.LookThrough
 	}
 	var sought storage.Found
@@ -325,12 +325,12 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		Messages []operate.Message `json:"messages"`
 		Next     int64             `json:"next,omitempty"` // the value of the parameter `after` for the next page
 
-		// LookedThrough is set if the search examined only about this number of messages in each table. More may match then, and
-		// ?all=yes searches the whole table.
+		// LookedThrough, if it isn't 0, is the approximate number of messages in each table to which the search was limited. More
+		// messages may match then: ?all=yes searches the whole table.
 		LookedThrough int `json:"looked_through,omitempty"`
 
-		// LookedUntil is set if the search for a message's id ended at this row id. More rows above it may match: ?after= continues
-		// there, and ?all=yes searches for longer.
+		// LookedUntil is the row id at which the search for a message's id ended early, or 0 if it read all rows. Rows with higher
+		// ids may match, too: ?after= continues the search there, and ?all=yes searches for longer.
 		LookedUntil int64 `json:"looked_until,omitempty"`
 	}{Messages: []operate.Message{}}
 	payloads := 0
@@ -375,7 +375,7 @@ type shownMessage struct {
 	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, oldest first
 	TraceURL      string    `json:"trace_url,omitempty"`      // a link to its trace; empty without Options.TraceURL or without a traceparent header
 	Copyable      bool      `json:"copyable,omitempty"`       // the server can write a copy of it
-	LookedUntil   int64     `json:"looked_until,omitempty"`   // the row id at which the search ended: more rows of the message, such as a replay's copies, may follow
+	LookedUntil   int64     `json:"looked_until,omitempty"`   // the row id at which the search ended early, or 0; the message may have more rows behind it, such as a replay's copies
 }
 
 type attempt struct {
@@ -758,8 +758,8 @@ func (a *api) author(request *http.Request, by string) string {
 // mostBody is the maximum size of a request's body.
 const mostBody = 64 << 10
 
-// readJSON reads the body of a request strictly, and reports whether that succeeded. If it has failed, readJSON has written an
-// error. The content type must be JSON, because a form of another site can't send JSON.
+// readJSON reads the body of a request strictly, and reports whether that succeeded. If it fails, it answers the request with
+// an error. The content type must be JSON, because an HTML form of another site can't send that type.
 func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
 	return readBody(w, request, into, mostBody)
 }

@@ -18,7 +18,7 @@ type parkedGroup struct {
 	Sinks  string `json:"sinks,omitempty"`
 	Error  string `json:"error"` // the longest constant part of the error, for a search
 	Count  int    `json:"count"`
-	Of     int    `json:"of,omitempty"`     // if set, only this number of parked messages was read, the newest ones
+	Of     int    `json:"of,omitempty"`     // 0 if all parked messages were read; otherwise the number of messages read, from the newest on
 	Newest bool   `json:"newest,omitempty"` // the group has the newest parked message
 
 	Example string `json:"example,omitempty"` // the error of the group's newest message
@@ -28,7 +28,7 @@ type parkedGroup struct {
 type parkedGroups struct {
 	groups []parkedGroup
 	others int // number of messages in other groups
-	of     int // as in parkedGroup
+	of     int // see parkedGroup.Of
 }
 
 // Bounds for the grouping of parked messages.

@@ -61,13 +61,13 @@ func (p *Pages) Close() {
 }
 
 // anotherOrigin refuses a request from a page of another origin. Behind a proxy that doesn't forward the Host header, the
-// server's own page looks like one of another origin, unless the browser sends Sec-Fetch-Site. Browsers send it only over
-// HTTPS and to localhost.
+// server's own page looks like one of another origin, unless the browser sends the header Sec-Fetch-Site. Browsers send
+// this header only over HTTPS and to localhost.
 func anotherOrigin(w http.ResponseWriter, request *http.Request) {
 	writeProblem(w, http.StatusForbidden, fmt.Sprintf("the request comes from a page of %.100q, but was sent to %.100q. Behind a proxy, forward the Host header, or use HTTPS", request.Header.Get("Origin"), request.Host))
 }
 
-// ready serves /readyz. The status is 503 if one relay doesn't work, because its loop hangs or its database is unavailable. A
+// ready serves /readyz. The status is 503 if any relay doesn't work, because its loop hangs or its database is unavailable. A
 // relay counts as working while it waits for relays with another configuration to stop. Otherwise a rolling deployment of a
 // new configuration would never stop the old relays. Only readers get the reasons, because errors of databases contain users,
 // hosts and ports.
@@ -121,9 +121,9 @@ const countTimeout = 10 * time.Second
 func (a *api) status(sources []Source) http.HandlerFunc {
 	type sourceStatus struct {
 		Source string `json:"source"`
-		Failed string `json:"failed,omitempty"` // why it could not be counted
+		Failed string `json:"failed,omitempty"` // the error, if the table could not be counted
 		*Report
-		Sinks []sinkReport `json:"sinks,omitempty"` // of the relay of this process
+		Sinks []sinkReport `json:"sinks,omitempty"` // the sinks of this process's relay
 	}
 	turn := make(chan struct{}, 1)
 	return func(w http.ResponseWriter, request *http.Request) {
@@ -166,7 +166,7 @@ type Report struct {
 	Done                 int64               `json:"done"`
 	OldestPendingSeconds float64             `json:"oldest_pending_seconds"`
 	OldestRetrySeconds   float64             `json:"oldest_retry_seconds"` // age of the oldest message that waits for another attempt
-	HeldKeys             int64               `json:"held_keys"`            // keys whose messages wait for a parked one
+	HeldKeys             int64               `json:"held_keys"`            // keys that are blocked by a parked message
 	OldestHeldSeconds    float64             `json:"oldest_held_key_seconds"`
 	Lanes                int                 `json:"lanes"` // leased now
 	Relays               []storage.RelayInfo `json:"relays"`
@@ -180,7 +180,7 @@ type Report struct {
 	Estimated []storage.State `json:"estimated,omitempty"`
 	AtLeast   []storage.State `json:"at_least,omitempty"`
 
-	// Absent names the values that could not be read in time. In the Report they are 0.
+	// Absent names the values that are 0 in the Report because they could not be read in time.
 	Absent []storage.Gauge `json:"absent,omitempty"`
 }
 

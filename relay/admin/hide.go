@@ -23,8 +23,8 @@ func (a *api) hideText(text string) string {
 	return reasoned.FindString(text) + hidden
 }
 
-// hideInfo hides the receipt, the text of Malformed and the values of headers. In the error and in the answers of failed attempts
-// it hides everything but the reasons.
+// hideInfo hides the receipt, the text of Malformed and the values of headers. It reduces the error and the answers of failed
+// attempts to their reasons.
 func (a *api) hideInfo(info *storage.Info) {
 	if !a.options.HidePayloads {
 		return
@@ -66,8 +66,8 @@ func (a *api) hideControls(controls []storage.Control) []storage.Control {
 	return shown
 }
 
-// hideCounted hides the texts of a count that may repeat a payload. It then merges groups of parked messages that
-// have become equal.
+// hideCounted hides the errors and reasons in the result of a count, because they may repeat a payload. It then merges groups of
+// parked messages that have become equal.
 func (a *api) hideCounted(c counted) counted {
 	if !a.options.HidePayloads {
 		return c

@@ -24,7 +24,7 @@ const (
 	jobFailed  = "failed"
 )
 
-// job is an operation on many messages that this process carries out.
+// job is an operation of this process on many messages.
 type job struct {
 	ID      string     `json:"id"`
 	Source  string     `json:"source"`
@@ -57,7 +57,8 @@ type planned struct {
 }
 
 // jobRequest is a request for a job. The job carries out the plan of another job, or it requeues, skips, discards or replays
-// messages. The messages to change are parked, or wait for their next attempt if the selection's state is retry.
+// messages. Requeue, skip and discard change parked messages or, if the selection's state is retry, messages that wait for their next
+// attempt.
 type jobRequest struct {
 	// Plan is the id of a preview, or of a job that did not finish. The new job changes exactly the messages that the other job
 	// found and has not changed. It takes the values of action, select, to and in_order from the other job.
@@ -71,7 +72,7 @@ type jobRequest struct {
 	To      string            `json:"to,omitempty"`       // send to this sink instead of the messages' own sinks
 	InOrder bool              `json:"in_order,omitempty"` // leave overtaken messages parked
 
-	// Name and Until are used only in replays. There, Until and Select.Since apply to the time of delivery.
+	// Name and Until are used only in replays. In a replay, Until and Select.Since apply to the time of delivery.
 	Name  string `json:"name,omitempty"`
 	Until string `json:"until,omitempty"`
 
@@ -199,7 +200,7 @@ func (j *jobs) find(id string) (job, error) {
 	return job{}, errNoJob
 }
 
-// shown returns copies of the jobs, the last one first. If id isn't empty, it returns only the job with that id.
+// shown returns copies of the jobs, newest first. If id isn't empty, it returns only the job with that id.
 func (j *jobs) shown(id string) []job {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -238,7 +239,7 @@ func bulk(table storage.Operator, b operate.Bulk, preview bool) task {
 	}
 }
 
-// carryOut returns a task that changes those messages of a plan that have not been changed.
+// carryOut returns a task that changes the messages of a plan that have not been changed yet.
 func carryOut(table storage.Operator, found planned) task {
 	return func(ctx context.Context, show func(func(*job))) error {
 		show(func(j *job) { j.showPlan(&found.plan) })

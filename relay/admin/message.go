@@ -38,7 +38,7 @@ func (a *api) traceURL(headers map[string]string) string {
 // Bounds of the time line of a key.
 const (
 	mostOfAKey  = 20        // messages in each list
-	deliveredIn = time.Hour // how far back delivered messages are searched, unless the request has a time
+	deliveredIn = time.Hour // how far back delivered messages are searched by default
 )
 
 // keyLine is the time line of a key: its last delivered messages, the messages that are parked or wait for another attempt, and
@@ -53,8 +53,8 @@ type keyLine struct {
 	MoreHeld       bool      `json:"more_held,omitempty"`    // more messages are held
 	MoreWaiting    bool      `json:"more_waiting,omitempty"` // more messages wait
 
-	// LookedThrough is set if each search for held or waiting messages examined only about this number of messages. More may exist
-	// then, and ?all=yes searches the whole table.
+	// LookedThrough, if it isn't 0, is the approximate number of messages to which each search for held or waiting messages was
+	// limited. More messages may exist then: ?all=yes searches the whole table.
 	LookedThrough int `json:"looked_through,omitempty"`
 }
 
@@ -126,7 +126,7 @@ type copyRequest struct {
 	Reason        string  `json:"reason,omitempty"`
 }
 
-// copyMessage writes a copy of a message. A header of the copy names the message that it was made from.
+// copyMessage writes a copy of a message. The copy gets a header with the id of the original message.
 func (a *api) copyMessage(w http.ResponseWriter, request *http.Request, of *table) {
 	var asked copyRequest
 	if !readBody(w, request, &asked, mostCopy) {
@@ -211,5 +211,5 @@ func (a *api) fromProxy(request *http.Request) bool {
 	return err == nil && slices.ContainsFunc(a.options.TrustedProxies, func(network netip.Prefix) bool { return network.Contains(from.Addr().Unmap()) })
 }
 
-// mostUser is the maximum length of a name, in bytes.
+// mostUser is the maximum length of a user's name, in bytes.
 const mostUser = 150

@@ -21,7 +21,8 @@ type problem struct {
 	Select map[string]string `json:"select,omitempty"`
 }
 
-// A pending message is late if it is older than lateAfter, a retry if it is older than lateRetryAfter.
+// The page reports pending messages that are older than lateAfter, and messages in the state retry that are older than
+// lateRetryAfter.
 const (
 	lateAfter      = 30 * time.Second
 	lateRetryAfter = 10 * time.Minute

@@ -1,5 +1,5 @@
-// Package admin serves a daemon's metrics, health and readiness checks, counts of its tables, and a web page for operators,
-// which has an API.
+// Package admin serves a daemon's metrics, health and readiness checks, counts of its tables, and a web page for operators
+// with its API.
 //
 // The daemon's default address is on the loopback interface. Changes are refused
 // unless a token for operators is set.
@@ -43,7 +43,7 @@ type Source struct {
 
 	// Reads, if it isn't nil, lists messages instead of Operator. Give it a connection pool of its own, so that requests of
 	// the page take no connections from the relay and from operators. Set a statement time-out of ReadTimeout for this pool.
-	// At most MostReads calls and one count run concurrently.
+	// At most MostReads requests, and one request that counts the table, read concurrently.
 	Reads storage.Operator
 
 	// Write writes a message to the table. It lets operators write a copy of a message with another payload. May be nil.
@@ -62,8 +62,8 @@ type Options struct {
 	Metrics http.Handler
 	Logger  *slog.Logger
 
-	// ReaderToken is required for everything except /healthz, /readyz and the page's own files, in a header Authorization:
-	// Bearer … or by a login on the page. If ReaderToken is empty, reading needs no token.
+	// ReaderToken protects everything except /healthz, /readyz, logins and the page's own files. Clients send it in a header
+	// Authorization: Bearer …, or log in with it on the page. If ReaderToken is empty, reading needs no token.
 	ReaderToken string
 
 	// Hosts has the host names that requests may use if ReaderToken is empty, in addition to localhost, this machine's name and
@@ -71,8 +71,8 @@ type Options struct {
 	// page could then read this server's answers in an operator's browser (DNS rebinding).
 	Hosts []string
 
-	// State has the jobs and logins of an earlier Handler, which the new one takes over. A caller that makes a State must also
-	// close it. If State is nil, the Handler makes and closes its own.
+	// State has the jobs and the ended logins of an earlier Handler. The new Handler takes them over. A caller that makes a State
+	// must also close it. If State is nil, the Handler makes and closes its own.
 	State *State
 
 	// LoginRefused is called for each wrong token. May be nil.
@@ -86,22 +86,22 @@ type Options struct {
 	// equals neither value; then Tokens should read the values again.
 	Tokens func(ctx context.Context, refused bool) (reader, operator string)
 
-	// HidePayloads hides payloads, and texts that may repeat them: receipts, the values of headers, and errors except
-	// for their reasons. Keys and the names of headers are shown.
+	// HidePayloads hides payloads, and texts that may repeat them: receipts, the values of headers, and the text of an error
+	// after its reason. Keys and the names of headers are shown.
 	HidePayloads bool
 
 	// TraceURL is the URL of a trace, with {trace_id} in place of the trace's id. The page links the messages that have a
-	// header traceparent to their traces. If TraceURL is empty or is no http or https URL, there are no links.
+	// header traceparent to their traces. If TraceURL isn't an http or https URL, the page has no links.
 	TraceURL string
 
 	// UserHeader is a header with the name of the person who makes a request. The log of actions has this name instead of the
-	// one in the request's body. The header counts only in requests from TrustedProxies, which must remove it from their
-	// clients' requests. It grants no permission: requests need the tokens nevertheless. If UserHeader is empty, no header
-	// counts.
+	// one in the request's body. The server uses the header only in requests from TrustedProxies. These proxies must remove it
+	// from their clients' requests. It grants no permission: requests still need a token. If UserHeader is empty, the server
+	// uses no header.
 	UserHeader     string
 	TrustedProxies []netip.Prefix
 
-	// CertFile and KeyFile enable TLS. They are read again when they change.
+	// CertFile and KeyFile enable TLS. Both files are read again when CertFile has changed.
 	CertFile, KeyFile string
 }
 
@@ -113,8 +113,8 @@ type Server struct {
 	served   chan error
 }
 
-// Limits that keep slow clients from blocking the server. writeTimeout is longer than countTimeout, within which every answer
-// is ready.
+// Limits that keep slow clients from blocking the server. writeTimeout is longer than countTimeout, the time limit of a
+// request.
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 15 * time.Second
@@ -168,10 +168,10 @@ func warn(options Options, address string) {
 	}
 }
 
-// If no token protects the pages, ownHost refuses requests whose Host isn't a name of this server. Otherwise another site
-// could let its own host name resolve to this server, and its page could read this server's answers in an operator's browser
-// (DNS rebinding). Requests to an IP address are accepted, because a site can't make an address resolve to another server.
-// Probes and metrics show no messages, so they accept every name.
+// ownHost refuses requests whose Host isn't a name of this server, if no token protects the pages. Without this check, another
+// site could let its own host name resolve to this server, and its page could read this server's answers in an operator's
+// browser (DNS rebinding). Requests to an IP address are accepted, because a site can't make an address resolve to another server.
+// Every name is accepted for probes and metrics, which show no messages.
 func (a *api) ownHost(next http.Handler) http.Handler {
 	if a.options.ReaderToken != "" {
 		return next
@@ -193,12 +193,12 @@ func (a *api) ownHost(next http.Handler) http.Handler {
 	})
 }
 
-// certificate reads a certificate from its files, and reads it again when they change.
+// certificate reads a certificate and its key from their files, and reads both again when the certificate's file has changed.
 type certificate struct {
 	cert, key string
 
 	mu     sync.Mutex
-	read   time.Time // modification time of the file that was read
+	read   time.Time // modification time of the certificate's file when it was read
 	loaded *tls.Certificate
 }
 

@@ -19,7 +19,7 @@ type State struct {
 	stop context.CancelFunc // stops the jobs
 
 	mu      sync.Mutex
-	revoked map[[sha256.Size]byte]time.Time // hashes of cookies that were logged out, with their expiry
+	revoked map[[sha256.Size]byte]time.Time // the hashes of revoked cookies, and when each of them expires
 }
 
 // mostRevoked bounds the number of revoked logins in memory.

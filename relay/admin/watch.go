@@ -248,7 +248,8 @@ func (w *Watch) History() []Point {
 	return slices.Concat(w.points[w.next:], w.points[:w.next])
 }
 
-// HistoryOf returns the points of the last six hours for one sink, oldest first. Their counts of the whole table are -1.
+// HistoryOf returns the points of the last six hours for one sink, oldest first. The counts of the
+// table are -1 in these points.
 func (w *Watch) HistoryOf(sink string) (points []Point) {
 	for _, p := range w.History() {
 		if at := slices.Index(p.names, sink); at >= 0 {
@@ -338,8 +339,8 @@ func (w *Watch) attemptsOf(id int64, messageID string) []relay.Attempt {
 	return nil
 }
 
-// Counting returns a function that calls the given function and stores its result in the Watch. Make every count of the table
-// through this function, so that the page can show the result.
+// Counting returns a function that calls the given function and stores its result in the Watch. Use the returned
+// function for every count of the table, so that the page can show the result.
 func (w *Watch) Counting(count func(context.Context) (storage.Status, error)) func(context.Context) (storage.Status, error) {
 	return func(ctx context.Context) (storage.Status, error) {
 		began := time.Now()
@@ -367,7 +368,7 @@ type sinkReport struct {
 	Name      string                 `json:"name"`
 	Down      bool                   `json:"down"`
 	DownSince time.Time              `json:"down_since,omitzero"`
-	Reason    string                 `json:"reason,omitempty"` // why it is down
+	Reason    string                 `json:"reason,omitempty"` // why the sink is down
 	Detail    string                 `json:"detail,omitempty"`
 	InFlight  int64                  `json:"in_flight"`
 	Buffered  int64                  `json:"buffered"`
