@@ -134,7 +134,7 @@ func TestServing(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := client.Get("http://" + s.Addr() + "/status"); err == nil {
-		t.Error("it still serves after it was stopped")
+		t.Error("the server still serves after it was stopped")
 	}
 }
 

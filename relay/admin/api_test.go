@@ -47,7 +47,7 @@ type desk struct {
 	watch *Watch
 }
 
-// newDesk makes a desk with this number of parked messages of the topic t. The first one holds its key.
+// newDesk returns a desk whose table has the given number of parked messages of the topic t. The first message holds its key.
 func newDesk(t *testing.T, parked int, change func(*Options)) *desk {
 	t.Helper()
 	d := &desk{db: memstore.New(), watch: NewWatch(nil, "main", "other")}
@@ -182,7 +182,7 @@ func TestRoles(t *testing.T) {
 		options func(*Options)
 		headers []string
 		read    int
-		change  int // the status of a refused change; 0: it isn't refused
+		change  int // the status of a refused change; 0 if the change is permitted
 	}{
 		"nobody":                          {both, nil, 401, 401},
 		"nobody, reading is free":         {nil, nil, 200, 403},
@@ -204,7 +204,7 @@ func TestRoles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { // because a wrong token takes a second
+			synctest.Test(t, func(t *testing.T) { // on a simulated clock, because the answer to a wrong token takes a second
 				d := newDesk(t, 1, test.options)
 				for _, path := range reads {
 					if answer := d.ask("GET", path, "", test.headers...); answer.Code != test.read {
@@ -341,7 +341,7 @@ func TestBadRequests(t *testing.T) {
 	}
 	form := newDesk(t, 1, nil).ask("POST", "/api/jobs", `{"action":"discard","all":true}`, "Authorization", "Bearer "+operators, "Content-Type", "text/plain")
 	if form.Code != http.StatusUnsupportedMediaType {
-		t.Errorf("text got %d, want 415", form.Code)
+		t.Errorf("a body with the type text/plain got %d, want 415", form.Code)
 	}
 }
 
@@ -549,7 +549,7 @@ func TestStatusOfSinks(t *testing.T) {
 	}
 }
 
-// The worst problems come first, and show their causes.
+// Problems are sorted by severity, and late messages have their probable causes.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 3, func(o *Options) {
@@ -707,7 +707,7 @@ func TestOpenPageCountsRarely(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		if counts < 25 || counts > 31 {
-			t.Errorf("in ten minutes the table was counted %d times, a second each; want counting to take at most 5 %% of the time", counts)
+			t.Errorf("the table was counted %d times in ten minutes: with a second per count, counting must take at most 5 %% of the time", counts)
 		}
 	})
 }

@@ -36,8 +36,8 @@ func (i *incidents) Parked(ctx context.Context, filter storage.Filter, _ int64, 
 	return nil
 }
 
-// The page shows the largest groups and the group with the newest message, however small that is. It counts the messages of the
-// other groups.
+// The page shows the largest groups, and the group with the newest message even if this group is small. It counts the messages of
+// the other groups.
 func TestProblemsHaveTheLargestIncidentsAndTheNewest(t *testing.T) {
 	t.Parallel()
 	i := &incidents{}

@@ -34,8 +34,8 @@ func TestReadyzHidesReasonsWithoutAToken(t *testing.T) {
 	}
 }
 
-// If payloads are hidden, the values of headers are hidden, too, and so are receipts, because they come from the sinks. The
-// names of headers are shown.
+// If payloads are hidden, the values of headers are hidden, too, but not their names. Receipts are hidden because they come from
+// the sinks.
 func TestHiddenHeadersAndReceipts(t *testing.T) {
 	t.Parallel()
 	for _, hides := range []bool{false, true} {

@@ -80,7 +80,7 @@ func TestKeyLine(t *testing.T) {
 		t.Errorf("the line has %d held and %d waiting messages, %+v", len(line.Held), len(line.Waiting), line)
 	}
 	if len(line.Delivered) != 3 || line.Delivered[0].ID != 88 || time.Since(line.DeliveredSince).Round(time.Minute) != time.Hour {
-		t.Errorf("delivered since %v: %+v, want three messages in the order of ids, of the last hour", line.DeliveredSince, line.Delivered)
+		t.Errorf("delivered since %v: %+v, want three messages of the last hour in the order of ids", line.DeliveredSince, line.Delivered)
 	}
 	line = read[keyLine](t, d.ask("GET", "/api/keys?all=yes&since=2h&key="+url.QueryEscape(hostile), ""))
 	if line.Key != hostile || len(line.Waiting) != mostOfAKey || line.LookedThrough != 0 || time.Since(line.DeliveredSince).Round(time.Minute) != 2*time.Hour {
@@ -112,14 +112,14 @@ func TestCopyAsNewMessage(t *testing.T) {
 	})
 	old := read[[]shownMessage](t, d.ask("GET", "/api/messages/1", ""))[0]
 	if !old.Copyable {
-		t.Error("the message isn't copyable, want it to be with Source.Write")
+		t.Error("the message isn't copyable although Source.Write is set")
 	}
 	made := read[map[string]string](t, d.asOperator("POST", "/api/messages", `{"copy_of":"1","payload":"{\"order\": 2} ü","by":"Ann","reason":"wrong amount"}`))
 	if len(written) != 1 {
 		t.Fatalf("%d messages were written, %v", len(written), made)
 	}
 	if m := written[0]; m.ID != made["message_id"] || m.ID == old.MessageID || m.Topic != "t" || m.Key != "k0" || string(m.Payload) != `{"order": 2} ü` || m.Headers["tenant"] != "acme" || m.Headers[storage.CopyOfHeader] != old.MessageID {
-		t.Errorf("the copy is %+v of %+v", m, old)
+		t.Errorf("the copy is %+v, and the original %+v", m, old)
 	}
 	if d.asOperator("POST", "/api/messages", `{"copy_of":"`+old.MessageID+`","payload_base64":"/wA="}`); string(written[1].Payload) != "\xff\x00" {
 		t.Errorf("the copy's payload is %q", written[1].Payload)
@@ -150,7 +150,7 @@ func TestCopyAsNewMessage(t *testing.T) {
 	}
 }
 
-// The name in the UserHeader counts only if the request comes from a trusted proxy and has the header once.
+// The name in the UserHeader is used only if the request comes from a trusted proxy and has the header once.
 func TestUserHeader(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 0, func(o *Options) {
@@ -161,7 +161,7 @@ func TestUserHeader(t *testing.T) {
 		from    string
 		names   []string
 		session string // the user of the session
-		author  string // the author of a change by "Ann"
+		author  string // the logged author of a change whose request has the name "Ann"
 	}{
 		"from the proxy":           {"10.1.2.3:4711", []string{" Bob Ü "}, "Bob Ü", "Bob Ü from 10.1.2.3"},
 		"by IPv6":                  {"[::1]:4711", []string{"bob@example.com"}, "bob@example.com", "bob@example.com from ::1"},
@@ -191,7 +191,7 @@ func TestUserHeader(t *testing.T) {
 			t.Errorf("%s: the session's user is %q, want %q", name, user, test.session)
 		}
 		if answer := send("POST", "/api/controls", `{"kind":"topic","name":"t","by":"Ann"}`); answer.Code < 400 {
-			t.Errorf("%s: the header without a token got %d, want a refusal", name, answer.Code)
+			t.Errorf("%s: a change with the header, but without a token, got %d; want a refusal", name, answer.Code)
 		}
 		send("POST", "/api/controls", `{"kind":"topic","name":"t","by":"Ann"}`, "Authorization", "Bearer "+operators)
 		if by := read[[]storage.Action](t, d.ask("GET", "/api/actions", ""))[0].By; by != test.author {

@@ -64,12 +64,12 @@ func TestLogoutRevokes(t *testing.T) {
 		return read[map[string]any](t, d.ask("GET", "/api/session", "", "Cookie", c.Name+"="+c.Value))["role"]
 	}
 	if left.Value == stays.Value || role(d, left) != "operator" {
-		t.Fatalf("the logins are %s and %s, the first as %v", left.Value, stays.Value, role(d, left))
+		t.Fatalf("the logins have the cookies %s and %s, and the first has the role %v", left.Value, stays.Value, role(d, left))
 	}
 	d.ask("POST", "/api/logout", "{}", "Cookie", left.Name+"="+left.Value)
 	for _, pages := range []*desk{d, newDesk(t, 0, with)} {
 		if role(pages, left) != "reader" || role(pages, stays) != "operator" {
-			t.Errorf("after the log-out: %v, and another login: %v", role(pages, left), role(pages, stays))
+			t.Errorf("after the log-out, that login has the role %v, and the other login %v", role(pages, left), role(pages, stays))
 		}
 	}
 }

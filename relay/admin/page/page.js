@@ -18,7 +18,8 @@ function el(tag, props = {}, ...children) {
 const show = (node, visible) => { node.hidden = !visible; };
 
 // fill replaces the children of a node. It changes existing nodes instead of replacing them where it can, so that the focus
-// and the selection stay. Handlers must not refer to the nodes that they were made with.
+// and the selection stay. A handler must not refer to the node that it was passed with: that node may be discarded, and the handler
+// moved to an existing node.
 function fill(node, ...children) {
   children.forEach((child, at) => at < node.childNodes.length ? patch(node.childNodes[at], child) : node.append(child));
   while (node.childNodes.length > children.length) node.lastChild.remove();
@@ -68,7 +69,7 @@ function duration(seconds) {
   return `${Math.floor(seconds / 86400)} days`;
 }
 
-let skew = 0; // by how many milliseconds the server's clock is ahead of this one
+let skew = 0; // by how many milliseconds the server's clock is ahead of the browser's
 const now = () => Date.now() + skew;
 const ago = time => {
   const seconds = (now() - new Date(time)) / 1000;
@@ -182,7 +183,8 @@ async function refresh() {
   showSinks(overview.sinks);
 }
 
-// announce sends a text to screen readers if its second argument, which has no counts, differs from that of the previous call.
+// announce sends a text to screen readers, unless the argument what is the same as in the previous call. what describes the state
+// without counts, so that a changed count isn't announced.
 let announced = null;
 function announce(text, what) {
   if (announced !== null && announced !== what) $('announce').textContent = text;
@@ -313,12 +315,12 @@ function chart(node, what, series, label, from, to) {
   hover(node);
 }
 
-// hovers has what the function hover needs to know of each chart. pointed is the chart under the pointer, and the pointer's
-// horizontal position in it.
+// hovers has the scales and series of each chart, for the function hover. pointed is the chart under the pointer, and the
+// pointer's horizontal position in it.
 const hovers = new Map();
 let pointed = {node: null, at: 0};
 
-// hover shows the values of the point that is next to the pointer.
+// hover shows the values of the point that is nearest to the pointer.
 function hover(node) {
   node.querySelector('.hover')?.remove();
   const chart = hovers.get(node), on = pointed.node === node && chart;
@@ -352,7 +354,7 @@ async function refreshCharts() {
   if (session.role === 'nobody') return;
   const sink = $('chart-sink').value;
   const [points, ofSink] = await Promise.all([api('history'), sink ? api(`history?sink=${encodeURIComponent(sink)}`) : null]);
-  const shown = ofSink || points; // the backlog is always that of the table
+  const shown = ofSink || points; // for all charts except the backlog, which always shows the whole table
   const line = (value, of = shown) => of.map(point => [new Date(point.at).getTime(), value(point)]);
   const known = n => n < 0 ? null : n;
   const from = points.length ? new Date(points[0].at).getTime() : null, to = points.length ? Math.max(new Date(points.at(-1).at).getTime(), from + 60000) : null;
@@ -396,8 +398,8 @@ function place() {
   history.replaceState(null, '', at.size ? `#${at}` : location.pathname);
 }
 
-// arrive takes the filter and the source from an address of the page. It also stores the message or the key that the address
-// names, which the function start opens.
+// arrive takes the filter and the source from an address of the page. If the address has a message or a key, arrive stores it, and
+// start opens it later.
 function arrive(address) {
   const at = new URLSearchParams(new URL(address).hash.slice(1)), form = $('filter');
   if (at.has('source')) source = at.get('source');
@@ -409,7 +411,7 @@ let arriving = {}, startTurn = 0;
 
 const find = tell(async (after = 0, all = false) => {
   filter = new URLSearchParams([...new FormData($('filter'))].map(([name, value]) => [name, value.trim()]).filter(([, value]) => value));
-  if (filter.has('id')) filter = new URLSearchParams({id: filter.get('id')}); // in any state
+  if (filter.has('id')) filter = new URLSearchParams({id: filter.get('id')}); // an id finds a message in any state
   place();
   const query = selected();
   if (after) query.set('after', after);
@@ -506,7 +508,7 @@ function showPanel(same, nodes) {
   else if (focused >= 0) ([...$('panel').querySelectorAll('a, button, pre')][focused] || $('panel')).focus();
 }
 
-// showKey shows the time line of a key: what was delivered, what holds it, and what waits.
+// showKey shows the time line of a key: its delivered messages, the messages that block it, and its waiting messages.
 const showKey = tell(async (key, more = '') => {
   const same = openKey === key, turn = ++openTurn;
   const line = await api(`keys?key=${encodeURIComponent(key)}${more}`);
@@ -586,8 +588,8 @@ function messageParts(message, first) {
   ].filter(node => node !== '' && node !== null);
 }
 
-// timeline shows the history of a message. If its row has no failed attempts yet, timeline shows those that this process
-// remembers.
+// timeline shows the history of a message. If the message's row has no failed attempts yet, it shows the failed attempts in the
+// server process's memory.
 function timeline(message) {
   const line = (kind, time, text, detail) => el('li', {className: kind}, el('span', {}, text), el('small', {className: 'quiet'}, time ? exactly(time) : '', time && detail ? ' · ' : '', detail || ''));
   const lines = [line('', message.created_at, 'Written')];
@@ -667,7 +669,7 @@ const one = tell(async (action, id, state) => {
 
 async function begin(request) {
   const job = await api('jobs', {...request, by: who()});
-  jobs = [{...job, seen: Date.now()}, ...jobs]; // another process may answer the next request for jobs
+  jobs = [{...job, seen: Date.now()}, ...jobs]; // show the job now, because another process may answer the next request for jobs
   await Promise.all([refreshJobs(), refreshLogs()]);
   return job;
 }
@@ -733,7 +735,7 @@ const ask = tell(async (action, select) => {
     if (open) openMessage(open);
   });
   if (action === 'replay') return;
-  // The action changes exactly the messages of the preview, so a change of these fields needs a new one.
+  // The action changes exactly the messages of the preview, so a change of these fields needs a new preview.
   const form = $('confirm').querySelector('form');
   const preview = async () => {
     const mine = ++turn;
@@ -803,7 +805,7 @@ function steer(kind, name, inForce) {
 async function refreshJobs() {
   if (session.role === 'nobody') return;
   const was = jobs.filter(job => !job.ended).length;
-  // Processes that share the address list only their own jobs, so jobs of others stay in the list for 15 seconds.
+  // If several processes share the address, each answers with its own jobs only. The other processes' jobs stay listed for 15 s.
   const at = Date.now(), got = (await api('jobs')).filter(job => !job.request.preview && job.source === source).map(job => ({...job, seen: at}));
   const processOf = job => job.id.slice(job.id.indexOf('.')), from = new Set(got.map(processOf));
   jobs = [...got, ...jobs.filter(job => job.source === source && !from.has(processOf(job)) && at - job.seen < 15000)].sort((a, b) => new Date(b.began) - new Date(a.began));
@@ -871,7 +873,7 @@ $('tick-all').addEventListener('click', () => {
   ticked = new Set($('tick-all').checked ? listed.filter(tickable).map(message => String(message.id)) : []);
   showList();
 });
-addEventListener('hashchange', event => { arrive(event.newURL); start(); }); // not location, because the function place may have changed it since
+addEventListener('hashchange', event => { arrive(event.newURL); start(); }); // place may already have changed location again
 $('pause').addEventListener('submit', event => {
   event.preventDefault();
   tell(async () => {
@@ -910,7 +912,7 @@ async function start() {
   await tell(enter)();
   if (session.role === 'nobody') return;
   await Promise.all([tell(refresh)(), tell(refreshCharts)(), tell(refreshLogs)(), tell(refreshJobs)(), find()]);
-  if (turn !== startTurn) return; // a later start opens what the address names
+  if (turn !== startTurn) return; // a later call of start opens the message or the key
   const to = arriving;
   arriving = {};
   if (to.message) await openMessage(to.message);
