@@ -8,14 +8,14 @@ import (
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
 
-// The relay connects when it runs, and polls while it can't listen. Producers
-// announce their messages with outbox.Options.Notify.
+// The listener connects when the relay runs. While it can't listen, the relay only
+// polls. Producers send notifications if outbox.Options.Notify is set.
 func ExampleNewListener() {
 	listener, err := relaypgx.NewListener("postgres://relay@localhost:5432/shop", relaypgx.ListenerOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	options := relay.Options{Listener: listener} // and sinks
+	options := relay.Options{Listener: listener} // a relay also needs sinks
 	fmt.Println("listens:", options.Listener != nil)
 	// Output:
 	// listens: true

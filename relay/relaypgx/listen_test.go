@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/relaypgx"
 )
 
-// listening is a running listener.
+// listening is a running call of Listen.
 type listening struct {
 	woken  chan struct{}
 	result chan error
@@ -46,9 +46,9 @@ func (l listening) wantWake(t *testing.T, why string) {
 	select {
 	case <-l.woken:
 	case err := <-l.result:
-		t.Fatalf("%s: it ended with %v", why, err)
+		t.Fatalf("%s: Listen ended with %v", why, err)
 	case <-time.After(5 * time.Minute):
-		t.Fatalf("%s: it was not woken", why)
+		t.Fatalf("%s: Listen has not called wake", why)
 	}
 }
 
@@ -97,11 +97,11 @@ func TestListen(t *testing.T) {
 		exec(t, db, "NOTIFY rowrelay_outbox")
 		l.wantWake(t, "after a plain notification")
 		if more := len(l.woken); more != 0 {
-			t.Errorf("it was woken %d times more", more)
+			t.Errorf("Listen called wake %d more times, want none", more)
 		}
 		l.stop()
 		if err := <-l.result; err != nil {
-			t.Errorf("it ended with %v, want nil", err)
+			t.Errorf("Listen ended with %v, want nil", err)
 		}
 	})
 }
@@ -113,7 +113,7 @@ func TestLostConnection(t *testing.T) {
 		l.wantWake(t, "at its start")
 		exec(t, db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 		if err := <-l.result; err == nil || !strings.Contains(err.Error(), "listen on rowrelay_outbox") {
-			t.Errorf("it ended with %v, want that the connection is lost", err)
+			t.Errorf("Listen ended with %v, want an error about the lost connection", err)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func TestMissingTable(t *testing.T) {
 	onServers(t, func(t *testing.T, db testdb.Database) {
 		l := listen(t, db.URL, relaypgx.ListenerOptions{Table: "nowhere"})
 		if err := <-l.result; err == nil || !strings.Contains(err.Error(), "nowhere") {
-			t.Errorf("it ended with %v, want that the table is missing", err)
+			t.Errorf("Listen ended with %v, want an error about the missing table", err)
 		}
 	})
 }
@@ -133,10 +133,10 @@ func TestDeafConnection(t *testing.T) {
 	onServers(t, func(t *testing.T, db testdb.Database) {
 		l := listen(t, deaf(t, db.URL), relaypgx.ListenerOptions{Patience: 10 * time.Second})
 		if err := <-l.result; !errors.Is(err, relaypgx.ErrDeaf) {
-			t.Errorf("it ended with %v, want %v", err, relaypgx.ErrDeaf)
+			t.Errorf("Listen ended with %v, want %v", err, relaypgx.ErrDeaf)
 		}
 		if len(l.woken) != 0 {
-			t.Error("it woke the relay although it receives no notifications")
+			t.Error("Listen called wake although no notifications arrive")
 		}
 	})
 }
@@ -152,7 +152,7 @@ func TestSilentServer(t *testing.T) {
 	l := listen(t, "postgres://user:secret@"+silent.Addr().String()+"/db?sslmode=disable", relaypgx.ListenerOptions{Patience: 50 * time.Millisecond})
 	err = <-l.result
 	if err == nil || strings.Contains(err.Error(), "secret") {
-		t.Errorf("it ended with %v, want an error without the password", err)
+		t.Errorf("Listen ended with %v, want an error without the password", err)
 	}
 }
 

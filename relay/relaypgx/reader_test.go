@@ -59,7 +59,7 @@ func open(t *testing.T, db testdb.Database, parameters string) *sql.DB {
 	return db.OpenAnother(t)
 }
 
-// counting counts the calls that a reader supports, and those that it
+// counting counts the reads that the Reader supports, and the reads that it
 // doesn't support.
 type counting struct {
 	backend.Reader

@@ -28,9 +28,9 @@ import (
 
 // ListenerOptions configure a Listener.
 type ListenerOptions struct {
-	// Table is the outbox table's name, with or without a schema. It must be the relay's:
-	// rowrelay.New refuses a listener whose Table differs from its Options.Table; relay.New
-	// can't check it. Defaults to "outbox".
+	// Table is the outbox table's name, with or without a schema. It must be the relay's
+	// table: rowrelay.New refuses a listener with another table, and relay.New can't check it.
+	// Defaults to "outbox".
 	Table string
 
 	// Ping is how long the listener waits for a notification before it tests the connection. Defaults to 30 s.
@@ -86,9 +86,9 @@ func (l *Listener) Table() string {
 }
 
 // Listen implements relay.Listener. It connects, verifies that notifications arrive, and calls wake for each notification. If
-// none arrives within ListenerOptions.Ping, it tests the connection. Tables in other schemas may share the channel, so the payload of a
-// notification is the number (OID) of the table that was written to. Listen ignores the numbers of other tables. A
-// notification without a number is meant for all listeners.
+// no notification arrives within ListenerOptions.Ping, it tests the connection. Tables in other schemas may share the channel, so
+// the payload of a notification is the OID of the table that was written to. Listen ignores notifications with the OID of another
+// table. A notification without an OID is meant for all listeners.
 func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 	if l == nil || l.table.Channel == "" {
 		return errors.New("the Listener is nil or empty: use what NewListener returned, after checking its error")
@@ -142,7 +142,7 @@ func (l *Listener) Listen(ctx context.Context, wake func()) (err error) {
 			var readOnly string
 			err = conn.QueryRow(ping, "SHOW transaction_read_only").Scan(&readOnly)
 			cancel()
-			if readOnly == "on" { // after a switchover, no more notifications arrive from this server
+			if readOnly == "on" { // after a switchover, this server sends no more notifications
 				err = errors.New("the server is read-only, as a standby is")
 			}
 		}
@@ -176,9 +176,9 @@ func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), 
 	}, nil
 }
 
-// notify sends a notification over a new connection, and returns the table's number. It doesn't use the listening connection.
-// A server sends a connection's own notifications along with its reply. They would arrive even through a pooler that drops
-// the notifications of other connections, so they would prove nothing.
+// notify sends a notification over a new connection, and returns the table's OID. A notification over the listening
+// connection would prove nothing: the server sends a connection's own notifications along with its reply, so they arrive even
+// through a pooler that drops the notifications of other connections.
 func (l *Listener) notify(ctx context.Context, payload string) (number string, err error) {
 	conn, hangUp, err := l.connect(ctx)
 	if err != nil {
@@ -210,7 +210,7 @@ var _ backend.Reader = Reader{}
 
 // Read is called by package sqlstore. Other modules can't call it, because a type of its arguments is internal. It requests
 // all values in PostgreSQL's binary formats. If a connection of the pool turns out to be lost before anything was sent over
-// it, Read tries again, as often as database/sql does.
+// it, Read tries again. Like database/sql, it makes at most three attempts.
 func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, take backend.TakeLine) (known bool, err error) {
 	args = append([]any{pgx.QueryResultFormats{pgx.BinaryFormatCode}}, args...)
 	for try := 1; ; try++ {
@@ -254,8 +254,8 @@ func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, ta
 	}
 }
 
-// The columns of a line of the result: a text about the server and the snapshot (backend.FirstLine), followed by the columns of a
-// row.
+// The columns of a line of the result: a text about the server and the snapshot (backend.FirstLine), followed by the columns of an
+// outbox row.
 const (
 	text = iota
 	id
@@ -324,7 +324,7 @@ func (l *line) read(values [][]byte) (err error) {
 	}
 	moment := func(column int, name string) (at time.Time) {
 		if err == nil {
-			if at, err = moment(values[column]); errors.Is(err, errInfinite) { // an infinite time affects only this message
+			if at, err = moment(values[column]); errors.Is(err, errInfinite) { // only this message is malformed, so the read continues
 				l.row.Malformed, err = "the column "+name+" can't be read: "+err.Error(), nil
 			}
 		}

@@ -34,7 +34,7 @@ func Example() {
 	handler := func(ctx context.Context, m sinks.Message) error {
 		ctx, bill := shop.Start(trace.ContextWithRemoteSpanContext(ctx, tracing.SpanContext(m)), "bill")
 		defer bill.End()
-		_ = ctx // for the functions that the handler calls
+		_ = ctx // pass it to the functions that the handler calls
 		return nil
 	}
 	r, err := relay.New(table.Store(), relay.Options{

@@ -58,7 +58,7 @@ func TestHandlersContinueTheTraceOfTheWriter(t *testing.T) {
 	}{{plain, "producer: send plain"}, {inTx, "producer: send transaction"}, {headers, "producer: send transaction"}} {
 		sent := spans[c.span]
 		if sent.Parent.SpanID() != order.SpanContext().SpanID() || c.handled.SpanID() != sent.SpanContext.SpanID() {
-			t.Errorf("handled in %v, was sent in %v below %v; written in %v", c.handled, sent.SpanContext, sent.Parent, order.SpanContext())
+			t.Errorf("the handler got the span %v; the message was sent in %v with the parent %v, and written in %v", c.handled, sent.SpanContext, sent.Parent, order.SpanContext())
 		}
 	}
 }

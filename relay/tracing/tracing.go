@@ -16,21 +16,21 @@
 //
 // # Spans
 //
-// The names, kinds and attributes follow OpenTelemetry's semantic conventions for messaging. A name
-// ends with the destination if all messages of the span have the same one.
+// The names, kinds and attributes follow OpenTelemetry's semantic conventions for messaging. The
+// name of a span ends with the destination if all its messages have the same destination.
 //
 //   - "claim orders", of the type receive, is a call that read or claimed messages of the topic orders.
 //   - "send orders", of the type send, is either a batch, with the kind CLIENT and the number of
 //     messages, or one message, with the kind PRODUCER, its id, and for Kafka the partition and offset.
 //   - "settle orders", of the type settle, is a call that wrote outcomes.
 //
-// The messaging.system of a send is the broker's ("kafka" or "rabbitmq"). For other sinks, for claims and
+// The messaging.system of a send is the broker's name ("kafka" or "rabbitmq"). For other sinks, for claims and
 // for settlements it is "rowrelay", and the destination is the topic. The error.type of a send is the
 // reason of the outcome, one of the constants of package sinks that begin with Reason. The error.type of a
 // settlement is the Go type of its error. Other attributes are rowrelay.sink (the sink's name),
 // rowrelay.attempt, rowrelay.result (of a message) and rowrelay.delivered (the number of a batch's delivered messages).
-// Spans contain topics and ids of messages, and no keys, headers, payloads or answers: if the destination
-// depends on a key or header, the span has the messaging.destination.template instead of its name.
+// Spans contain topics and ids of messages, but no keys, headers, payloads or answers. If the name of the
+// destination depends on a key or header, the span has a messaging.destination.template instead of the name.
 //
 // This is the only package that imports OpenTelemetry; it doesn't need the SDK.
 package tracing
@@ -59,7 +59,7 @@ import (
 var w3c propagation.TraceContext
 
 // Headers returns the context of the span in ctx as headers of a message, or no headers if ctx has no
-// span. Set outbox.Options.Headers to it.
+// span. Set outbox.Options.Headers to this function.
 func Headers(ctx context.Context) map[string]string {
 	headers := propagation.MapCarrier{}
 	w3c.Inject(ctx, headers)

@@ -37,7 +37,7 @@ import (
 // the message's headers.
 type destination struct {
 	sink    string        // its URL
-	address sinks.Address // what its spans show
+	address sinks.Address // the address that the spans show
 	receive func(t *testing.T) propagation.TextMapCarrier
 }
 
@@ -70,7 +70,7 @@ func TestConsumerJoinsTheTraceOfTheProducer(t *testing.T) {
 					batch := "send " + to.address.Name
 					sent := spans["producer: "+batch]
 					if sent.Parent.SpanID() != parent.SpanID() {
-						t.Errorf("the send isn't the producer's: %+v", sent)
+						t.Errorf("the send's parent isn't the producer's span: %+v", sent)
 					}
 					checkAddress(t, sent, to.address)
 					checkAddress(t, spans[batch], to.address)
@@ -78,13 +78,13 @@ func TestConsumerJoinsTheTraceOfTheProducer(t *testing.T) {
 					parent = sent.SpanContext
 					for _, name := range []string{"claim orders", batch, "settle orders"} {
 						if span, ok := spans[name]; !ok || len(span.Links) != 1 || span.Links[0].SpanContext.SpanID() != producer.SpanContext().SpanID() {
-							t.Errorf("the span %q isn't linked to the producer's: %+v", name, span)
+							t.Errorf("the span %q isn't linked to the producer's span: %+v", name, span)
 						}
 					}
 				}
 				got := spans["consume"]
 				if got.SpanContext.TraceID() != producer.SpanContext().TraceID() || got.Parent.SpanID() != parent.SpanID() {
-					t.Errorf("the consumer's span is in the trace %s below %s, want %s below %s",
+					t.Errorf("the consumer's span is in the trace %s with the parent %s, want the trace %s and the parent %s",
 						got.SpanContext.TraceID(), got.Parent.SpanID(), producer.SpanContext().TraceID(), parent.SpanID())
 				}
 			})
@@ -202,11 +202,11 @@ func TestEachMessageOfABatchHasItsOwnTrace(t *testing.T) {
 	for topic, writer := range written {
 		sent, came := spans["producer: send "+topic], tracing.SpanContext(got[topic])
 		if sent.SpanContext.TraceID() != writer.TraceID() || came.SpanID() != sent.SpanContext.SpanID() || came.TraceState().String() != "shop=1" {
-			t.Errorf("%s: came with %v, was sent in %v, written in %v", topic, came, sent.SpanContext, writer)
+			t.Errorf("%s: the handler got the span %v; the message was sent in %v and written in %v", topic, came, sent.SpanContext, writer)
 		}
 	}
 	if whole := spans["send"]; tracing.SpanContext(got["alone"]).SpanID() != whole.SpanContext.SpanID() || len(whole.Links) != 2 {
-		t.Errorf("what was written without a trace came with %v; the batch is %+v", tracing.SpanContext(got["alone"]), whole)
+		t.Errorf("for the message without a trace the handler got the span %v; the batch's span is %+v", tracing.SpanContext(got["alone"]), whole)
 	}
 	if good, bad := spans["producer: send good"].Status.Code, spans["producer: send bad"].Status; good != codes.Unset || bad.Code != codes.Error || bad.Description != "refused" {
 		t.Errorf("the spans' states are %v and %v", good, bad)
@@ -229,7 +229,7 @@ func TestSpansFollowTheConventions(t *testing.T) {
 	_, end := tracer.Send(t.Context(), "main", broker{sinks.Address{System: "kafka", Name: "shop.orders"}}, orders)
 	end([]sinks.Outcome{sinks.Ok("3/17"), {Result: sinks.Unsent}, sinks.Fail(sinks.Retry, sinks.ReasonTimeout, "no answer")})
 	_, end = tracer.Send(t.Context(), "keyed", broker{sinks.Address{System: "rabbitmq", Name: "shop:{key}", RoutingKey: "{key}"}}, orders[:1])
-	end([]sinks.Outcome{{}}) // a Retry without a reason
+	end([]sinks.Outcome{{}}) // the zero Outcome is a Retry without a reason
 	_, end = tracer.Send(t.Context(), "again", broker{sinks.Address{System: "kafka", Name: "again"}}, orders[:1])
 	end([]sinks.Outcome{sinks.Ok("3/?")})
 
@@ -292,7 +292,8 @@ func attributes(span tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// The headers of a planned batch don't change, because a deduplicating sink must recognize the batch if it is sent again.
+// Send doesn't change the headers of a batch with a BatchRef, because a deduplicating sink must recognize the batch if it is sent
+// again.
 func TestAPlannedBatchKeepsItsHeaders(t *testing.T) {
 	t.Parallel()
 	provider := sdk.NewTracerProvider()

@@ -183,8 +183,8 @@ async function refresh() {
   showSinks(overview.sinks);
 }
 
-// announce sends a text to screen readers, unless the argument what is the same as in the previous call. what describes the state
-// without counts, so that a changed count isn't announced.
+// announce sends a text to screen readers if its second argument has changed since the previous call. The second argument has no
+// counts, so that a changed count isn't announced.
 let announced = null;
 function announce(text, what) {
   if (announced !== null && announced !== what) $('announce').textContent = text;
@@ -398,8 +398,8 @@ function place() {
   history.replaceState(null, '', at.size ? `#${at}` : location.pathname);
 }
 
-// arrive takes the filter and the source from an address of the page. If the address has a message or a key, arrive stores it, and
-// start opens it later.
+// arrive takes the filter and the source from an address of the page. It also stores the address's message or key, which
+// the function start opens later.
 function arrive(address) {
   const at = new URLSearchParams(new URL(address).hash.slice(1)), form = $('filter');
   if (at.has('source')) source = at.get('source');
@@ -873,7 +873,7 @@ $('tick-all').addEventListener('click', () => {
   ticked = new Set($('tick-all').checked ? listed.filter(tickable).map(message => String(message.id)) : []);
   showList();
 });
-addEventListener('hashchange', event => { arrive(event.newURL); start(); }); // place may already have changed location again
+addEventListener('hashchange', event => { arrive(event.newURL); start(); }); // event.newURL, because the function place may have changed location again
 $('pause').addEventListener('submit', event => {
   event.preventDefault();
   tell(async () => {
