@@ -22,7 +22,7 @@ import (
 //	/readyz    200 if every relay works, otherwise 503; readers also get the reasons
 //	/status    counts of the tables, in JSON
 //
-// /healthz, /readyz and the page's own files need no token. All other requests need
+// /healthz, /readyz, logins and the page's own files need no token. All other requests need
 // Options.ReaderToken, if it is set.
 type Pages struct {
 	http.Handler

@@ -29,7 +29,7 @@ const (
 func (r role) String() string { return [...]string{"nobody", "reader", "operator"}[r] }
 
 // cookieLasts is how long a login is valid. A login on the page exchanges a token for a cookie. The cookie has the role, the
-// expiry, a random number, and an HMAC of these with the token as its key. So every process with the same tokens accepts the
+// expiry, a random number, and an HMAC of these values with the token as its key. So every process with the same tokens accepts the
 // cookie, and no process accepts it after the token was changed. Browsers send a cookie to all ports of a host. So the
 // cookie's name depends on the daemon's tokens: daemons on one host don't overwrite each other's cookies.
 const cookieLasts = 12 * time.Hour
@@ -83,7 +83,7 @@ func (g *guard) read(ctx context.Context, refused bool) map[role]string {
 	return all
 }
 
-// roleOf returns the role that a request has because of its token or its cookie.
+// roleOf returns the role of a request's client, according to the request's token or cookie.
 func (g *guard) roleOf(request *http.Request) role {
 	free := g.free()
 	if token, is := strings.CutPrefix(request.Header.Get("Authorization"), "Bearer "); is {
