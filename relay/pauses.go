@@ -47,8 +47,7 @@ func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 
 // keySet is the set of a lane's keys with rows that were left out of memory because of a pause. It is a list of
 // Bloom filters, each twice as large as the one before it; a million keys take about 4 MiB. Bloom filters have false positives:
-// the method `has` also returns true for fewer than one in a hundred of the other keys, whose rows then wait until the pause
-// ends, too. Once a lane's set has 2 million keys, it gets no more filters (mostKeyBits), so false positives become more
+// has() also returns true for fewer than one in a hundred of the other keys. The rows of these keys wait until the pause ends, too. Once a lane's set has 2 million keys, it gets no more filters (mostKeyBits), so false positives become more
 // frequent. The loop and the reader's scans may use a keySet concurrently.
 type keySet struct {
 	seed    maphash.Seed
@@ -104,7 +103,7 @@ func (s *keySet) has(queue int, key string) bool {
 	return s.hasPlaces(&places)
 }
 
-// hasPlaces reports whether some filter has all of these bits set.
+// hasPlaces reports whether at least one filter has the bits for all of these hashes set.
 func (s *keySet) hasPlaces(places *[hashesPerKey]uint64) bool {
 	return slices.ContainsFunc(s.filters, func(filter []uint64) bool {
 		for _, place := range places {

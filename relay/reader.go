@@ -46,7 +46,7 @@ func newReader(cursor int64) reader {
 	return reader{cursor: cursor, gap: none, known: map[int64]*item{}, keys: map[string]*key{}}
 }
 
-// meeting has the circumstances in which a row is offered to a reader.
+// meeting has the facts, besides the row and the positions, on which offer() bases its answer.
 type meeting struct {
 	room     int  // the sink's room for a row of this kind
 	paused   bool // the row is paused
