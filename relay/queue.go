@@ -270,8 +270,8 @@ func (q *sinkQueue) retrySuspended(now time.Time) {
 	q.resume(ready)
 }
 
-// fails reports whether the breaker lets messages be sent, but every message that could be sent is suspended and has been failing
-// for suspectFor.
+// fails reports whether all messages that could be sent have been failing for suspectFor and are suspended, although the breaker
+// is neither open nor tripped.
 func (q *sinkQueue) fails(now time.Time) bool {
 	return len(q.suspended) > 0 && q.waiting.empty() && q.breaker.sending() && !slices.ContainsFunc(q.suspended, func(it *item) bool {
 		d := q.breaker.destinations[it.suspension.destination]
