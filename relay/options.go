@@ -112,8 +112,8 @@ type SinkOptions struct {
 	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes. A message is in memory while it
 	// waits, is in flight, or is not settled yet. Buffer defaults to eight full batches for each worker (four if the relay claims
 	// by rows), but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. If the relay dies,
-	// messages that were in flight or not settled yet are sent again. To limit their number, a relay that claims by lanes lets
-	// them fill at most half of the buffer, or three batches for each worker if that is more.
+	// messages that were in flight or not settled yet are sent again. To limit their number, a relay that claims by lanes keeps
+	// at most half a buffer of such messages, or three batches for each worker if that is more.
 	Buffer      int
 	BufferBytes int
 
@@ -126,7 +126,7 @@ type SinkOptions struct {
 
 	// BreakerThreshold is how many keys must fail, without a delivery in between, before the relay considers the destination
 	// down, regardless of its answers. Then the breaker opens, and later the sink is tried with one message at a time. Only a
-	// message's first failure counts, and a message without a key counts as a key of its own. If k keys usually fail between two
+	// message's first failure counts, and a message without a key counts as a key of its own. If on average k keys fail between two
 	// deliveries, the threshold is multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5. If it is
 	// negative, failing keys never open the breaker, and every failure is charged.
 	BreakerThreshold int
@@ -136,8 +136,8 @@ type SinkOptions struct {
 	// and after 5 s the sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the
 	// message, and any other failure charges an attempt. If another message is delivered in the meantime, the next failure is
 	// charged. This time doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
-	// [sinks.ReasonConfig], or while messages of BreakerThreshold keys fail. Defaults to 30 min, but to [JudgeAtOnce] for
-	// rejections by a function of this process (inproc.Permanent). [NeverJudgeAlone] means no limit.
+	// [sinks.ReasonConfig], or while at least BreakerThreshold keys fail. The default is 30 min; for rejections by a function of
+	// this process (inproc.Permanent) it is [JudgeAtOnce]. [NeverJudgeAlone] means no limit.
 	JudgeAloneAfter time.Duration
 
 	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than
@@ -172,7 +172,7 @@ type SinkOptions struct {
 
 // Values of [SinkOptions].JudgeAloneAfter.
 const (
-	// JudgeAtOnce treats a failed message as the cause of its failure immediately, unless messages of BreakerThreshold keys fail.
+	// JudgeAtOnce treats a failed message as the cause of its failure immediately, unless at least BreakerThreshold keys fail.
 	JudgeAtOnce time.Duration = -1
 
 	// NeverJudgeAlone never treats a message that fails alone as the cause of its failures.

@@ -8,9 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// From verdicts to settlements. A sink returns one outcome for each message of a batch, and its breaker judges what each outcome
-// means (breaker.go). The message is then settled as done, retry or error, is suspended in memory, or returns to the queue. What
-// must hold: a retry blocks its key until the message is done or parked. A parked message blocks its key until its state is
+// This file turns the outcomes of a batch into settlements. A sink returns one outcome for each message, and its breaker judges what
+// each outcome means (breaker.go). The message is then settled as done, retry or error, is suspended in memory, or returns to the
+// queue. What must hold: a retry blocks its key until the message is done or parked. A parked message blocks its key until its state is
 // written. A suspended message blocks its key until it is sent again.
 
 // done processes the outcomes of a batch.
@@ -167,9 +167,9 @@ func (e *engine) putOff(it *item, outcome sinks.Outcome, v verdict) {
 }
 
 // suspend keeps an item in memory, but out of the queue, until it is tried again. Its key waits. If other messages need the room,
-// the item is settled as a retry instead, so that the messages of one destination don't fill the buffer of a sink that has
-// several destinations. If the lane is being given up or the relay stops, suspend does nothing and returns true. Then requeue()
-// gives up the item.
+// the item is settled as a retry instead. So the messages of one destination don't fill the buffer of a sink that has several
+// destinations. If the lane is being given up or the relay stops, suspend does nothing and returns true, and the caller passes the
+// item to requeue().
 func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns bool) {
 	q := it.queue
 	if !e.mayStay(it) {
@@ -189,7 +189,7 @@ func (e *engine) suspend(it *item, outcome *sinks.Outcome, v verdict) (returns b
 	return false
 }
 
-// requeue queues items that are to be sent again. It puts them before all others or, if they were probes, behind all others.
+// requeue queues items that are to be sent again: probes at the end of the queue, and other items at its front.
 func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	var back []queued
 	for _, it := range items {
@@ -219,7 +219,7 @@ func (e *engine) mayStay(it *item) bool {
 }
 
 // written removes items from memory after their outcomes were written, and unblocks the keys that waited for these outcomes.
-// It also forgets keys that are no longer needed. finish can't do that, because batch.done calls finish before it has returned
+// It also forgets keys that are no longer needed. The method finish must not forget them: batch.done calls it before it returns
 // unsent items to their keys.
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
@@ -336,7 +336,7 @@ func (e *engine) expire(q *sinkQueue, it *item) bool {
 		note = q.addDeadLetter(&it.row, "expired", &gone, e.clock.now())
 	}
 	by.reportExpired(e.options.Observer, e.options.Logger, &e.logLimiter, e.options.Name, q.name, &it.row, note)
-	it.row.Message.Payload, it.row.Message.Headers = nil, nil // the expired message isn't sent, so free its bytes: if the row was just read, no buffer counts them
+	it.row.Message.Payload, it.row.Message.Headers = nil, nil // frees memory: an expired message isn't sent
 	e.settle.add(it, gone)
 	return true
 }

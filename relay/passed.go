@@ -9,8 +9,8 @@ import (
 // Pauses of topics and keys, for a relay that claims by lanes. Paused rows don't stay in memory; the lane remembers the
 // position from which to read them again.
 
-// controlled drops waiting items that are paused now. If a pause has ended, the lanes are read again from the positions that
-// they remember. If none has ended, the lanes keep these positions and their sets of keys, because rereading a backlog of
+// controlled applies new pauses: it drops the waiting items that are paused now. If a pause has ended, the lanes are read again from
+// the positions that they remember. Otherwise the lanes keep these positions and their sets of keys, because rereading a backlog of
 // paused messages would delay all other messages.
 func (e *byLanes) controlled(was *pauses) {
 	e.due.restart()
@@ -65,7 +65,7 @@ func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 	return e.engine.control.pauses.cover(row.Message.Topic, row.Message.Key, queue, passed)
 }
 
-// returned drops those items of a job that would be sent again but are paused now. It also drops the paused items that wait
+// returned handles the items of a job that are to be sent again: it drops those that are paused now, and the paused items that wait
 // behind them in their keys.
 func (e *byLanes) returned(f *flight) {
 	for _, it := range f.items {

@@ -39,16 +39,17 @@ func (p *pauses) within(others *pauses) bool {
 	return others != nil && all(p.topics, others.topics) && all(p.keys, others.keys)
 }
 
-// cover reports whether a row is paused in this queue: by its topic, by its key, or because an earlier row of its key is paused
-// and so was left out of memory (the set `passed`).
+// cover reports whether a row is paused in this queue. A row is paused if its topic or its key is paused, or if its key is in the
+// set `passed`: an earlier row of the key is paused and was left out of memory.
 func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 	return p != nil && (p.topics[topic] || key != "" && (p.keys[key] || len(p.topics) > 0 && passed.has(queue, key)))
 }
 
 // keySet is the set of a lane's keys with rows that were left out of memory because of a pause. It is a list of
 // Bloom filters, each twice as large as the one before it; a million keys take about 4 MiB. Bloom filters have false positives:
-// has() also returns true for fewer than one in a hundred of the other keys. The rows of these keys wait until the pause ends, too. Once a lane's set has 2 million keys, it gets no more filters (mostKeyBits), so false positives become more
-// frequent. The loop and the reader's scans may use a keySet concurrently.
+// has() also returns true for fewer than one in a hundred of the other keys, and the rows of these keys wait until the pause ends.
+// Once a lane's set has 2 million keys, it gets no more filters (mostKeyBits), so false positives become more frequent. The loop and
+// the reader's scans may use a keySet concurrently.
 type keySet struct {
 	seed    maphash.Seed
 	mu      sync.Mutex

@@ -36,7 +36,7 @@ type sinkQueue struct {
 	deferred int  // how many deferred rows that are due are in memory
 	freed    int  // how many unblocked keys have rows that are not read yet
 	stopped  bool // the queue had no room for a new row; the lanes are read again once it has room
-	passed   int  // how many of the sink's rows the queue ignored in shared pages, because it was behind
+	passed   int  // how many rows of the sink were ignored in pages that several sinks share, because the sink was behind
 	apart    bool // the sink is set apart: until it has caught up, the pages that all sinks share exclude the topics that only this sink takes (apart.go)
 
 	jobs       chan *flight

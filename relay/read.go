@@ -689,8 +689,8 @@ func (e *byLanes) mergeDue(f *fetch) {
 const unroutedRows = 500
 
 // pollUnrouted reads rows without a route, once a minute. There are two reasons for this read. A relay that has just leased a
-// lane knows from the marks that such rows exist, but not their topics. And no other read notices when the rows are deleted. In
-// each lane, the cursor then stops before the first such row.
+// lane knows from the marks that such rows exist, but not their topics. And no other read notices when the rows are deleted. After
+// this read, the cursor of each lane stops before its first row without a route.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

@@ -46,7 +46,7 @@ func newReader(cursor int64) reader {
 	return reader{cursor: cursor, gap: none, known: map[int64]*item{}, keys: map[string]*key{}}
 }
 
-// meeting has the facts, besides the row and the positions, on which offer() bases its answer.
+// meeting has the facts, besides the row and the state of the reader, on which offer() bases its answer.
 type meeting struct {
 	room     int  // the sink's room for a row of this kind
 	paused   bool // the row is paused
@@ -58,15 +58,15 @@ type meeting struct {
 type answer int
 
 const (
-	rowTaken   answer = iota // takes the row into memory
-	rowKnown                 // ignores the row: it is in memory already
-	rowDoubled               // makes the row wait: another message with the same id is in memory
-	rowBeyond                // reads the row later: the cursor is below it
-	rowLater                 // has the row settled as scheduled: it is not due yet
-	rowPaused                // leaves the row out until the pause ends
-	rowUnasked               // can't decide: it is unknown whether the row's key is blocked
-	rowBehind                // reads the row when its key is unblocked, or with the deferred rows
-	rowStopped               // stops before the row: there is no room, or the lane is being given up
+	rowTaken   answer = iota // the row is taken into memory
+	rowKnown                 // the row is ignored: it is in memory already
+	rowDoubled               // the row waits: another message with the same id is in memory
+	rowBeyond                // the row is read later: the cursor is below it
+	rowLater                 // the row is settled as scheduled: it is not due yet
+	rowPaused                // the row is left out until the pause ends
+	rowUnasked               // undecided: it is unknown whether the row's key is blocked
+	rowBehind                // the row is read when its key is unblocked, or with the deferred rows
+	rowStopped               // the reader stops before the row: there is no room, or the lane is being given up
 )
 
 // offer decides what the reader does with a row. For a row that it doesn't take, it remembers from where to read the row again.

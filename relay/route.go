@@ -22,12 +22,12 @@ type router struct {
 	exact    map[string]target
 	prefixes []prefixRoute // longest first
 	patterns []patternRoute
-	rest     target      // the target of all other topics; without a route for "*", its only index is the one after the last sink, which means "no route"
+	rest     target      // the target of all other topics; without a route for "*" it has one index, the number of sinks, which stands for "no route"
 	also     []alsoRoute // routes that add their sinks to the sinks of each topic that they match
 	expires  bool        // some route has an ExpireAfter
 
-	// print is a fingerprint of the routes. The marks that a relay has stored for its sinks are valid for another relay only if
-	// their prints are equal.
+	// print is a fingerprint of the routes. The marks that a relay has stored for its sinks are valid for another relay only if the
+	// fingerprints of both relays are equal.
 	print string
 	cache map[string]target // the targets of topics that were seen
 

@@ -126,8 +126,8 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	return none
 }
 
-// brings reports whether the page has all rows that have appeared late in a lane above this id. The page lacks rows of sinks that
-// are set apart. So the cursors of these sinks must be at or below the id; then the sinks read the rows later.
+// brings reports whether the page has all rows that have appeared late in a lane above this id, or lacks only rows that will be read
+// later. A page lacks the rows of sinks that are set apart. Such a sink reads them later if its cursor is at or below the id.
 func (f *fetch) brings(l *lane, after int64) bool {
 	for i := range l.readers {
 		if f.reads != nil && !f.reads(i) && l.readers[i].cursor > after {

@@ -170,7 +170,7 @@ func (s *survey) judge(ctx context.Context, store storage.Store, routes *router,
 }
 
 // withoutHeldUp removes the rows whose key is blocked by another row at each of their sinks. A deferred row that was removed
-// no longer counts as blocking. Otherwise two due rows of a key could each be removed because of the other, and the survey
+// no longer counts as blocking. Otherwise two due rows of one key would block each other, and the survey
 // would find neither.
 func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) ([]storage.Row, error) {
 	keyOf := func(row *storage.Row) storage.LaneKey { return storage.LaneKey{Lane: row.Lane, Key: row.Message.Key} }

@@ -37,8 +37,8 @@ type sweep struct {
 }
 
 const (
-	// The pause after a pass is sweepRest times the duration of the pass, but at least sweepSoonest and at most sweepLatest. If a
-	// row was found, the pause is sweepAgain, since other lanes may have missed rows, too.
+	// The pause after a pass is sweepRest times the duration of the pass, but at least sweepSoonest and at most sweepLatest. After a
+	// pass that has found a row, the pause is only sweepAgain, because relays may have missed rows of other lanes, too.
 	sweepSoonest = 30 * time.Second
 	sweepLatest  = 10 * time.Minute
 	sweepRest    = 50

@@ -67,7 +67,7 @@ func (u *unwritable) taken() {
 		return
 	}
 	u.refusal = nil
-	u.tryAt = time.Now() // try again now: rows may have been set aside for the same reason
+	u.tryAt = time.Now() // try the others again now: they may have been refused for the same reason
 	u.report(nil)
 }
 
@@ -146,7 +146,7 @@ func (u *unwritable) report(err error) {
 	case n == 0:
 		u.base.health.unwritable.Store(nil)
 		u.base.options.Logger.Info("relay: the database has stored all outcomes that it had refused", "relay", u.base.options.Name)
-	case err != nil: // without an error, one outcome was written, and the next one is tried now
+	case err != nil: // if err is nil, one outcome was written, and the next one is tried now
 		text := fmt.Sprintf("the database refuses to store the outcomes of %d messages: %v", n, err)
 		u.base.health.unwritable.Store(&text)
 	}

@@ -176,9 +176,9 @@ func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), 
 	}, nil
 }
 
-// notify sends a notification over a new connection, and returns the table's OID. A notification over the listening
-// connection would prove nothing: the server sends a connection's own notifications along with its reply, so they arrive even
-// through a pooler that drops the notifications of other connections.
+// notify sends a notification over a new connection, and returns the table's OID. The listening connection can't
+// be used for this test: the server sends a connection's own notifications along with its reply, so they arrive even through a
+// pooler that drops the notifications of other connections.
 func (l *Listener) notify(ctx context.Context, payload string) (number string, err error) {
 	conn, hangUp, err := l.connect(ctx)
 	if err != nil {
@@ -254,8 +254,8 @@ func (Reader) Read(ctx context.Context, db *sql.DB, query string, args []any, ta
 	}
 }
 
-// The columns of a line of the result: a text about the server and the snapshot (backend.FirstLine), followed by the columns of an
-// outbox row.
+// The columns of each row of the result: a text about the server and the snapshot (backend.FirstLine), followed by the columns of
+// an outbox row.
 const (
 	text = iota
 	id
