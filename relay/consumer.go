@@ -36,7 +36,7 @@ type ConsumerOptions struct {
 	// Poll is the time between two polls while Receive waits. Defaults to 200 ms; at least 1 ms.
 	Poll time.Duration
 
-	// MaxAttempts is the number of charged attempts after which Retry parks the message. Defaults to 20; negative means that
+	// MaxAttempts is the number of failed attempts after which Retry parks the message. Defaults to 20; negative means that
 	// Retry never parks a message.
 	MaxAttempts int
 

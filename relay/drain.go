@@ -38,7 +38,7 @@ func (e *engine) continueDrain(p progress, now time.Time) (ended bool, err error
 	case p.buffered > 0 && readsAreEmpty && e.leftAlone(now) != nil && e.claiming.drained():
 		return true, e.leftAlone(now)
 	case p.allPaused && e.lease.relays > 0 || readsAreEmpty && p.buffered == 0 && e.claiming.drained():
-		if len(e.settle.unwritable.items) > 0 { // they are still due in the table, and the stop fails because of them
+		if len(e.settle.unwritable.items) > 0 { // these messages are still due in the table, and the stop returns an error for them
 			return true, nil
 		}
 		if e.drain.last == nil {

@@ -15,8 +15,8 @@ import (
 
 // Reading by lanes: the path of a row from the table to memory.
 //
-//	startRead  the loop chooses the next read for which there is a reason and room: new rows, rows that a sink or a key
-//	           has skipped, rows that are due, and so on, in turn
+//	startRead  the loop chooses the next read that is needed, if memory has room for its rows: new rows, rows that a sink
+//	           or a key has skipped, rows that are due, and so on, in turn
 //	ask        the reader goroutine queries the database
 //	merge      the loop applies the result. If rows may have appeared below the cursors, it first returns the read to the
 //	           reader for a scan (scan.go). If it is unknown whether a key is blocked, it returns the read to the reader

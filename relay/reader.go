@@ -25,8 +25,8 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 //   - It waits for a message with the same id.
 //   - It has appeared late, and the store hasn't reported it yet.
 //
-// So the mark is the lowest of the cursor, the gap, resumeFrom of all keys, and the id before the lowest pending row in memory.
-// It is never above the safe id. Deferred rows don't count: reads find them by the times at which they are due.
+// So the mark, from which the next holder of the lane must read, is the lowest of the cursor, the gap, resumeFrom of all keys, and
+// the id before the lowest pending row in memory. It is never above the safe id. Deferred rows don't count: reads find them by the times at which they are due.
 
 // reader is the part of a lane that belongs to one sink.
 type reader struct {

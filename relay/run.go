@@ -51,8 +51,8 @@ func (r *Relay) newEngine() *engine {
 	return e
 }
 
-// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the maximum number of blocked keys in memory. A sink that
-// is behind is set apart when shared pages have returned mostPassed of its rows without effect (apart.go).
+// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the maximum number of blocked keys in memory, and
+// mostPassed is how many rows of a sink that is behind are read in vain before pages leave out topics that only it takes (apart.go).
 func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
 	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, queues: e.queues, control: &e.control, lateAfter: none, stride: leastStride}

@@ -109,8 +109,8 @@ func (s *settler) write(items ...*item) {
 
 // start hands unwritten outcomes to the goroutines: both lists as one settlement, or each list as its own settlement if the
 // lists are long. While one list is being written, the other one waits if it is short. If the number of unwritten deliveries
-// is below the parameter `few`, start waits up to settleLinger for further ones. No message waits for these settlements: the next
-// messages of their keys can be sent already, and memory is not scarce. Retries and parked messages don't wait, because their keys are
+// is below the parameter `few`, start waits up to settleLinger for further ones. The delay is harmless: the next messages of
+// the same keys can be sent before these outcomes are written, and the caller passes 0 when a buffer fills up. Retries and parked messages don't wait, because their keys are
 // blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)

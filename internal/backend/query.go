@@ -341,7 +341,7 @@ func (s *Settled) Add(more Settled) {
 	maps.Copy(s.Held, more.Held)
 }
 
-// Write is one statement of a settle. If Counts is set, the rows that the statement affects count as changed.
+// Write is one of the statements of a call of Settle. If Counts is set, the rows that the statement affects count as changed.
 type Write struct {
 	Query
 	Counts bool

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Admin configures the server for metrics, probes, the page and its API.
+// Admin configures the server for metrics, probes, the operator's web page and its API.
 type Admin struct {
 	// Listen is the server's address, host:port. If Listen is empty, no server is started.
 	Listen string

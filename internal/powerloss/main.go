@@ -20,7 +20,7 @@ import (
 func main() {
 	folder := flag.String("folder", "", "the folder")
 	mount := flag.String("mount", "", "where to mount the disk")
-	seed := flag.Uint64("seed", 1, "the seed of the random choice of unsynced data that survives")
+	seed := flag.Uint64("seed", 1, "the seed for choosing at random which unsynced data survives the power failure")
 	flag.Parse()
 	if err := run(*folder, *mount, *seed); err != nil {
 		fmt.Fprintln(os.Stderr, "powerloss:", err)

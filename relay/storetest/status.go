@@ -48,7 +48,7 @@ func statusCounts(t testing.TB, table Table) {
 func wantRelays(t testing.TB, relays []storage.RelayInfo) {
 	t.Helper()
 	if len(relays) != 2 || relays[0].Name != "a" || relays[1].Name != "dead" {
-		t.Fatalf("relays are %+v, want a and dead", relays)
+		t.Fatalf("the relays are %+v, want those named \"a\" and \"dead\"", relays)
 	}
 	a, dead := relays[0], relays[1]
 	if !a.Alive || dead.Alive || a.Lanes != storage.Lanes || dead.Lanes != 0 {
