@@ -190,8 +190,8 @@ type queryer interface {
 }
 
 // Open reads the description of a table and proposes a mapping. The last argument is the table's name, or schema.name, as in the
-// catalogue. If the last Run forwarded rows or created a trigger, Open proposes the mapping of that Run. Otherwise it derives a
-// mapping from the columns. The outbox must exist in the same database. Open changes nothing.
+// catalogue. Open proposes the mapping of the last Run, unless no Run forwarded a row and the last one failed. Then, or without
+// an earlier Run, it derives a mapping from the columns. The outbox must exist in the same database. Open changes nothing.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from string) (*Adoption, error) {
 	base, ok := databases()[d.Name()]
 	if !ok {
@@ -210,8 +210,7 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	if err != nil {
 		return nil, err
 	}
-	// If a run failed before it forwarded a row, its record must not decide the mapping of a later run.
-	a.recorded, a.remembered = known, known && (r.Forwarded > 0 || r.Complete || found.placed.Way != "")
+	a.recorded, a.remembered = known, known && (!r.Failed || r.Forwarded > 0 || r.Complete || found.placed.Way != "")
 	if a.Mapping = propose(d.Name(), found.table); a.remembered {
 		a.Way, a.Mapping = r.Way, r.Mapping
 	} else if a.Mapping.ID == "" && len(a.Table.Key) == 1 {

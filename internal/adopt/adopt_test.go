@@ -80,6 +80,9 @@ func TestAMarkMustEndTheWait(t *testing.T) {
 		if _, err := a.Run(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "must make the condition") {
 			t.Errorf("Run returns %v", err)
 		}
+		if again := open(t, db, "events"); again.Remembered() || again.Mapping.Published[0] == "kind = 'sent'" {
+			t.Errorf("the mapping of the failed run is remembered: %q", again.Mapping.Published)
+		}
 		wantLines(t, db, "SELECT count(*) FROM outbox", "0")
 		wantLines(t, db, "SELECT kind FROM events", "a")
 	}, "postgres15/pgx", "mariadb1011/gosql", "sqlite/modernc")

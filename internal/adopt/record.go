@@ -19,6 +19,7 @@ type record struct {
 	Mapping   Mapping
 	Forwarded int64 // the number of rows of the backlog that were forwarded
 	Complete  bool  // the whole backlog is forwarded, and the trigger was created
+	Failed    bool  // the last run ended with an error before it forwarded a row, so its mapping may be wrong
 }
 
 // recordName returns the name of the setting. It has at most 64 characters, all ASCII, and none that needs an escape
@@ -70,6 +71,11 @@ func (a *Adoption) begin(ctx context.Context, conn *sql.Conn) error {
 			return refused
 		}
 	}
+	return a.update(ctx, conn, func(r *record) { r.Way, r.Mapping, r.Failed = a.Way, a.Mapping, false })
+}
+
+// update changes the record in a transaction of its own.
+func (a *Adoption) update(ctx context.Context, conn *sql.Conn, change func(*record)) error {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -79,7 +85,7 @@ func (a *Adoption) begin(ctx context.Context, conn *sql.Conn) error {
 	if err != nil {
 		return err
 	}
-	r.Way, r.Mapping = a.Way, a.Mapping
+	change(&r)
 	if err := a.writeRecord(ctx, tx, "save record", r); err != nil {
 		return err
 	}

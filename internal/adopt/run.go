@@ -50,11 +50,16 @@ func (a *Adoption) Run(ctx context.Context, progress Progress) (forwarded int64,
 		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := a.base.prepare(ctx, conn, a); err != nil {
-		return 0, err
-	}
 	if err := a.patiently(ctx, func(int) error { return a.begin(ctx, conn) }); err != nil {
 		return 0, fmt.Errorf("record the mapping: %w", err)
+	}
+	defer func() {
+		if err != nil && forwarded == 0 && ctx.Err() == nil && !a.busy(err) {
+			err = errors.Join(err, a.update(ctx, conn, func(r *record) { r.Failed = true }))
+		}
+	}()
+	if err := a.base.prepare(ctx, conn, a); err != nil {
+		return 0, err
 	}
 	whole := context.WithoutCancel(ctx)
 	err = a.patiently(ctx, func(try int) error {
