@@ -99,7 +99,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 	f.Limits = []string{lastvalLimit, pathLimit}
 }
 
-func (mysql) facts(a *Adoption, f *Facts) {
+func (m mysql) facts(a *Adoption, f *Facts) {
 	f.Costs = []string{"Each row is written twice, to the table and to the outbox."}
 	f.Locks = []string{
 		"LOCK TABLES … WRITE on the table and on the outbox: programs and relays wait. The command waits for it at most a second at a time, and tries for ten minutes.",
@@ -110,9 +110,7 @@ func (mysql) facts(a *Adoption, f *Facts) {
 		"The user needs SELECT, UPDATE, TRIGGER and LOCK TABLES on the table, SELECT, INSERT and DELETE on the outbox's tables, and CREATE TEMPORARY TABLES. With binary logging and without SUPER, the server must have log_bin_trust_function_creators=1.",
 	}
 	if a.lists() {
-		var n names
-		mysql{}.name(a, &n)
-		f.Rights = append(f.Rights, "The user also needs CREATE, DROP, SELECT, INSERT and DELETE on the table "+n.Forwarded+", which lists the keys of forwarded rows until the trigger exists. --undo drops it.")
+		f.Rights = append(f.Rights, "The user also needs CREATE, DROP, SELECT, INSERT and DELETE on the table "+m.list(a)+", which lists the keys of forwarded rows until the trigger exists. --undo drops it.")
 	}
 	if parents := strings.Join(a.Table.Parents, ", "); parents != "" {
 		f.Limits = append(f.Limits, "The table has foreign keys, so "+parents+" must be locked, too; the user needs SELECT and LOCK TABLES on them. While the lock is taken, a transaction that has written to one of them can fail with the error 1213 (deadlock). Programs have to repeat it, as after any deadlock.")

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,7 +17,8 @@ import (
 )
 
 // Run number n is killed before its n-th statement that may change something. The next run forwards the rows that are written after
-// the kill, after the rows of the backlog, and each row is forwarded once.
+// the kill, after the rows of the backlog, and each row is forwarded once. If the killed run has recorded its mapping, the next run uses
+// this mapping.
 func TestRunKilledBeforeEachStatement(t *testing.T) {
 	t.Parallel()
 	mappings := map[string]func(*adopt.Adoption){
@@ -61,7 +64,11 @@ func killedBefore(t *testing.T, db testdb.Database, statement int, again bool, c
 		check(t, err)
 		a, err := adopt.Open(t.Context(), pool, d, "outbox", "events")
 		if err == nil {
+			found := fmt.Sprint(a.Way, a.Mapping)
 			change(a)
+			if wanted := fmt.Sprint(a.Way, a.Mapping); a.Recorded() && found != wanted {
+				t.Errorf("the mapping of the killed run was %s, and the next run finds %s", wanted, found)
+			}
 			_, err = a.Run(t.Context(), nil)
 		}
 		return err
@@ -89,11 +96,140 @@ func killedBefore(t *testing.T, db testdb.Database, statement int, again bool, c
 	return process.dead
 }
 
-// process is the database connections of a process that is killed before its statement number limit. SELECTs don't count.
+// A run is killed before its n-th statement. Afterwards the table is given back, and nothing stays in the schema.
+func TestUndoAfterAKilledRunLeavesNothing(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}')")
+		before := objects(t, db)
+		for statement, dead := 1, true; dead; statement++ {
+			process := newProcess(t, db, statement)
+			if err := runUnmarked(t, db, process.pool); (err != nil) != process.dead {
+				t.Fatalf("the run ends with %v, killed: %v", err, process.dead)
+			}
+			dead = process.dead
+			check(t, process.pool.Close())
+			check(t, undoIfAdopted(t, db, db.DB))
+			if now := objects(t, db); !slices.Equal(now, before) {
+				t.Fatalf("after a run that was killed before its statement %d the schema has %q, want %q", statement, now, before)
+			}
+		}
+	}, everyServer...)
+}
+
+// An undo is killed before its n-th statement. The next one ends the work, so nothing stays in the schema.
+func TestUndoKilledBeforeEachStatement(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}')")
+		before := objects(t, db)
+		for _, until := range []string{"", "CREATE TRIGGER"} {
+			for statement, dead := 1, true; dead; statement++ {
+				run := newProcess(t, db, -1)
+				run.before = until
+				if err := runUnmarked(t, db, run.pool); (err != nil) != run.dead {
+					t.Fatalf("the run ends with %v, killed: %v", err, run.dead)
+				}
+				check(t, run.pool.Close())
+
+				undo := newProcess(t, db, statement)
+				if err := undoIfAdopted(t, db, undo.pool); (err != nil) != undo.dead {
+					t.Fatalf("the undo ends with %v, killed: %v", err, undo.dead)
+				}
+				dead = undo.dead
+				check(t, undo.pool.Close())
+				check(t, undoIfAdopted(t, db, db.DB))
+				if now := objects(t, db); !slices.Equal(now, before) {
+					t.Fatalf("after an undo that was killed before its statement %d the schema has %q, want %q", statement, now, before)
+				}
+			}
+		}
+	}, everyServer...)
+}
+
+// openUnmarked opens the adoption of the table events with a mapping that doesn't mark rows.
+func openUnmarked(t *testing.T, db testdb.Database, pool *sql.DB) (*adopt.Adoption, error) {
+	d, err := dialect.ByName(db.Kind)
+	check(t, err)
+	a, err := adopt.Open(t.Context(), pool, d, "outbox", "events")
+	if err == nil {
+		a.Mapping.Waiting, a.Mapping.Published = "true", nil
+	}
+	return a, err
+}
+
+func runUnmarked(t *testing.T, db testdb.Database, pool *sql.DB) error {
+	a, err := openUnmarked(t, db, pool)
+	if err == nil {
+		_, err = a.Run(t.Context(), nil)
+	}
+	return err
+}
+
+// undoIfAdopted does what the command adopt --undo does.
+func undoIfAdopted(t *testing.T, db testdb.Database, pool *sql.DB) error {
+	a, err := openUnmarked(t, db, pool)
+	if err != nil || a.Adopted() == "" && !a.Recorded() {
+		return err
+	}
+	return a.Undo(t.Context(), nil)
+}
+
+// objects returns the names of the tables, functions and triggers of the schema, and the number of settings of the outbox.
+func objects(t *testing.T, db testdb.Database) (names []string) {
+	t.Helper()
+	list := map[string]string{
+		testdb.Postgres: `SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace
+			UNION ALL SELECT proname::text FROM pg_proc WHERE pronamespace = current_schema()::regnamespace
+			UNION ALL SELECT tgname::text FROM pg_trigger WHERE NOT tgisinternal AND tgrelid IN (SELECT oid FROM pg_class WHERE relnamespace = current_schema()::regnamespace)`,
+		testdb.SQLite: "SELECT name FROM sqlite_master",
+	}[db.Kind]
+	if list == "" {
+		list = `SELECT table_name FROM information_schema.tables WHERE table_schema = database()
+			UNION ALL SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = database()`
+	}
+	names = lines(t, db, list)
+	slices.Sort(names)
+	return append(names, lines(t, db, "SELECT name FROM outbox_settings ORDER BY name")...)
+}
+
+// An undo that doesn't get its lock changes nothing: rows that a killed run has forwarded are not forwarded again.
+func TestUndoWithoutItsLockKeepsTheForwardedRows(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}'), ('b', '1', '{}')")
+		killed := newProcess(t, db, -1)
+		killed.before = "CREATE TRIGGER"
+		if err := runUnmarked(t, db, killed.pool); !killed.dead {
+			t.Fatalf("the run created no trigger: %v", err)
+		}
+		check(t, killed.pool.Close())
+
+		writer, err := db.OpenAnother(t).BeginTx(t.Context(), nil)
+		check(t, err)
+		_, err = writer.ExecContext(t.Context(), "INSERT INTO events (kind, aggregate_id, body) VALUES ('c', '1', '{}')")
+		check(t, err)
+		ctx, interrupt := context.WithCancel(t.Context())
+		if err := open(t, db, "events").Undo(ctx, func(int64, int) { interrupt() }); !errors.Is(err, context.Canceled) {
+			t.Fatalf("the undo ends with %v, want that it waits for the lock until it is interrupted", err)
+		}
+		check(t, writer.Commit())
+		_, err = open(t, db, "events").Run(t.Context(), nil)
+		check(t, err)
+		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c")
+	}, "mysql/gosql", "mariadb1011/gosql")
+}
+
+// process is the database connections of a process that is killed before its statement number limit, or before the first statement
+// that contains the text before. SELECTs don't count.
 type process struct {
 	driver.Connector
 	pool         *sql.DB
 	count, limit int
+	before       string
 	dead         bool
 	mysql        bool // the database is MySQL or MariaDB
 }
@@ -149,14 +285,17 @@ type processConn struct {
 	process *process
 }
 
-// next counts a statement, and kills the process if the statement has the number limit. MySQL and MariaDB commit before they create a
-// trigger. If the statement creates a trigger, next commits before the kill, so the kill is between the two.
+// commits matches the statements before which MySQL and MariaDB commit.
+var commits = regexp.MustCompile(`(?m)^(CREATE|DROP|TRUNCATE) (TABLE|TRIGGER)`)
+
+// next counts a statement, and kills the process if the statement has the number limit. If the server commits before this statement,
+// next commits before the kill, so the kill is between the two.
 func (c *processConn) next(statement string) error {
 	p := c.process
-	if p.count++; p.count == p.limit {
+	if p.count++; p.count == p.limit || p.before != "" && strings.Contains(statement, p.before) {
 		p.dead = true
 		var err error
-		if p.mysql && strings.Contains(statement, "CREATE TRIGGER") {
+		if p.mysql && commits.MatchString(statement) {
 			_, err = c.fullConn.ExecContext(context.Background(), "COMMIT", nil)
 		}
 		return errors.Join(errKilled, err, c.fullConn.Close())

@@ -1,7 +1,6 @@
 package adopt
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	_ "embed"
@@ -73,8 +72,13 @@ func (m mysql) name(a *Adoption, n *names) {
 	name := shortened("rowrelay_forward_" + a.Table.Name)
 	n.TriggerName = name
 	n.Trigger, n.Marker = a.inSchema(name), a.inSchema(shortened("rowrelay_mark_"+a.Table.Name))
-	n.Forwarded = a.inSchema(shortened("rowrelay_forwarded_" + a.Table.Name))
+	n.Forwarded = m.list(a)
 	n.Flag = "@" + m.quote("rowrelay_"+a.Table.Name)
+}
+
+// list returns the name of the table with the keys of forwarded rows; see [Adoption.lists].
+func (mysql) list(a *Adoption) string {
+	return a.inSchema(shortened("rowrelay_forwarded_" + a.Table.Name))
 }
 
 func (m mysql) describe(ctx context.Context, db *sql.DB, outbox dialect.Table, name string) (d described, err error) {
@@ -198,11 +202,14 @@ func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest
 	})
 }
 
+// undo drops the list first: DROP commits, and without a record nothing would say that a killed undo has left the list.
 func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
-	err := m.locked(ctx, conn, a, "lock alone", func() error {
-		return a.execute(ctx, conn, "delete record", "remove") // DROP commits
+	if err := a.execute(ctx, conn, "create list"); err != nil { // a killed undo may have dropped it, and LOCK TABLES needs it
+		return err
+	}
+	return m.locked(ctx, conn, a, "lock alone", func() error {
+		return a.execute(ctx, conn, "drop list", "delete record", "remove")
 	})
-	return cmp.Or(err, a.execute(ctx, conn, "drop list"))
 }
 
 // locked calls the function work while the connection holds locks on tables. The argument lock is the name of the template that

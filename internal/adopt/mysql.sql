@@ -114,7 +114,7 @@ INSERT INTO {{.Forwarded}} SELECT {{.KeyNamed}} FROM {{.From}} AS r;
 {{define "empty list"}}TRUNCATE TABLE {{.Forwarded}};
 {{end}}
 
-{{define "drop list"}}{{if .Lists}}DROP TABLE IF EXISTS {{.Forwarded}};
+{{define "drop list"}}{{if .Lists}}DROP TABLE {{.Forwarded}};
 {{end}}{{end}}
 
 {{define "waiting"}}{{if .Lists}}({{.Row.Waiting}}) AND NOT EXISTS (SELECT 1 FROM {{.Forwarded}} AS f WHERE {{.KeyIs "r." "f." true}}){{else}}{{.Row.Waiting}}{{end}}{{end}}
@@ -152,7 +152,7 @@ program. If several sessions do this at the same time, none of them ever ends, a
 {{- if .Lists}}, {{.Forwarded}} WRITE, {{.Forwarded}} AS f WRITE{{end}}{{template "parents" .}};
 {{end}}
 
-{{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{template "parents" .}}{{end}}
+{{define "lock alone"}}LOCK TABLES {{.From}} WRITE, {{.Outbox.Settings}} WRITE{{if .Lists}}, {{.Forwarded}} WRITE{{end}}{{template "parents" .}}{{end}}
 
 {{define "script"}}-- Wait at most a second for the locks, because meanwhile all programs that write to the tables wait. If LOCK TABLES fails, run the
 -- script again.
@@ -189,13 +189,13 @@ DROP TRIGGER IF EXISTS {{.Trigger}};
 
 {{define "undo"}}SET SESSION lock_wait_timeout = 1;
 
+{{template "create list" .}}
 {{template "lock alone" .}};
 
+{{template "drop list" .}}
 {{template "delete record" .}}
 {{template "remove" .}}
 UNLOCK TABLES;
-
-{{template "drop list" .}}
 {{end}}
 
 {{define "missing rights"}}SELECT 'the server has binary logging and log_bin_trust_function_creators=0, so that only users with SUPER can create triggers: SET GLOBAL log_bin_trust_function_creators = 1, or give this user SUPER while the command runs'

@@ -438,7 +438,7 @@ func (a *adopted) liveThrough() {
 	_, forwarded := a.soFar()
 	status := a.must(a.adopt("--status")...)
 	undoing, _ := a.soFar()
-	undoKills := a.insists(a.adopt("--undo"), "is not adopted, so nothing is to be undone", func() {})
+	undoKills := a.insists(a.adopt("--undo"), "is not adopted, so there is nothing to undo", func() {})
 	undone := a.maybeSoFar()
 	a.writersDo(each / 2)
 	stop()
