@@ -238,7 +238,7 @@ proof-power: # power failures of databases whose disk loses what was not synced;
 		deploy/servers/servers run postgres15 mysql mariadb1011 -- $(call recorded,-run "PowerLoss" -long -powerloss "'$$folder'/powerloss" -outages 30)
 
 proof-adopt: # adopts tables of other systems under load, while processes are killed, and measures the costs
-	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'AdoptedTables' ./internal/e2e -long
+	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h $(SCENES_AT_ONCE) -run 'AdoptedTables' ./internal/e2e -long
 
 proof-many: # an operator's commands and the admin page with ten million messages
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'ManyRows' ./internal/e2e -long -rows 10000000

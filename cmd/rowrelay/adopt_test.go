@@ -72,6 +72,12 @@ func TestAdopt(t *testing.T) {
 		execute(t, db.DB, "INSERT INTO events (kind, aggregate_id, body) VALUES ('fourth', 'a', '{}')")
 		wants(adopt("", "--status"), exitDone, "waiting rows in the table               1")
 
+		// If rows aren't marked, --undo prints which rows the old loop must send, and how to adopt the table again.
+		wants(adopt("", "--yes", "--waiting", "id > 1", "--published", "none", "--topic", "upper(kind)", "--header", "by='me'"), exitDone, "were forwarded")
+		wants(adopt("", "--status"), exitDone, "waiting rows in the table               0")
+		wants(adopt("", "--undo", "--yes"), exitDone, "The rows with id > 6 were not forwarded",
+			`give --topic 'upper(kind)' --waiting 'id > 6' --header 'by='\''me'\''' --published 'none'`)
+
 		for _, wrong := range []struct {
 			flags []string
 			code  int

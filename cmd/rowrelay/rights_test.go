@@ -79,10 +79,15 @@ func TestAdoptWithoutRights(t *testing.T) {
 	on(t, func(t *testing.T, db testdb.Database) {
 		mustRun(t, "migrate", "up", "--database", db.URL)
 		handmadeTable(t, db)
-		_, address := stranger(t, db)
+		name, address := stranger(t, db)
 		got := call(t.Context(), "", "adopt", "--from", "events", "--plan", "--database", address)
 		if got.code != exitFailed || !strings.Contains(got.stderr, "docs/moving.md lists the rights that adopt needs") || strings.Contains(got.stderr, "rowrelay check") {
 			t.Errorf("exit code %d: %s", got.code, got.stderr)
+		}
+		execute(t, db.DB, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO "+name)
+		got = call(t.Context(), "", "adopt", "--from", "events", "--plan", "--database", address)
+		if got.code != exitFailed || !strings.Contains(got.stdout, "THE WAY BACK") || !strings.Contains(got.stderr, "the database's user lacks rights: ") || !strings.Contains(got.stderr, "GRANT CREATE ON SCHEMA public") {
+			t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
 		}
 	}, "postgres18/pgx")
 }

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
@@ -68,6 +69,22 @@ func (t Table) names() (names []string) {
 		names = append(names, c.Name)
 	}
 	return names
+}
+
+// number returns the name of an indexed column whose values ascend as the database inserts rows, or "".
+func (t Table) number() string {
+	for _, c := range t.Columns {
+		if c.Default == "auto_increment" {
+			return c.Name
+		}
+	}
+	if len(t.Key) == 1 {
+		key, _ := t.column(t.Key[0])
+		if kind := strings.ToLower(key.Type); strings.Contains(kind, "int") || strings.Contains(kind, "numeric") {
+			return key.Name
+		}
+	}
+	return ""
 }
 
 // Header is a header of the messages.
@@ -119,6 +136,7 @@ type Adoption struct {
 	Way     Way
 
 	db     *sql.DB
+	kind   string // the name of the database's dialect
 	base   database
 	busy   func(error) bool // reports whether a statement failed because of a lock
 	denied func(error) bool // reports whether a statement failed because the user lacks a right
@@ -170,8 +188,9 @@ type database interface {
 	// switchOver creates the triggers. If the lock isn't granted soon, it changes nothing and returns the database's error.
 	switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error
 
-	// undo removes the triggers. If the lock isn't granted soon, it returns the database's error.
-	undo(ctx context.Context, conn *sql.Conn, a *Adoption) error
+	// undo locks the table, calls the function look, and removes the triggers. If the lock isn't granted soon, it returns the
+	// database's error.
+	undo(ctx context.Context, conn *sql.Conn, a *Adoption, look func(context.Context, queryer) error) error
 }
 
 type described struct {
@@ -205,23 +224,29 @@ func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from strin
 	if err != nil {
 		return nil, fmt.Errorf("read the description of table %s: %w", from, err)
 	}
-	a := &Adoption{Table: found.table, Way: Trigger, db: db, base: base, busy: d.Busy, denied: d.Denied, outbox: found.outbox, placed: found.placed}
+	a := &Adoption{Table: found.table, Way: Trigger, db: db, kind: d.Name(), base: base, busy: d.Busy, denied: d.Denied, outbox: found.outbox, placed: found.placed}
 	r, known, err := a.readRecord(ctx, db, "read")
 	if err != nil {
 		return nil, err
 	}
 	a.recorded, a.remembered = known, known && (!r.Failed || r.Forwarded > 0 || r.Complete || found.placed.Way != "")
-	if a.Mapping = propose(d.Name(), found.table); a.remembered {
+	if a.remembered {
 		a.Way, a.Mapping = r.Way, r.Mapping
-	} else if a.Mapping.ID == "" && len(a.Table.Key) == 1 {
-		if a.Mapping.ID, err = a.sampleID(ctx); err != nil {
-			return nil, err
-		}
+	} else if a.Mapping, err = a.Proposal(ctx); err != nil {
+		return nil, err
 	}
 	if found.placed.Way != "" {
 		a.Way = found.placed.Way
 	}
 	return a, nil
+}
+
+// Proposal derives a mapping from the table's columns.
+func (a *Adoption) Proposal(ctx context.Context) (m Mapping, err error) {
+	if m = propose(a.kind, a.Table); m.ID == "" && len(a.Table.Key) == 1 {
+		m.ID, err = a.sampleID(ctx)
+	}
+	return m, err
 }
 
 // sampleID returns the first column of the primary key if a row of the table has a UUID as text in this column, and "" otherwise.

@@ -37,6 +37,12 @@ func open(t *testing.T, db testdb.Database, from string) *adopt.Adoption {
 	return a
 }
 
+func undo(t *testing.T, a *adopt.Adoption) {
+	t.Helper()
+	_, err := a.Undo(t.Context(), nil)
+	check(t, err)
+}
+
 // events is a handmade table of each kind of database.
 var events = map[string]string{
 	testdb.Postgres: "CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind text, aggregate_id text NOT NULL, body jsonb NOT NULL, sent_at timestamptz)",
@@ -62,7 +68,7 @@ func TestRowsAreForwardedInOrder(t *testing.T) {
 		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "b", "c", "d")
 		wantLines(t, db, "SELECT last_error FROM outbox_held WHERE state = 'error' ORDER BY id", "rowrelay adopt: the topic is empty", "rowrelay adopt: the topic is empty")
 		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "0")
-		check(t, a.Undo(t.Context(), nil))
+		undo(t, a)
 		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('f', '1', '{}')")
 		wantLines(t, db, "SELECT count(*) FROM outbox", "3")
 		wantLines(t, db, "SELECT count(*) FROM events WHERE sent_at IS NULL", "1")
@@ -120,4 +126,43 @@ func check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Undo returns the condition of the rows that were not forwarded, if they are not marked. An adoption with this condition continues after
+// the forwarded rows.
+func TestUndoReturnsTheRest(t *testing.T) {
+	t.Parallel()
+	on(t, func(t *testing.T, db testdb.Database) {
+		execute(t, db, events[db.Kind])
+		insert := func(kind string) {
+			execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('"+kind+"', '1', '{}')")
+		}
+		insert("a")
+		a := open(t, db, "events")
+		a.Mapping.Waiting, a.Mapping.Published = "true", nil
+		_, err := a.Run(t.Context(), nil)
+		check(t, err)
+		insert("b")
+		a = open(t, db, "events")
+		survey, err := a.Survey(t.Context())
+		if check(t, err); survey.Waiting != 0 {
+			t.Errorf("%d rows wait, want 0", survey.Waiting)
+		}
+		rest, err := a.Undo(t.Context(), nil)
+		if check(t, err); rest != "id > 2" {
+			t.Errorf("Undo returns %q", rest)
+		}
+		insert("c")
+		a = open(t, db, "events")
+		a.Mapping.Waiting, a.Mapping.Published = rest, nil
+		_, err = a.Run(t.Context(), nil)
+		check(t, err)
+		insert("d")
+		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c", "d")
+		a = open(t, db, "events")
+		a.Mapping.Published = []string{"sent_at = current_timestamp"}
+		if rest, err := a.Undo(t.Context(), nil); err != nil || rest != "" {
+			t.Errorf("with marks Undo returns %q, %v", rest, err)
+		}
+	}, everyServer...)
 }

@@ -90,7 +90,7 @@ func killedBefore(t *testing.T, db testdb.Database, statement int, again bool, c
 	insert("new")
 	wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", want...)
 	a := open(t, db, "events")
-	check(t, a.Undo(t.Context(), nil))
+	undo(t, a)
 	execute(t, db, "DROP TABLE events")
 	execute(t, db, "DELETE FROM outbox")
 	return process.dead
@@ -174,7 +174,8 @@ func undoIfAdopted(t *testing.T, db testdb.Database, pool *sql.DB) error {
 	if err != nil || a.Adopted() == "" && !a.Recorded() {
 		return err
 	}
-	return a.Undo(t.Context(), nil)
+	_, err = a.Undo(t.Context(), nil)
+	return err
 }
 
 // objects returns the names of the tables, functions and triggers of the schema, and the number of settings of the outbox.
@@ -213,7 +214,7 @@ func TestUndoWithoutItsLockKeepsTheForwardedRows(t *testing.T) {
 		_, err = writer.ExecContext(t.Context(), "INSERT INTO events (kind, aggregate_id, body) VALUES ('c', '1', '{}')")
 		check(t, err)
 		ctx, interrupt := context.WithCancel(t.Context())
-		if err := open(t, db, "events").Undo(ctx, func(int64, int) { interrupt() }); !errors.Is(err, context.Canceled) {
+		if _, err := open(t, db, "events").Undo(ctx, func(int64, int) { interrupt() }); !errors.Is(err, context.Canceled) {
 			t.Fatalf("the undo ends with %v, want that it waits for the lock until it is interrupted", err)
 		}
 		check(t, writer.Commit())

@@ -203,11 +203,14 @@ func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest
 }
 
 // undo drops the list first: DROP commits, and without a record nothing would say that a killed undo has left the list.
-func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
+func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption, look func(context.Context, queryer) error) error {
 	if err := a.execute(ctx, conn, "create list"); err != nil { // a killed undo may have dropped it, and LOCK TABLES needs it
 		return err
 	}
 	return m.locked(ctx, conn, a, "lock alone", func() error {
+		if err := look(ctx, conn); err != nil {
+			return err
+		}
 		return a.execute(ctx, conn, "drop list", "delete record", "remove")
 	})
 }

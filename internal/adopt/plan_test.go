@@ -175,7 +175,7 @@ func TestTwoRunsAtTheSameTime(t *testing.T) {
 			check(t, err)
 			execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('c', '1', '{}')")
 			wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c")
-			check(t, open(t, db, "events").Undo(t.Context(), nil))
+			undo(t, open(t, db, "events"))
 			execute(t, db, "DELETE FROM outbox")
 		}
 	}, everyServer...)

@@ -232,13 +232,19 @@ func (p postgres) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, r
 	})
 }
 
-func (p postgres) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
+func (p postgres) undo(ctx context.Context, conn *sql.Conn, a *Adoption, look func(context.Context, queryer) error) error {
 	return p.locked(ctx, conn, func(tx *sql.Tx) error {
 		template := "remove"
 		if a.placed.Way == View {
 			template = "remove view"
 		}
-		return a.execute(ctx, tx, template, "delete record")
+		if err := a.execute(ctx, tx, template); err != nil { // this locks the table
+			return err
+		}
+		if err := look(ctx, tx); err != nil {
+			return err
+		}
+		return a.execute(ctx, tx, "delete record")
 	})
 }
 

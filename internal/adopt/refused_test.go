@@ -74,7 +74,7 @@ func TestNullHeaders(t *testing.T) {
 			_, err := a.Run(t.Context(), nil)
 			check(t, err)
 			execute(t, db, fmt.Sprintf("INSERT INTO wide (n, topic, name, headers) VALUES (%d, 't', 'k', 'null')", 4*i+2))
-			check(t, a.Undo(t.Context(), nil))
+			undo(t, a)
 		}
 		wantLines(t, db, "SELECT count(*) FROM outbox_held", "0")
 		wantLines(t, db, "SELECT count(*) FROM outbox WHERE headers IS NULL", "3")

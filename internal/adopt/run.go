@@ -195,25 +195,46 @@ func (a *Adoption) first(ctx context.Context, q queryer) (key string, err error)
 	return fmt.Sprint(values...), err
 }
 
-// Undo removes the triggers, and gives a renamed table its name back. Messages that are in the outbox stay there.
-func (a *Adoption) Undo(ctx context.Context, progress Progress) error {
+// Undo removes the triggers, and gives a renamed table its name back. Messages that are in the outbox stay there. If forwarded rows
+// are not marked, Undo returns the SQL condition of the rows that were not forwarded, such as id > 42. It returns "" if rows are
+// marked, if the backlog is not forwarded completely, or if the database doesn't number the rows.
+func (a *Adoption) Undo(ctx context.Context, progress Progress) (rest string, err error) {
 	conn, err := a.db.Conn(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = conn.Close() }()
+	look := func(ctx context.Context, q queryer) (err error) {
+		rest, err = a.notForwarded(ctx, q)
+		return err
+	}
 	err = a.patiently(ctx, func(try int) error {
-		err := a.base.undo(ctx, conn, a)
+		err := a.base.undo(ctx, conn, a, look)
 		if a.busy(err) && progress != nil {
 			progress(0, try)
 		}
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("remove the trigger from %s: %w", a.Table.Name, err)
+		return "", fmt.Errorf("remove the trigger from %s: %w", a.Table.Name, err)
 	}
 	a.placed, a.recorded = placed{}, false
-	return nil
+	return rest, nil
+}
+
+// notForwarded returns the result of Undo. The caller has locked the table.
+func (a *Adoption) notForwarded(ctx context.Context, q queryer) (string, error) {
+	r, _, err := a.readRecord(ctx, q, "read")
+	number := a.Table.number()
+	if err != nil || a.marks() || a.Way == View || !r.Complete || number == "" {
+		return "", err
+	}
+	var last sql.NullString
+	err = q.QueryRowContext(ctx, "SELECT max("+a.base.quote(number)+") FROM "+a.inSchema(a.Table.Name)).Scan(&last)
+	if err != nil || !last.Valid {
+		return "", err
+	}
+	return number + " > " + last.String, nil
 }
 
 // errMore means that more rows wait than were forwarded under the lock, and that no trigger was created.

@@ -172,15 +172,12 @@ func (p proposal) id(name string) string {
 // order returns the order of the backlog: a column whose values ascend, or otherwise a time and the primary key.
 func (p proposal) order() string {
 	for _, c := range p.table.Columns {
-		if c.Default == "auto_increment" || strings.HasPrefix(c.Default, "nextval(") {
+		if strings.HasPrefix(c.Default, "nextval(") {
 			return c.Name
 		}
 	}
-	if len(p.table.Key) == 1 {
-		key, _ := p.table.column(p.table.Key[0])
-		if kind := strings.ToLower(key.Type); strings.Contains(kind, "int") || strings.Contains(kind, "numeric") {
-			return key.Name
-		}
+	if number := p.table.number(); number != "" {
+		return number
 	}
 	at := p.first("created_at", "created_on", "occurred_at", "occurred_on", "inserted_at", "creation_date", "creation_time", "timestamp", "created")
 	return p.orderAfter(at)

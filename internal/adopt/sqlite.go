@@ -139,13 +139,19 @@ func (s sqlite) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, res
 	return tx.Commit()
 }
 
-func (s sqlite) undo(ctx context.Context, conn *sql.Conn, a *Adoption) error {
+func (s sqlite) undo(ctx context.Context, conn *sql.Conn, a *Adoption, look func(context.Context, queryer) error) error {
 	tx, err := conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := a.execute(ctx, tx, "remove", "delete record"); err != nil {
+	if err := a.execute(ctx, tx, "remove"); err != nil {
+		return err
+	}
+	if err := look(ctx, tx); err != nil {
+		return err
+	}
+	if err := a.execute(ctx, tx, "delete record"); err != nil {
 		return err
 	}
 	return tx.Commit()

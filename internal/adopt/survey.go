@@ -65,9 +65,9 @@ func (a *Adoption) survey(ctx context.Context) (s Survey, err error) {
 		return s, nil
 	}
 	switch {
-	case a.placed.Way != "" && !a.marksNew(): // forwarded rows can't be distinguished from rows that wait
-	case a.onlyNew():
+	case a.onlyNew(), a.placed.Way != "" && !a.marksNew() && r.Complete: // each row is forwarded when it is written
 		s.Waiting = 0
+	case a.placed.Way != "" && !a.marksNew(): // forwarded rows can't be distinguished from rows that wait
 	default:
 		begin := time.Now()
 		if err := a.select1(ctx, tx, "count", &s.Waiting); err != nil {

@@ -42,7 +42,7 @@ func TestView(t *testing.T) {
 		}
 		_, err = a.Run(t.Context(), nil) // again: nothing changes
 		check(t, err)
-		check(t, a.Undo(t.Context(), nil))
+		undo(t, a)
 		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('g', '1', '{}')")
 		wantLines(t, db, "SELECT kind FROM events WHERE sent_at IS NULL", "g")
 		wantLines(t, db, "SELECT count(*) FROM outbox", "7")
@@ -70,7 +70,7 @@ func TestFunctionsOfOthersAreNotCalled(t *testing.T) {
 			_, err = a.Run(t.Context(), nil)
 			check(t, err)
 			execute(t, db, "SET ROLE "+writer+"; INSERT INTO events (id, kind, sent) SELECT count(*) + 10, 'b', false FROM pg_trigger WHERE tgname = 'none'; RESET ROLE")
-			check(t, a.Undo(t.Context(), nil))
+			undo(t, a)
 			execute(t, db, "DELETE FROM events WHERE id = 10")
 		}
 		wantLines(t, db, "SELECT count(*) FROM loot", "0")
