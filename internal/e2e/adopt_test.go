@@ -173,15 +173,29 @@ func (a *adopted) createUser(kind string) (name, address string) {
 	a.do(a.DB, create)
 	a.t.Cleanup(func() {
 		for statement := range strings.SplitSeq(drop, "; ") {
-			if _, err := a.DB.ExecContext(context.Background(), statement); err != nil {
-				a.t.Errorf("%s: %v", statement, err)
-			}
+			a.cleanUp(statement)
 		}
 	})
 	parsed, err := url.Parse(a.URL)
 	check(a.t, err)
 	parsed.User = url.UserPassword(name, secret)
 	return name, parsed.String()
+}
+
+// cleanUp executes a statement, and repeats it after a deadlock with the session of a process that was killed.
+func (a *adopted) cleanUp(statement string) {
+	d, err := dialect.ByName(a.Kind)
+	check(a.t, err)
+	for {
+		_, err := a.DB.ExecContext(context.Background(), statement)
+		if err == nil {
+			return
+		}
+		if !d.Busy(err) {
+			a.t.Errorf("%s: %v", statement, err)
+			return
+		}
+	}
 }
 
 // database returns the database's name.
@@ -202,8 +216,7 @@ func (a *adopted) createOwner() {
 		a.do(a.DB, "ALTER DATABASE "+a.database()+" OWNER TO "+name)
 		a.do(a.DB, "ALTER SCHEMA public OWNER TO "+name)
 		a.t.Cleanup(func() { // gives the database back to the administrator, so that the user can be dropped
-			_, err := a.DB.ExecContext(context.Background(), "REASSIGN OWNED BY "+name+" TO CURRENT_USER")
-			check(a.t, err)
+			a.cleanUp("REASSIGN OWNED BY " + name + " TO CURRENT_USER")
 		})
 		return
 	}
