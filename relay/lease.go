@@ -9,13 +9,14 @@ import (
 )
 
 // Leases. A renewal passes the lanes that the relay holds, and their marks, to the leaser. Its result lists the lanes that
-// were kept, lost and acquired. A lane is released when none of its messages is in flight or unsettled. If a stop takes longer
-// than DrainTimeout, a lane is also released with unsettled messages, which its next holder sends again.
+// were kept, lost and acquired. The relay releases a lane that it gives up once none of the lane's messages is in flight or
+// unsettled. When a stop no longer waits for settlements (stop.go), the relay also releases lanes with unsettled messages, which
+// their next holders send again.
 
 // calmAfter is the time for which a relay that has taken over a dead relay's lane journals each batch before sending it.
 const calmAfter = time.Minute
 
-// laneRights is a renewal, with its result. It covers the lanes that the relay held when the renewal began.
+// laneRights is a renewal of the leases of the lanes that the relay held when the renewal began, and its result.
 type laneRights struct {
 	of       *byLanes
 	renewals []storage.Renewal // lanes to keep
@@ -33,7 +34,7 @@ func (e *byLanes) rights(leave bool) rights {
 	r := &laneRights{of: e, yields: time.Now().Before(e.engine.lease.yieldsUntil)}
 	journals := e.engine.deduplicates || time.Now().Before(e.engine.journalAll) // batches are journalled before they are sent
 	for _, l := range e.held.sortedLanes() {
-		var has [dropped + 1]bool // whether the lane has items of each stage
+		var has [dropped + 1]bool // by stage: whether the lane has an item in this stage
 		for it := range l.items() {
 			if !it.unwritable { // an item whose outcome can't be written doesn't delay the release: the next holder sends it again
 				has[it.stage] = true
@@ -53,9 +54,9 @@ func (e *byLanes) rights(leave bool) rights {
 	return r
 }
 
-// renew renews leases, releases lanes, and acquires lanes if the relay has fewer than its share. If the operator has set the
-// relay's name and the relay has lost lanes, it acquires none now and in the next renewal interval: another relay with the
-// same name may have replaced it. In that case the other relay has ended these leases, and is about to acquire the lanes.
+// renew renews leases, releases lanes, and acquires lanes if the relay has fewer than its share. A relay whose name was set by
+// the operator may lose lanes because another relay with the same name has replaced it: that relay has ended the leases, and is
+// about to acquire the lanes. So a named relay that has lost lanes acquires no lanes for one renewal interval.
 func (r *laneRights) renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error) {
 	name, ttl := r.of.engine.options.Name, r.of.engine.options.Lease
 	r.epoch = members.Epoch
@@ -102,7 +103,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 		}
 		r.of.engine.options.Logger.Warn("relay: lost lanes", "relay", r.of.engine.options.Name, "lanes", lost)
 	}
-	if err == nil || len(r.granted) > 0 { // otherwise the release may have failed, so these lanes are kept until the next renewal releases them
+	if err == nil || len(r.granted) > 0 { // otherwise the release may have failed, so the relay keeps these lanes until the next renewal releases them
 		for _, renewal := range slices.Concat(r.released, r.lapsing) {
 			if l := r.of.held.lanes[renewal.Lane]; l != nil && l.Lease == renewal.Lease {
 				r.of.dropLane(l)
@@ -147,9 +148,9 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 	return len(r.of.held.lanes), lost
 }
 
-// beyondShare returns the lanes to give up. Each is released when none of its messages is in flight or unsettled. beyondShare
-// always chooses void lanes. If these are too few, it next chooses lanes that are already being given up. It chooses the rest
-// evenly among lanes with many and with few messages, so that a relay that has just started gets its share of the messages, too.
+// beyondShare returns the lanes to give up: all void lanes, and as many others as needed to keep at most `share` lanes. It prefers
+// lanes that are already being given up. It chooses the rest evenly among lanes with many and with few messages, so that a relay
+// that has just started gets its share of the messages, too.
 func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	chosen := map[*lane]bool{}
 	var others []*lane
@@ -173,8 +174,8 @@ func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	return chosen
 }
 
-// fairShare returns how many lanes a relay gets. All relays get the same number, and the first relays in the order of names get
-// one of the remaining lanes each.
+// fairShare returns how many lanes a relay gets. If the lanes can't be divided evenly, the relays whose names sort first get one
+// lane more than the others.
 func fairShare(relays []storage.Member, name string) int {
 	n := max(1, len(relays))
 	share := storage.Lanes / n
@@ -207,7 +208,7 @@ func (e *byLanes) dropLane(l *lane) {
 	delete(e.held.lanes, l.Lane)
 }
 
-// lookEverywhere lets a drain end only after another sweep, which begins now.
+// lookEverywhere makes a sweep begin now, unless one is in progress. The drain can end only after that sweep.
 func (e *byLanes) lookEverywhere() {
 	if len(e.sweep.left) == 0 {
 		e.sweep.clean, e.sweep.next = time.Time{}, time.Time{}
@@ -223,8 +224,8 @@ func (e *byLanes) ownLanes() map[int]bool {
 	return own
 }
 
-// abandon drops the lanes of the messages that a hanging call sends. The leases of these lanes are not renewed, so other relays
-// may acquire the lanes when the leases expire.
+// abandon drops the lanes of a stuck call's messages. The relay doesn't renew the leases of these lanes, so other relays may
+// acquire the lanes when the leases expire.
 func (e *byLanes) abandon(f *flight) {
 	for _, it := range f.items {
 		if l := it.lane; e.held.lanes[l.Lane] == l {
@@ -233,8 +234,8 @@ func (e *byLanes) abandon(f *flight) {
 	}
 }
 
-// drainLane starts giving up a lane. If the parameter `draining` is false, it keeps the lane after all. Waiting items of a lane
-// that is given up are dropped; the lane's next holder reads them again.
+// drainLane starts to give up a lane. If the parameter `draining` is false, the relay keeps the lane after all. drainLane drops
+// the waiting items of a lane that is given up; the lane's next holder reads their rows.
 func (e *byLanes) drainLane(l *lane, draining bool) {
 	l.draining = draining
 	if !draining {

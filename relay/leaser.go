@@ -14,8 +14,8 @@ type leasing struct {
 	interval    time.Duration // the time between two renewals; at most 2 s, to notice relays that start or stop
 	safeUntil   time.Time     // nothing is sent after this time, on the relay's own clock
 	ended       bool          // safeUntil has passed, and the sends were cancelled
-	downUntil   time.Time     // until this time, the relay leaves its lanes to others, because it can't read
-	yieldsUntil time.Time     // until this time, it acquires no lanes, because another relay with its name may acquire them
+	downUntil   time.Time     // until this time, the relay leaves its lanes to other relays, because it can't read
+	yieldsUntil time.Time     // until this time, the relay acquires no lanes, because another relay with its name may acquire them
 	relays      int           // how many relays are active or about to become active, including this one
 	failures    int           // how many consecutive renewals failed
 	recovered   time.Time     // when a renewal last succeeded after one that had failed
@@ -24,13 +24,13 @@ type leasing struct {
 
 // rights is one renewal of the relay's leases of lanes, or of its claims of rows: renew carries it out, and conclude applies its result.
 type rights interface {
-	// renew extends the leases or claims. If the relay claims by lanes, it also releases the lanes that the relay gives up. If
-	// takesPart is true, it then acquires lanes up to the relay's share. In the last renewal of a run, the parameter members is
-	// empty and renew extends nothing. The leaser calls renew.
+	// renew extends the leases or claims. If the relay claims by lanes, renew also releases the lanes that the relay gives up,
+	// and then, if takesPart is true, acquires lanes up to the relay's share. In the last renewal of a run, the parameter members
+	// is empty and renew extends nothing. The leaser calls renew.
 	renew(ctx context.Context, members storage.Members, takesPart bool) (renewed bool, err error)
 
 	// conclude applies the result of renew, and returns how many lanes the relay holds and how many it has lost. The loop
-	// calls it.
+	// calls conclude.
 	conclude(err error) (held, lost int)
 }
 
@@ -65,7 +65,7 @@ func (l *leaser) work(ctx context.Context) {
 	o := &l.base.options
 	self := storage.Identity{Name: o.Name, Host: l.process.host, Version: o.Version, Claim: o.Claim, Config: l.setup}
 	part := participation{base: l.base, process: l.process, self: self, takes: o.Join}
-	predecessor := l.named // a relay with this name may have run before; its leases or claims are ended first
+	predecessor := l.named // a relay with this name may have run before; FenceRelay ends its leases or claims
 	for {
 		select {
 		case <-ctx.Done():

@@ -12,13 +12,13 @@ import (
 // What is logged, and at which level:
 //
 //	debug  each failed attempt of each message
-//	info   starts, stops and recoveries, and once a minute what was delivered
+//	info   starts, stops and recoveries, and once a minute how many messages were delivered, retried and parked
 //	warn   failures that the relay handles itself: a sink or a database that is down, and a message's
 //	       first and every tenth failed attempt
-//	error  what an operator must look at: a parked message, a sink that hangs, an outcome that the
+//	error  events that need an operator: a parked message, a sink that hangs, an outcome that the
 //	       database refuses
 //
-// Lines that may be frequent are limited by logLimiter. No line contains a payload.
+// logLimiter limits lines that may be frequent. No line contains a payload.
 
 // logAttempt logs a sink's answer for a message.
 func (b *base) logAttempt(level slog.Level, what string, it *item, outcome *sinks.Outcome, more ...any) {
@@ -34,7 +34,7 @@ func (b *base) logAttempt(level slog.Level, what string, it *item, outcome *sink
 // multiple of warnEvery.
 const warnEvery = 10
 
-// logRetry logs a failed attempt that is charged, and the time of the next one.
+// logRetry logs a failed attempt that is charged, and the time of the next attempt.
 func (b *base) logRetry(it *item, outcome *sinks.Outcome, attempts int, wait time.Duration) {
 	b.observeAttempt("is tried again", it, outcome)
 	level, suppressed := slog.LevelDebug, 0

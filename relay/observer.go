@@ -34,8 +34,8 @@ type Observer interface {
 	// call.
 	LanesHeld(held, lost int)
 
-	// Standby is called with a reason when the relay starts to stand by because relays with another configuration are active. It
-	// is called with "" when the relay becomes active.
+	// Standby is called with a reason when the relay starts to stand by because relays with another configuration are active, and
+	// when the reason changes. It is called with "" when the relay becomes active.
 	Standby(why string)
 
 	// SinkDown is called when a sink becomes unavailable, and SinkUp when the sink becomes available, for the first time or
@@ -47,12 +47,12 @@ type Observer interface {
 	// destination for the topic. It is first called when the relay first sees the topic, and then once a minute.
 	Unrouted(topic string)
 
-	// InMemory is called once a second. The parameter inFlight is the number of the sink's messages that are being sent. The
-	// parameter `buffered` is the number of the sink's messages in memory, including those in flight.
+	// InMemory is called once a second for each sink. The parameter inFlight is the number of the sink's messages that are being
+	// sent. The parameter `buffered` is the number of the sink's messages in memory, including those in flight.
 	InMemory(sink string, inFlight, buffered int)
 
-	// Called is called after each call to the database, whether or not it succeeded. The names of the calls are "lease",
-	// "controls", "read", "scan", "claim", "settle" and "purge".
+	// Called is called after each of these calls to the database, whether or not it succeeded: "lease", "controls", "read",
+	// "scan", "claim", "settle" and "purge".
 	Called(call string, took time.Duration)
 
 	// Failed is called when a step of the relay's work has failed. The parameter `stage` is the name of the step, which is
@@ -73,7 +73,7 @@ type Tracer interface {
 	Claimed(began time.Time, messages []sinks.Message)
 
 	// Send is called before a batch is sent to the sink `to`, whose name is `sink`. It may replace the Headers of messages in the
-	// batch by other maps. The sink is called with the context that Send returns. The returned function is called with the outcomes,
+	// batch with other maps. The sink is called with the context that Send returns. The returned function is called with the outcomes,
 	// in the order of the batch.
 	Send(ctx context.Context, sink string, to sinks.Sink, batch []sinks.Message) (context.Context, func([]sinks.Outcome))
 

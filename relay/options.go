@@ -27,8 +27,8 @@ const KeepNothing time.Duration = -1
 type Options struct {
 	// Name identifies this relay among the relays of its table. A relay that starts with another relay's name takes over that
 	// relay's lanes immediately, without waiting until their leases expire. So set a name if a killed relay may restart on
-	// another host, as in a Kubernetes StatefulSet. If the other relay is still alive, its writes are rejected, and it stands
-	// by until this one has stopped. Defaults to the host name, the identity of the process, and a few random characters. With
+	// another host, as in a Kubernetes StatefulSet. If the other relay is still alive, its writes are rejected, and it gets no
+	// lanes until this one has stopped. Defaults to the host name, the identity of the process, and a few random characters. With
 	// this default, other relays on the same Linux host notice when the process has ended, and take over its lanes before its
 	// leases expire.
 	Name string
@@ -127,13 +127,13 @@ type SinkOptions struct {
 	// BreakerThreshold is how many keys must fail, without a delivery in between, before the relay considers the destination
 	// down, regardless of its answers. Then the breaker opens, and later the sink is tried with one message at a time. Only a
 	// message's first failure counts, and a message without a key counts as a key of its own. If on average k keys fail between two
-	// deliveries, the threshold is multiplied by 1 + 4k, at most by 41. Each relay counts its own sends. Defaults to 5. If it is
+	// deliveries, the threshold is multiplied by 1 + 4k, at most by 41. Each relay counts only its own sends. Defaults to 5. If it is
 	// negative, failing keys never open the breaker, and every failure is charged.
 	BreakerThreshold int
 
 	// JudgeAloneAfter applies to a message that keeps failing while no other message is delivered to its destination. After this
-	// time the message itself counts as the cause. Until then the message is tried again without being charged, its key waits,
-	// and after 5 s the sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the
+	// time the message itself counts as the cause. Until then its failed attempts are not charged, its key waits, and
+	// after 5 s the sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the
 	// message, and any other failure charges an attempt. If another message is delivered in the meantime, the next failure is
 	// charged. This time doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
 	// [sinks.ReasonConfig], or while at least BreakerThreshold keys fail. The default is 30 min; for rejections by a function of
@@ -149,7 +149,7 @@ type SinkOptions struct {
 
 	// OnPark says what happens to a key when one of its messages is parked. With [ContinueKey], the default, the next message
 	// of the key is sent. With [HoldKey], all later messages of the key wait for an operator; HoldKey requires that the relay
-	// claims by lanes. A parked message that has no key or has expired blocks no other message. A change of OnPark doesn't
+	// claims by lanes. A parked message that has no key or has expired doesn't block other messages. A change of OnPark doesn't
 	// affect keys that are held already.
 	OnPark OnPark
 
@@ -166,7 +166,7 @@ type SinkOptions struct {
 	Backoff Backoff
 
 	// BreakerBackoff is the back-off before the relay calls an unavailable sink's Open again, and before the next attempt of a
-	// message that has failed without being charged. Min and Max default to 500 ms and 15 s.
+	// message whose failed attempt was not charged. Min and Max default to 500 ms and 15 s.
 	BreakerBackoff Backoff
 }
 
@@ -239,7 +239,7 @@ type Route struct {
 
 	// ExpireAfter is the age at which a message expires: the time since its created_at, on the database's clock. If the message
 	// also has an ExpiresAt, it expires at the earlier of the two times. The relay checks this when it reads a message, and again
-	// before it sends it. Defaults to 0: messages don't expire.
+	// before a send. Defaults to 0: messages don't expire.
 	ExpireAfter time.Duration
 
 	// OnExpire says what happens to a message that has expired, by ExpireAfter or by its own ExpiresAt. Defaults to [ParkExpired].
@@ -256,7 +256,7 @@ const (
 	// the message is requeued, it is sent regardless of its age.
 	ParkExpired OnExpire = "park"
 
-	// DiscardExpired deletes the message. Unlike a delivered message, it is not kept.
+	// DiscardExpired deletes the message, even if Retention keeps delivered messages.
 	DiscardExpired OnExpire = "discard"
 )
 
@@ -268,7 +268,7 @@ type Listener interface {
 	Listen(ctx context.Context, wake func()) error
 }
 
-// withDefaults sets the defaults, and returns all problems.
+// withDefaults sets the defaults, and returns an error that lists all invalid options.
 func (o Options) withDefaults() (Options, error) {
 	o.Name = cmp.Or(o.Name, thisProcess().name())
 	o.Claim = cmp.Or(o.Claim, storage.ByLanes)
@@ -300,7 +300,7 @@ func (o Options) withDefaults() (Options, error) {
 // withDefaults sets the defaults of one sink, and checks its options. The sink's own limits override larger configured values.
 func (s SinkOptions) withDefaults(store storage.Store, claim storage.Claim) (SinkOptions, error) {
 	if isNil(s.Sink) {
-		return s, fmt.Errorf("the sink is nil (%T): pass what its New returned, after checking its error; sinks of inproc need a function", s.Sink)
+		return s, fmt.Errorf("the sink is nil (%T): pass the sink that New returned, after checking the error; sinks of inproc need a function", s.Sink)
 	}
 	if _, isTx := s.Sink.(sinks.TxSink); isTx {
 		if _, ok := store.(storage.TxStore); !ok {

@@ -212,15 +212,15 @@ func (e *engine) requeue(q *sinkQueue, items []*item, probed bool) {
 	q.waiting.putFirst(back...)
 }
 
-// mayStay reports whether the relay may keep the item. It may not if the relay is stopping, or if the item's lane is lost or is
-// being given up.
+// mayStay reports whether the item may stay in memory: the relay isn't stopping, and the item's lane is neither lost nor being
+// given up.
 func (e *engine) mayStay(it *item) bool {
 	return !e.stopping.begun && (it.lane == nil || !it.lane.lost && !it.lane.draining)
 }
 
 // written removes items from memory after their outcomes were written, and unblocks the keys that waited for these outcomes.
-// It also forgets keys that are no longer needed. The method finish must not forget them: batch.done calls it before it returns
-// unsent items to their keys.
+// It also forgets keys that are no longer needed. The method finish must not forget keys, because batch.done calls finish before
+// unsent items return to their keys.
 func (e *engine) written(items []*item, counts storage.Settled) {
 	states := map[storage.State]int{}
 	for _, it := range items {

@@ -65,8 +65,8 @@ func (e *byLanes) paused(l *lane, queue int, row *storage.Row) bool {
 	return e.engine.control.pauses.cover(row.Message.Topic, row.Message.Key, queue, passed)
 }
 
-// returned handles the items of a job that are to be sent again: it drops those that are paused now, and the paused items that wait
-// behind them in their keys.
+// returned handles the items of a job that are to be sent again. It drops the items that are paused now, and the paused items that
+// wait behind them in their keys.
 func (e *byLanes) returned(f *flight) {
 	for _, it := range f.items {
 		e.passOver(it)

@@ -46,7 +46,7 @@ func (p *pauses) cover(topic, key string, queue int, passed *keySet) bool {
 }
 
 // keySet is the set of a lane's keys with rows that were left out of memory because of a pause. It is a list of
-// Bloom filters, each twice as large as the one before it; a million keys take about 4 MiB. Bloom filters have false positives:
+// Bloom filters, each twice as large as the one before it; a million keys take about 2 MiB. Bloom filters have false positives:
 // has() also returns true for fewer than one in a hundred of the other keys, and the rows of these keys wait until the pause ends.
 // Once a lane's set has 2 million keys, it gets no more filters (mostKeyBits), so false positives become more frequent. The loop and
 // the reader's scans may use a keySet concurrently.
@@ -66,8 +66,7 @@ const (
 
 func newKeySet() *keySet { return &keySet{seed: maphash.MakeSeed()} }
 
-// places returns the hashes of a key. When a key is added to a filter, the bits with these indexes are set, modulo the filter's
-// size in bits.
+// places returns the hashes of a key. Each hash, modulo a filter's size in bits, is the index of one of the key's bits in the filter.
 func (s *keySet) places(queue int, key string) (places [hashesPerKey]uint64) {
 	hash := maphash.String(s.seed, key) + uint64(queue)*0x9e3779b97f4a7c15
 	for i := range places {

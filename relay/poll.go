@@ -59,7 +59,7 @@ type dueRows struct {
 	again    storage.DueCursor
 	againAt  time.Time
 	next     time.Time // when the next known deferred row becomes due
-	none     bool      // the last read found nothing to send, and probably nothing more is due
+	none     bool      // the last read found no row to send, and probably no more rows are due
 }
 
 // restart makes the next pass begin with the first deferred row.

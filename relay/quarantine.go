@@ -19,7 +19,7 @@ type quarantine struct {
 	journal *journal
 	dedup   *dedup // nil if no sink is deduplicating
 
-	// waiting is the sink that has a suspect to send. Until that suspect is sent, nothing else is sent to any sink, so that the
+	// waiting is the sink that has a suspect to send. Until that suspect is sent, no sink gets another message, so that the
 	// suspect is sent alone. This wait ends at engine.journalAll at the latest.
 	waiting *sinkQueue
 }

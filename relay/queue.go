@@ -33,7 +33,7 @@ type sinkQueue struct {
 	buffered int // how many items are in memory, including those that were sent but are not settled
 	bytes    int
 	settling int  // how many items have an outcome that is not written yet
-	deferred int  // how many deferred rows that are due are in memory
+	deferred int  // how many due deferred rows are in memory
 	freed    int  // how many unblocked keys have rows that are not read yet
 	stopped  bool // the queue had no room for a new row; the lanes are read again once it has room
 	passed   int  // how many rows of the sink were ignored in pages that several sinks share, because the sink was behind
@@ -41,7 +41,7 @@ type sinkQueue struct {
 
 	jobs       chan *flight
 	longest    time.Duration        // the longest time that a call to the sink may take
-	flights    map[*flight]struct{} // the jobs that workers have
+	flights    map[*flight]struct{} // the jobs that were given to workers and have not returned
 	allStuck   bool                 // every worker hangs in a call
 	unstarted  int                  // how many messages returned unsent within the last second, because their handlers were busy for beginFor
 	waitLogged time.Time            // the time of the last log line about messages that wait for handlers
@@ -54,9 +54,9 @@ type sinkQueue struct {
 	paused     bool      // an operator has paused the sink, or the breaker has tripped
 	wasUp      bool      // SinkUp was called at least once
 	isDown     bool      // SinkDown was called, and SinkUp was not called since
-	downDetail string    // the reason that was logged last
+	downDetail string    // the detail in the last log line that reported the sink as unavailable
 	downSince  time.Time // when the sink was last reported as unavailable
-	downLogged time.Time // the time of the last log line about it
+	downLogged time.Time // the time of that log line
 
 	relays   int     // how many active relays have the sink, including this one
 	capacity int     // the maximum number of messages in memory
@@ -86,7 +86,6 @@ func newSinkQueue(b *base, name string, index int) *sinkQueue {
 	return q
 }
 
-// is reports whether the queue has this index.
 func (q *sinkQueue) is(index int) bool { return q.index == index }
 
 // room returns how many more messages the queue may hold.
@@ -304,7 +303,7 @@ func (q *sinkQueue) resume(items []*item) {
 // limitBurst limits a burst after a pause to the number of messages that the rate allows in this time.
 const limitBurst = 100 * time.Millisecond
 
-// sendersTo returns how many of the relays have the sink. Consumers have no sinks.
+// sendersTo returns how many of the members have the sink. Consumers don't count, because their heartbeats list no sinks.
 func sendersTo(sink string, relays []storage.Member) (n int) {
 	for i := range relays {
 		if slices.ContainsFunc(relays[i].Config.Sinks, func(text string) bool {
@@ -326,7 +325,7 @@ func (q *sinkQueue) limit(rate int) {
 }
 
 // allowed returns how many messages the rate allows now, but at most the value of the parameter `most`. If the rate allows
-// none, it sets q.limitAt.
+// none, the method sets q.limitAt.
 func (q *sinkQueue) allowed(now time.Time, most int) int {
 	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now

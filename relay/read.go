@@ -138,8 +138,8 @@ func (l *lane) readsAfter(again int64) int64 {
 }
 
 // mostRoom returns the room of the queue that has the most room. A queue with less room may fall behind. Then its rows are read
-// separately (pollSkipped), like the rows of a queue that is set apart (apart.go). While no sink is up, the buffers are filled,
-// so that rows are in memory when a sink recovers.
+// separately (pollSkipped), like the rows of a queue that is set apart (apart.go). While no sink is up, the relay fills all
+// buffers, so that rows are in memory when a sink recovers.
 func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	for _, q := range e.queues {
 		room := q.room()
@@ -153,8 +153,8 @@ func (e *engine) mostRoom(halfBuffer bool) (most int) {
 	return most
 }
 
-// reader carries out reads, one at a time, until the context ends. A fetch contains everything that its read needs. The reader
-// uses only one part of the loop's state: the lanes' sets of keys (keySet), which have a lock.
+// reader carries out reads, one at a time, until the context ends. A fetch contains everything that its read needs. The only
+// mutable state that the reader shares with the loop is the lanes' sets of keys (keySet), which have a lock.
 func (e *byLanes) reader(ctx context.Context) {
 	for {
 		select {
@@ -195,9 +195,9 @@ func (b *base) ask(ctx context.Context, f *fetch) (err error) {
 		b.traceClaimed(began, f.page.Rows)
 	}
 	if f.step == stepBlocked && bringsPage[f.kind] && err == nil {
-		// The answer about blocked keys counts only if the server's epoch is still that of the page. If the server has lost
-		// commits since the page, it may have lost retries. Then it no longer reports their keys as blocked, and their messages
-		// are pending again, but are not in the page.
+		// The answer about blocked keys counts only if the server's epoch has not changed since the page was read. If the server
+		// has lost commits since then, it may have lost retries. In that case it no longer reports their keys as blocked, and
+		// their messages are pending again, but are not in the page.
 		lateAfter, err := b.appearedSince(ctx, f.page.Epoch)
 		if err != nil {
 			return err
@@ -232,7 +232,7 @@ func (e *byLanes) merge(f *fetch) {
 	}
 	if f.err == nil {
 		if bringsPage[f.kind] {
-			// Each row that has appeared at or below SafeID is merged with this page, or is above the LateAfter of the next page.
+			// Each row that has appeared at or below SafeID is either merged with this page or above the LateAfter of the next page.
 			e.late.safeID, e.late.lateAfter = f.page.SafeID, none
 			e.learnStride(f)
 		}
@@ -294,14 +294,14 @@ func (e *byLanes) merge(f *fetch) {
 
 // errOtherServer is the error of a page whose epoch, which identifies the state of the server, differs from the epoch of the
 // lanes' leases.
-var errOtherServer = errors.New("the page comes from another server than the leases")
+var errOtherServer = errors.New("the page comes from a different server than the leases")
 
-// checkEpoch gives up all lanes that were leased in another epoch than the page's. Their rows in memory may differ from the table
+// checkEpoch gives up all lanes whose leases have a different epoch than the page. Their rows in memory may differ from the table
 // now, and ids at or below their cursors may be assigned again. If the server has lost commits, it has also lost the marks that
 // these commits stored, so the lanes' next holder can rely on the marks that are left. The next holder may be this relay, which
 // can lease the lanes again immediately.
 //
-// If this happens repeatedly, reads go to another server than writes, probably to a replica, whose pages must not be merged.
+// If this happens repeatedly, reads go to a different server than writes, probably to a replica, whose pages must not be merged.
 func (e *byLanes) checkEpoch(f *fetch) error {
 	fell := false
 	for _, l := range e.held.sortedLanes() {
@@ -399,8 +399,8 @@ func (e *byLanes) readAhead(rows []storage.Row) {
 }
 
 // readFailed handles a failed read. If the read included a scan for late rows, readFailed records the id above which the next scan
-// must search for them again. Then it delays the next read, except after the first errOtherServer: the lanes are leased again and
-// read immediately.
+// must search for them again. Then it delays the next read, except after the first errOtherServer: in that case the lanes are leased
+// again and read immediately.
 func (e *byLanes) readFailed(f *fetch) {
 	if f.kind == readSweep {
 		e.sweep.stepFailed(f)
@@ -535,7 +535,7 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 	}
 }
 
-// catchUpKeys is the maximum number of keys in one read.
+// catchUpKeys is the maximum number of keys whose skipped rows one read returns.
 const catchUpKeys = 64
 
 // pollKeys reads rows that were skipped while their keys were blocked, for several keys of one queue. For each queue it also
@@ -690,7 +690,7 @@ const unroutedRows = 500
 
 // pollUnrouted reads rows without a route, once a minute. There are two reasons for this read. A relay that has just leased a
 // lane knows from the marks that such rows exist, but not their topics. And no other read notices when the rows are deleted. After
-// this read, the cursor of each lane stops before its first row without a route.
+// this read, the cursor for rows without a route stands just before the lane's first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

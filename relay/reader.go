@@ -3,16 +3,16 @@ package relay
 import "github.com/rowrelay/rowrelay/relay/storage"
 
 // A reader is the part of a lane that belongs to one sink. This file decides, for each sink, whether a row that was read is
-// taken into memory, and from which position rows must be read again. It has no clock, channel, goroutine or store.
+// taken into memory, and from which position rows must be read again. The file uses no clock, channel, goroutine or store.
 //
 // An example with two sinks, A and B, where B is behind:
 //
 //	             mark of B              mark of A
 //	  floor          │     gap[B]           │         cursor[B]               cursor[A] = head
 //	 ───┴────────────┴───────┴──────────────┴────────────┴────────────────────────┴─────────────▶ id
-//	    nothing can          some rows of B above        B reads alone up to      not read yet; all
-//	    appear at            were left out               the head once it         sinks that stand
-//	    or below             deliberately                has room                 here read together
+//	    nothing can          some rows of B above        B reads alone up to      not read yet; sinks
+//	    appear at            were left out               the head once it         whose cursor is here
+//	    or below             deliberately                has room                 read together
 //
 // A blocked key has a position of its own, resumeFrom: its rows above that position were dropped, and are read when the key is
 // unblocked.
@@ -26,7 +26,8 @@ import "github.com/rowrelay/rowrelay/relay/storage"
 //   - It has appeared late, and the store hasn't reported it yet.
 //
 // So the mark, from which the next holder of the lane must read, is the lowest of the cursor, the gap, resumeFrom of all keys, and
-// the id before the lowest pending row in memory. It is never above the safe id. Deferred rows don't count: reads find them by the times at which they are due.
+// the id before the lowest pending row in memory. The mark is never above the safe id. Deferred rows don't affect the mark, since
+// reads find them by the times at which they are due.
 
 // reader is the part of a lane that belongs to one sink.
 type reader struct {
@@ -46,7 +47,7 @@ func newReader(cursor int64) reader {
 	return reader{cursor: cursor, gap: none, known: map[int64]*item{}, keys: map[string]*key{}}
 }
 
-// meeting has the facts, besides the row and the state of the reader, on which offer() bases its answer.
+// meeting has the circumstances in which a row is offered to a reader.
 type meeting struct {
 	room     int  // the sink's room for a row of this kind
 	paused   bool // the row is paused
@@ -69,7 +70,8 @@ const (
 	rowStopped               // the reader stops before the row: there is no room, or the lane is being given up
 )
 
-// offer decides what the reader does with a row. For a row that it doesn't take, it remembers from where to read the row again.
+// offer decides what the reader does with a row. If a pending row must be read again, the reader records from which
+// position.
 // The rows of a page must be offered in the order of their ids, after advance has moved the cursor past them.
 func (r *reader) offer(row *storage.Row, m meeting) answer {
 	if it := r.known[row.ID]; it != nil {

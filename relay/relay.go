@@ -127,7 +127,7 @@ func (r *Relay) Abort() {
 	}
 }
 
-// Wake makes the relay read new messages now, but not within 2 ms of the start of its last read. Wake never blocks, and may be
+// Wake makes the relay read new messages now, or 2 ms after its last read began if that is later. Wake never blocks, and may be
 // called at any time. Many calls in quick succession cause one read.
 func (r *Relay) Wake() {
 	if r.notMade() == nil {

@@ -228,7 +228,7 @@ func (r *router) several(claim storage.Claim) error {
 		case strings.Count(joined, ",") >= len(names):
 			return fmt.Errorf("routes: a topic has several sinks (%s), whose names must not contain commas", joined)
 		case len(joined) > storage.MostSinks:
-			return fmt.Errorf("routes: the names of a topic's sinks have %d bytes in total, must have at most %d: %.100s…", len(joined), storage.MostSinks, joined)
+			return fmt.Errorf("routes: the names of a topic's sinks have %d bytes in total; they must have at most %d: %.100s…", len(joined), storage.MostSinks, joined)
 		}
 	}
 	return nil
@@ -272,7 +272,7 @@ func (r *router) route(topic string) target {
 	return to
 }
 
-// find returns the same as the method `route`, but doesn't use the cache. It may be called concurrently.
+// find returns the target of a topic without using the cache. It may be called concurrently.
 func (r *router) find(topic string) target {
 	to := r.own(topic)
 	for _, also := range r.also {

@@ -339,8 +339,8 @@ type rowRights struct {
 	anyones    int64   // how many rows all relays together have claimed
 }
 
-// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are being settled. While
-// settlements are failing, rows that are being settled are included.
+// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are being settled. It includes
+// unwritable rows, and while settlements are failing also rows that are being settled.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
 	for _, q := range r.engine.queues {

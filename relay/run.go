@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// The loop. Only the loop changes the engine's state. It receives results through channels, applies them, and then starts what
-// can be started: renewals, settlements, reads and sends. It never waits for the database or a sink; other goroutines do. This
+// The loop. Only the loop changes the engine's state. It receives results through channels, applies them, and then starts the
+// work that is due: renewals, settlements, reads and sends. It never waits for the database or a sink; other goroutines do. This
 // file starts all goroutines.
 
 func (r *Relay) newEngine() *engine {
@@ -51,8 +51,8 @@ func (r *Relay) newEngine() *engine {
 	return e
 }
 
-// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the maximum number of blocked keys in memory, and
-// mostPassed is how many rows of a sink that is behind are read in vain before pages leave out topics that only it takes (apart.go).
+// newByLanes returns a byLanes, which claims by lanes. mostBlocked is the maximum number of blocked keys in memory. mostPassed is
+// how many rows of a sink that is behind may be read and ignored before the sink is set apart (apart.go).
 func newByLanes(e *engine, mostBlocked, mostPassed int) *byLanes {
 	held := &heldLanes{lanes: map[int]*lane{}}
 	late := &lateRows{base: e.base, held: held, poll: &e.poll, routes: e.routes, queues: e.queues, control: &e.control, lateAfter: none, stride: leastStride}
@@ -139,8 +139,7 @@ func (e *engine) run(ctx context.Context) error {
 // several of them. The pause delays a message by at most this time.
 const wakePace = 2 * time.Millisecond
 
-// loop starts whatever can be started, waits for the next result, request or point in time, and repeats this until the run has
-// ended.
+// loop starts the work that is due, waits for the next result, request or due time, and repeats this until the run has ended.
 func (e *engine) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -239,8 +238,7 @@ func (e *engine) startSettlements(now time.Time) {
 	e.settle.start(now, few)
 }
 
-// closeSinks closes all sinks, except those to which a call is still in progress. It abandons a sink whose Close does not
-// return.
+// closeSinks closes all sinks that have no call in progress. It abandons a sink whose Close does not return.
 func (e *engine) closeSinks(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortGrace)
 	defer cancel()
@@ -262,7 +260,7 @@ func (e *engine) closeSinks(ctx context.Context) error {
 		select {
 		case err = <-closed:
 		case <-time.After(2 * abortGrace):
-			err = errors.New("it did not return though its context had ended")
+			err = errors.New("Close did not return though its context had ended")
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("close sink %q: %w", q.name, err))

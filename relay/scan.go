@@ -32,7 +32,7 @@ type lateRows struct {
 
 	safeID    int64  // no row can appear at or below this id any more
 	lastID    int64  // the highest id that was assigned when the last page was read
-	span      int64  // most late rows appear at most this far below the highest id that was read
+	span      int64  // most late rows have ids within this distance below the highest id that was read
 	lateAfter int64  // above this id, rows may have appeared that no page has returned and no scan has searched for; `none` if no such rows can exist
 	scans     bool   // a scan ran before the last page was merged
 	stride    stride // how many ids a step of a scan covers
@@ -46,8 +46,9 @@ func (r *lateRows) scanFirst(f *fetch) *lateScan {
 	lateAfter := lowestSet(f.page.LateAfter, r.lateAfter)
 	f.page.LateAfter = lowestSet(lateAfter, r.detectSequenceReset(f))
 	r.lateAfter = f.page.LateAfter // until the page is merged, no mark rises above this id
-	// Most late rows appear only a few ids below the highest one. The next pages begin r.span ids below the highest id
-	// that was read in any lane, or at a lane's own cursor if that is lower. So they return such rows without a scan. Rows that appear far below the highest id are rare, and don't change the span.
+	// Most late rows appear only a few ids below the highest id that was read in any lane. The next pages begin r.span ids below
+	// that id, or at a lane's own cursor if that is lower. So they return such rows without a scan. Rows that appear far below the
+	// highest id are rare, and don't change the span.
 	if lateAfter >= 0 {
 		lag := int64(0) // late rows have ids above LateAfter, up to LastID; if the two are equal, no late rows exist
 		if lateAfter < f.page.LastID {
@@ -184,7 +185,7 @@ type lateScan struct {
 	took  time.Duration
 }
 
-// scannedLane is what a scan knows about a lane. The scan shares the set `passed` with the loop.
+// scannedLane is a scan's copy of a lane's state, except that the scan shares the set `passed` with the loop.
 type scannedLane struct {
 	readers     []places
 	keysUnknown bool
@@ -316,7 +317,7 @@ func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err 
 			}
 		}
 		if len(s.rows) == found {
-			break // this round found no new rows, so nothing that belongs before a new row can be missing
+			break // this round found no further rows, so no row that must be delivered before a found row can be missing
 		}
 		newLateAfter, err := b.appearedSince(ctx, s.epoch)
 		if err != nil {
@@ -401,7 +402,7 @@ func (b *base) emptyPage(ctx context.Context) (storage.Page, error) {
 }
 
 // unwalked returns the ranges that the next scan must cover after a failed one. These are the ranges that the failed scan did not
-// reach. In lanes where it found rows, they begin at or below the first found row, since the found rows are dropped.
+// reach. In a lane where it found rows, the range begins below the first of them, since the found rows are dropped.
 func unwalked(positions, left []storage.Position, found []storage.Row) (again []storage.Position) {
 	for _, p := range positions {
 		after := p.Until

@@ -17,10 +17,10 @@ import (
 // The path of a batch: startSends calls takeBatch and gives the batch to a worker, which sends it (worker.go). The loop receives
 // the batch with its outcomes (batch.done in outcome.go), and the settler writes the outcomes (settle.go).
 
-// errLeaseEnding is the cause with which sends are cancelled when the leases were not renewed in time.
+// errLeaseEnding is the cancellation cause of the sends' context if the leases were not renewed in time.
 var errLeaseEnding = errors.New("the relay's leases are about to expire")
 
-// errAborted is the cause with which sends are cancelled when a stop takes longer than DrainTimeout, or when Abort is called.
+// errAborted is the cancellation cause of the sends' context if a stop takes longer than DrainTimeout, or if Abort is called.
 var errAborted = errors.New("the relay stops")
 
 // startSends gives jobs to every queue that can send.

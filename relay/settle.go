@@ -18,9 +18,9 @@ import (
 // written again. An outcome of a lost lane changes nothing, because fences are never reused.
 
 const (
-	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Concurrent settlements have different
+	// settlers is the maximum number of concurrent settlements. A store may allow fewer. Concurrent settlements are for different
 	// lanes. So the outcomes of a key are written in order, and after a crash the lane's next holder sends again only the last
-	// messages of the key, in order. Outcomes that fit into one settlement are written in one, because two small settlements
+	// messages of the key, in order. Outcomes that fit into one settlement are written together, because two small settlements
 	// would slow down the database and each other.
 	settlers = 2
 
@@ -28,7 +28,7 @@ const (
 	settleBatch = 2000
 
 	// settleLinger is how long deliveries may wait, counted from the start of the last settlement, so that more of them are
-	// written together. When messages are few, writing each delivery alone would be most of a relay's cost. Deliveries wait
+	// written together. When messages are few, writing each delivery alone would be most of the relay's work. Deliveries wait
 	// only while there are fewer than settleFew of them.
 	settleLinger = 80 * time.Millisecond
 	settleFew    = 64
@@ -107,11 +107,11 @@ func (s *settler) write(items ...*item) {
 	}
 }
 
-// start hands unwritten outcomes to the goroutines: both lists as one settlement, or each list as its own settlement if the
-// lists are long. While one list is being written, the other one waits if it is short. If the number of unwritten deliveries
-// is below the parameter `few`, start waits up to settleLinger for further ones. The delay is harmless: the next messages of
-// the same keys can be sent before these outcomes are written, and the caller passes 0 when a buffer fills up. Retries and parked messages don't wait, because their keys are
-// blocked.
+// start hands unwritten outcomes to the goroutines that run work: both lists as one settlement, or each list as its own
+// settlement if the lists are long. While one list is being written, the other one waits if it is short. If the number of
+// unwritten deliveries is below the parameter `few`, start waits up to settleLinger for further ones. The delay is harmless: the
+// next messages of the same keys can be sent before these outcomes are written, and the caller passes 0 when a buffer fills up.
+// Retries and parked messages don't wait, because their keys are blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {
@@ -216,7 +216,7 @@ func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 	}
 }
 
-// writeAgain puts the items of a failed settlement at the front of their lists again.
+// writeAgain puts the items of a failed settlement back at the front of their lists.
 func (s *settler) writeAgain(job settleJob, err error) {
 	of := job.items
 	for i, n := range job.of {

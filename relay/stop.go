@@ -75,7 +75,8 @@ func (e *engine) over() (bool, error) {
 }
 
 // continueStop lets the leaser deregister the relay once no read, send or settlement is in progress. When the deadline passes,
-// it cancels the sends and sets a new deadline. When that passes, too, the run ends without waiting for the sends.
+// it cancels the sends and sets a new deadline. When the new deadline passes, too, the run ends without
+// waiting for the sends.
 func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 	s := &e.stopping
 	if !s.logAt.IsZero() && !now.Before(s.logAt) {

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A survey searches for the messages that a drain would leave behind, and finds the reasons. drain.go decides when a survey runs.
+// A survey searches for the messages that a drain would leave behind, and finds out why. drain.go decides when a survey runs.
 
 // survey is one search for rows that are due, and its results. It runs concurrently with the loop, on copies of the loop's state.
 type survey struct {
@@ -169,9 +169,8 @@ func (s *survey) judge(ctx context.Context, store storage.Store, routes *router,
 	return nil
 }
 
-// withoutHeldUp removes the rows whose key is blocked by another row at each of their sinks. A deferred row that was removed
-// no longer counts as blocking. Otherwise two due rows of one key would block each other, and the survey
-// would find neither.
+// withoutHeldUp removes the rows whose key is blocked by another row at each of their sinks. A deferred row that was removed no
+// longer counts as blocking. Otherwise two due rows of one key would block each other, and the survey would find neither.
 func (s *survey) withoutHeldUp(ctx context.Context, store storage.Store, routes *router, rows []storage.Row) ([]storage.Row, error) {
 	keyOf := func(row *storage.Row) storage.LaneKey { return storage.LaneKey{Lane: row.Lane, Key: row.Message.Key} }
 	asked := map[storage.LaneKey]bool{}

@@ -146,7 +146,7 @@ func (s *sweep) merge(f *fetch) {
 	}
 }
 
-var errFoundLate = errors.New("the id sequence was reset, rows were inserted with old ids (as from a dump), or a transaction was open for longer than the store allows")
+var errFoundLate = errors.New("the id sequence was reset, rows were inserted with old ids (for example from a dump), or a transaction was open for longer than the store allows")
 
 // stepFailed makes the steps smaller, and lets the swept lanes be read while the sweep continues. It doesn't report a time-out
 // if the step can be made smaller.

@@ -24,7 +24,7 @@ type unrouted struct {
 // unroutedTopic is a topic that is reported while its messages wait.
 type unroutedTopic struct {
 	text string // the message of the log line
-	more []any  // its arguments in addition to the relay and the topic
+	more []any  // the line's attributes besides the relay and the topic
 	next time.Time
 }
 

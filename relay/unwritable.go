@@ -21,7 +21,7 @@ const (
 	// row becomes unwritable: the cause is then the database or its settings, not the rows.
 	mostUnwritable = 10
 
-	// If the reason of a refusal may be temporary, the outcome of a row is changed or set aside only after it was written alone
+	// If the reason for a refusal may be temporary, the outcome of a row is changed or set aside only after it was written alone
 	// and refused enoughRefusals times. A connection that breaks occasionally must not make a row unwritable, since later rows of
 	// its key would overtake it.
 	enoughRefusals = 3
@@ -67,7 +67,7 @@ func (u *unwritable) taken() {
 		return
 	}
 	u.refusal = nil
-	u.tryAt = time.Now() // try the others again now: they may have been refused for the same reason
+	u.tryAt = time.Now() // try the unwritable items again now: they may have been refused for the same reason
 	u.report(nil)
 }
 
@@ -128,7 +128,8 @@ func (u *unwritable) refused(it *item, err error) (changed, setAside bool) {
 	return false, true
 }
 
-// reportRefusal reports to Healthy and the log that the database refuses every outcome. Nothing is sent until it accepts one.
+// reportRefusal reports to Healthy and the log that the database refuses every outcome. Until the database accepts an outcome, the
+// relay sends nothing.
 func (u *unwritable) reportRefusal(err error) {
 	text := fmt.Sprintf("the database refuses every outcome, and nothing is sent until it accepts one: %v", err)
 	u.base.health.unwritable.Store(&text)

@@ -21,7 +21,7 @@ type job interface {
 	done(e *engine, f *flight)
 }
 
-// flight is a job that a worker has.
+// flight is a job that was given to a worker.
 type flight struct {
 	queue *sinkQueue
 	job   job
@@ -115,8 +115,8 @@ func (l leaseCtx) Err() error {
 // noAnswer is the outcome of a message for which the sink returned no outcome.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor is how long a sink that takes messages one by one may start further messages of a batch. It is short because no
-// outcome is written until the whole batch has returned.
+// beginFor is the time after the start of a batch within which a sink that takes messages one by one may begin each message. It
+// is short because no outcome is written until the whole batch has returned.
 const beginFor = 5 * time.Second
 
 // send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic counts as
@@ -189,7 +189,7 @@ func handleSafely(ctx context.Context, sink sinks.TxSink, tx *sql.Tx, m sinks.Me
 	return sink.HandleTx(ctx, tx, m)
 }
 
-// describe returns a text about a stuck call, which names the first message of the call.
+// describe returns a text about a stuck call, with the topic and id of the call's first message.
 func (q *sinkQueue) describe(f *flight, now time.Time) string {
 	call, what := "Send", ", with messages that may have been sent before"
 	if _, opens := f.job.(*opening); opens {
