@@ -132,8 +132,8 @@ type SinkOptions struct {
 	BreakerThreshold int
 
 	// JudgeAloneAfter applies to a message that keeps failing while no other message is delivered to its destination. After this
-	// time the message itself counts as the cause. Until then its failed attempts are not charged, its key waits, and
-	// after 5 s the sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the
+	// time the message itself counts as the cause. Until then its failed attempts are not charged, its key waits, and after 5 s
+	// the sink is reported as down. Once JudgeAloneAfter has passed, the next answer decides: a rejection parks the
 	// message, and any other failure charges an attempt. If another message is delivered in the meantime, the next failure is
 	// charged. This time doesn't apply to failures with [sinks.ReasonConnection], [sinks.ReasonThrottled], [sinks.ReasonAuth] or
 	// [sinks.ReasonConfig], or while at least BreakerThreshold keys fail. The default is 30 min; for rejections by a function of

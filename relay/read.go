@@ -641,7 +641,7 @@ func (e *byLanes) pollDue(now time.Time) *fetch {
 	return f
 }
 
-// allPaused reports whether a deferred row is paused for all its sinks, by its topic, its key or the sink.
+// allPaused reports whether a deferred row is paused for all its sinks, by a pause of its topic, its key or the sink.
 func (e *byLanes) allPaused(l *lane, row *storage.Row) bool {
 	return row.Holds == storage.NoHold && !slices.ContainsFunc(e.engine.routes.queuesOf(row.Message.Topic, row.Sinks), func(queue int) bool {
 		return !e.engine.queues[queue].paused && !e.paused(l, queue, row)

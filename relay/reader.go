@@ -70,9 +70,8 @@ const (
 	rowStopped               // the reader stops before the row: there is no room, or the lane is being given up
 )
 
-// offer decides what the reader does with a row. If a pending row must be read again, the reader records from which
-// position.
-// The rows of a page must be offered in the order of their ids, after advance has moved the cursor past them.
+// offer decides what the reader does with a row. If a pending row must be read again, the reader records from which position. The
+// rows of a page must be offered in the order of their ids, after advance has moved the cursor past them.
 func (r *reader) offer(row *storage.Row, m meeting) answer {
 	if it := r.known[row.ID]; it != nil {
 		if it.row.Message.ID != row.Message.ID && !row.Deferred {

@@ -21,7 +21,7 @@ import (
 var errLeaseEnding = errors.New("the relay's leases are about to expire")
 
 // errAborted is the cancellation cause of the sends' context if a stop takes longer than DrainTimeout, or if Abort is called.
-var errAborted = errors.New("the relay stops")
+var errAborted = errors.New("the relay is stopping")
 
 // startSends gives jobs to every queue that can send.
 func (e *engine) startSends(now time.Time) {
