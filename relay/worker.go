@@ -27,7 +27,7 @@ type flight struct {
 	job   job
 	items []*item         // the items that the job sends
 	turn  int64           // the number of the job; see breaker.begin
-	ctx   context.Context // ends when the leases are about to expire
+	ctx   context.Context // ends when the leases are about to expire or the run is aborted
 	began time.Time
 	took  time.Duration
 	stuck bool
