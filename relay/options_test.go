@@ -34,7 +34,7 @@ func TestNewReportsAllProblems(t *testing.T) {
 		"picking by lanes":        {func(o *relay.Options) { o.Pick = storage.Newest }, []string{"only a relay that claims by rows"}},
 		"topics by lanes":         {func(o *relay.Options) { o.Topics = []string{"a"} }, []string{"topics: only"}},
 		"picking by rows":         {func(o *relay.Options) { o.Claim, o.Pick, o.Topics = storage.ByRows, storage.Priority, []string{"a"} }, nil},
-		"a sink that is nil":      {func(o *relay.Options) { o.Sinks["x"] = relay.SinkOptions{} }, []string{`sink "x": the sink is nil`}},
+		"a sink that is nil":      {func(o *relay.Options) { o.Sinks["main"] = relay.SinkOptions{} }, []string{`sink "main": the sink is nil`}},
 		"a negative batch":        {func(o *relay.Options) { o.Sinks["main"] = relay.SinkOptions{Sink: &recorder{}, Batch: -1} }, []string{"batch -1"}},
 		"back-off upside down": {func(o *relay.Options) {
 			o.Sinks["main"] = relay.SinkOptions{Sink: &recorder{}, Backoff: relay.Backoff{Min: 2, Max: 1}}
@@ -53,6 +53,9 @@ func TestNewReportsAllProblems(t *testing.T) {
 			_, err := relay.New(memstore.New().Store(), options)
 			if (err == nil) != (test.want == nil) {
 				t.Fatalf("New: %v", err)
+			}
+			if err != nil && strings.Count(err.Error(), "\n")+1 != len(test.want) {
+				t.Errorf("the error lists other problems, too: %v", err)
 			}
 			for _, part := range test.want {
 				if !strings.Contains(err.Error(), part) {

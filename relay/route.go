@@ -68,7 +68,7 @@ const maxCachedTopics = 10_000
 // newRouter compiles routes. A sink has the index of its name in the list `names`. The index after the last sink means "no
 // route".
 func newRouter(routes []Route, names []string) (*router, error) {
-	if len(routes) == 0 {
+	if len(routes) == 0 && len(names) > 1 {
 		return nil, fmt.Errorf("routes: required if there are several sinks (%d here)", len(names))
 	}
 	r := &router{names: names, exact: map[string]target{}, rest: target{sinks: []int{len(names)}, onExpire: ParkExpired}, cache: map[string]target{}}
