@@ -20,10 +20,9 @@ import (
 // Finding is one result of a check.
 type Finding = storage.Finding
 
-// Check examines everything that a relay needs in a database: the versions of the
-// server and the schema, the privileges of this user, the settings, and the plans of
-// the statements. It changes nothing. If the tables are missing or have another
-// version, it reports this and examines nothing else.
+// Check examines everything that a relay needs in a database: the versions of the server and the
+// schema, the privileges of this user, the settings, and the plans of the statements. It changes
+// nothing. If the tables are missing or have another version, Check reports this and stops.
 func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, claim storage.Claim) []Finding {
 	s, err := newStore(db, d, options)
 	if err != nil {
@@ -51,7 +50,8 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 			}
 			return append(findings, schema)
 		}
-		// If the user may not read the version, nothing else can be checked. The finding "rights" lists all missing rights.
+		// If the user may not read the version, nothing else can be checked. The finding "rights" lists all missing
+		// privileges.
 		for _, finding := range s.backend.Check(ctx, claim) {
 			if finding.Name == "rights" {
 				return append(findings, finding)
@@ -65,7 +65,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 	return append(findings, s.Check(ctx, claim)...)
 }
 
-// Check does what the function Check does, for an open store.
+// Check examines the database of an open store, as the function [Check] does before a store is opened.
 func (s *Store) Check(ctx context.Context, claim storage.Claim) []Finding {
 	if err := s.notMade(); err != nil {
 		return []Finding{{Name: "schema", Detail: err.Error()}}
@@ -130,7 +130,7 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 	for lane, m := range marks {
 		if m.Main > given {
 			finding.Detail = fmt.Sprintf("the id sequence was reset: lane %d was read up to %d, and the highest assigned id is %d", lane, m.Main, given)
-			finding.Hint = "nothing has to be done: the next relay to lease the lane reads it from its beginning"
+			finding.Hint = "no action is needed: the next relay to lease the lane reads it from its beginning"
 			return finding
 		}
 		if m.Main > 0 && len(m.Sinks) == 0 {
@@ -149,7 +149,7 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 			return finding
 		}
 		if len(waiting) > 0 {
-			finding.Detail = fmt.Sprintf("at least %d messages wait below the ids up to which relays have read, the first with the id %d in lane %d: the id sequence was reset, or a transaction was open for very long", len(waiting), waiting[0].ID, waiting[0].Lane)
+			finding.Detail = fmt.Sprintf("at least %d messages wait below the ids up to which relays have read, the first with the id %d in lane %d: the id sequence was reset, or a transaction was open for a very long time", len(waiting), waiting[0].ID, waiting[0].Lane)
 			finding.Hint = "a relay finds and delivers them: when it leases their lanes, or within ten minutes if it has leased these lanes already"
 			return finding
 		}
@@ -186,7 +186,7 @@ func (s *Store) checkColumns(ctx context.Context) Finding {
 		there, err := backend.TableColumns(ctx, s.db, name)
 		switch {
 		case err != nil && s.dialect.Denied(err):
-			continue // the finding "rights" reports this
+			continue // the finding "rights" reports the missing privilege
 		case err != nil && s.dialect.Missing(err):
 			missing = append(missing, "the table "+name)
 			continue
@@ -233,8 +233,8 @@ func (s *Store) checkClock(ctx context.Context) Finding {
 	return finding
 }
 
-// CheckRetention checks whether the relays delete delivered messages in time. They may be late by an hour, or by a tenth of
-// the retention if that is longer. A retention of 0 means that no delivered messages are kept.
+// CheckRetention checks whether the relays delete delivered messages in time. It accepts a delay of an hour, or of a tenth
+// of the retention if that is longer. A retention of 0 means that no delivered messages are kept.
 func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Finding {
 	if err := s.notMade(); err != nil {
 		return Finding{Name: "retention", Detail: err.Error()}
@@ -247,7 +247,7 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 		finding.Detail = "the table has no delivered messages"
 	} else if behind := oldest - retention; behind > max(time.Hour, retention/10) {
 		finding.OK = false
-		finding.Detail += fmt.Sprintf(", and the retention is %v: deleting is behind by %v", retention, behind.Round(time.Minute))
+		finding.Detail += fmt.Sprintf(", and the retention is %v: deletion is behind by %v", retention, behind.Round(time.Minute))
 		finding.Hint = "a running relay deletes them, and if it can't, it logs the reason with stage=purge: check with rowrelay status that a relay is alive. If more messages are delivered than deleted, run this as the tables' owner, repeatedly until it deletes nothing: " +
 			s.capabilities.Statements.Text("delete old done")
 	}
@@ -260,8 +260,8 @@ type ask struct {
 	of   func()
 }
 
-// asks returns all statements of a backend that are run repeatedly, except those that count messages for a status. These may read a
-// table in any order, because they stop after a limited number of rows.
+// asks returns all statements of a backend that are run repeatedly, except those that count messages for a status. The counting
+// statements may read a table in any order, because they stop after a limited number of rows.
 func asks(ctx context.Context, b backend.Backend, db *sql.DB, claim storage.Claim) []ask {
 	const id = "0197a3b4-0000-7abc-8def-0123456789ab"
 	queries, statements := b.Capabilities().Queries, b.Capabilities().Statements
@@ -370,7 +370,7 @@ func (s *Store) checkPlans(ctx context.Context, explainer backend.Explainer, cla
 			}
 			plans++
 			found, err := explainer.Explain(ctx, query)
-			if err != nil && ctx.Err() == nil && !s.dialect.Denied(err) { // the finding "rights" reports what is denied
+			if err != nil && ctx.Err() == nil && !s.dialect.Denied(err) { // the finding "rights" reports missing privileges
 				found = err.Error()
 			}
 			if found == "" {

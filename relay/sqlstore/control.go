@@ -44,7 +44,7 @@ func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool,
 	})
 }
 
-// logControl writes to the log of actions that a control was set or lifted. The count of changes in the log is 1.
+// logControl writes to the log the action that sets or lifts a control, with 1 as its count of changes.
 func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Action) error {
 	statements, id := s.capabilities.Statements, outbox.NewID()
 	_, err := backend.Exec(ctx, tx, statements.Beginning(id, action.Fits()), statements.Ending(id, 1))
@@ -62,7 +62,8 @@ func (s *Store) EndAction(ctx context.Context, id string, changed int64) error {
 	return s.changeLog(ctx, func() backend.Query { return s.capabilities.Statements.Ending(id, changed) })
 }
 
-// changeLog writes to the log of actions. It calls query only if Open made the store, because any other store has no statements.
+// changeLog writes to the log of actions. It calls the function `query` only if the store was made by Open, because only Open
+// sets the statements.
 func (s *Store) changeLog(ctx context.Context, query func() backend.Query) error {
 	_, err := write(ctx, s, "write the log of actions of table", func() (any, uint64, error) {
 		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, nil, func(tx *sql.Tx) error {

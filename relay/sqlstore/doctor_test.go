@@ -88,7 +88,7 @@ func TestCheckReportsThatThePurgeIsBehind(t *testing.T) {
 			t.Errorf("with a retention of a hundred years the finding is %+v", found)
 		}
 		found := store.CheckRetention(t.Context(), 24*time.Hour)
-		if found.OK || !strings.Contains(found.Detail, "deleting is behind") || !strings.Contains(found.Hint, "rowrelay status") {
+		if found.OK || !strings.Contains(found.Detail, "deletion is behind") || !strings.Contains(found.Hint, "rowrelay status") {
 			t.Errorf("with a retention of a day the finding is %+v", found)
 		}
 		_, statement, _ := strings.Cut(found.Hint, "until it deletes nothing: ")

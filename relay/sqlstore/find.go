@@ -26,13 +26,13 @@ import (
 // narrowed is the maximum number of message ids for which Find uses the times in the ids. For more ids it searches all rows.
 const narrowed = 10
 
-// Find searches the rows that were written around the time in a message's id: first within two seconds before and after this
-// time, and then, while it finds no row, within the longer durations.
+// Find searches the rows that were written around the time in a message's id: first within two seconds before or after this
+// time, and then, as long as it finds no row, within a minute and half an hour.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
 // The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. For a
-// step of a million ids in a table of three million delivered rows, PostgreSQL would read the whole table and not its index, which would
-// take a second.
+// step of a million ids in a table of three million delivered rows, PostgreSQL would read the whole table instead of its index, which
+// would take a second.
 const (
 	firstStep = 5_000
 	mostStep  = 100_000

@@ -94,7 +94,7 @@ func (s *Store) checkFixedRows(ctx context.Context) Finding {
 		return Finding{Name: "rows", Detail: err.Error()}
 	}
 	if missing != "" {
-		return Finding{Name: "rows", Detail: missing + ": some messages are never delivered or lose their order", Hint: "run rowrelay migrate up, which restores them; use DELETE FROM outbox, not TRUNCATE, to empty the tables"}
+		return Finding{Name: "rows", Detail: missing + ": some messages are never delivered, or are delivered out of order", Hint: "run rowrelay migrate up, which restores them; use DELETE FROM outbox, not TRUNCATE, to empty the tables"}
 	}
 	return Finding{Name: "rows", OK: true, Detail: "all lane and lock rows exist"}
 }

@@ -66,8 +66,8 @@ type frontier interface {
 	reset()
 }
 
-// openFrontier chooses the implementation for the database. Its second argument is the highest id that was assigned. The last one
-// is the field Unordered of the [dialect.Fit].
+// openFrontier chooses the implementation for the database. Its second argument is the highest id that was assigned. The last
+// argument is the field Unordered of the [dialect.Fit].
 func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) error {
 	switch s.capabilities.Frontier {
 	case backend.OneWriter:
@@ -275,7 +275,7 @@ func parseSnapshot(text string) (snapshot, error) {
 	return snapshot{xmin: values[0], xmax: values[1], open: values[2:]}, nil
 }
 
-// sees reports whether the transaction had ended.
+// sees reports whether the transaction had ended when the snapshot was taken.
 func (s snapshot) sees(xid uint64) bool {
 	if xid < s.xmin || xid >= s.xmax {
 		return xid < s.xmin

@@ -45,10 +45,10 @@ type openTx struct {
 
 	number  uint64 // the number of the last list
 	latest  *list  // the last list
-	told    known  // recorded when the previous read began; before the first read, its safeID is [untold], and 0 after a restart
+	told    known  // recorded when the previous read began; its safeID is [untold] before the first read, and 0 after a restart
 	reading known  // recorded when the current read began
 
-	earlier     []int64   // the values of the field `seen` when the last lists began, for at most grace lists
+	earlier     []int64   // the value of the field `seen` at the beginning of each of the last lists, at most `grace` of them
 	noted       time.Time // when the last of these lists began
 	old         int64     // the value of the field `seen` when an earlier list began; grace more lists have begun since
 	checkpoints checkpoints
@@ -138,7 +138,8 @@ func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) 
 	return nil
 }
 
-// hides reports whether the error means that the user may not see transactions. Some databases report this as a missing view.
+// hides reports whether the error means that the user may not see transactions. Some databases report a missing privilege as
+// a missing view.
 func (db *openTxLister) hides(err error) bool {
 	return db.dialect.Denied(err) || db.dialect.Missing(err)
 }
@@ -213,7 +214,7 @@ func (o *openTx) list(ctx context.Context) error {
 }
 
 // tells reports, for a check, whether the server's list of open transactions is usable. It requests the list up to checkTries times. If
-// a request fails for another reason than a busy database, it returns true, because other checks report the error.
+// a request fails for a reason other than a busy database, it returns true, because other checks report the error.
 func (db *openTxLister) tells(ctx context.Context) bool {
 	for range checkTries {
 		saw, err := db.backend.ListOpen(ctx, rand.Text())
@@ -297,8 +298,8 @@ var silenced = Finding{
 		" or for producers that write values into the text of their statements and don't prepare the statements (interpolateParams of go-sql-driver)",
 }
 
-// serverChanged reports whether the server's name differs from that of the previous answers. It stores the first name that it gets.
-// An empty name counts as unchanged.
+// serverChanged reports whether the server's name differs from the name in the previous answers. It stores the first name that it
+// gets. An empty name counts as unchanged.
 func (o *openTx) serverChanged(server string) bool {
 	if o.server == "" {
 		o.server = server

@@ -30,7 +30,7 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 			var setting string
 			err := backend.All(ctx, s.db, order, func() { wrong = append(wrong, setting) }, &setting)
 			if err == nil && len(wrong) > 0 {
-				err = fmt.Errorf("the sequence of the ids has %s, so a message might never be delivered: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, grant this user SELECT on the sequence, or claim by rows", strings.Join(wrong, ", "))
+				err = fmt.Errorf("the id sequence has %s, so a message might never be delivered: run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE, grant this user SELECT on the sequence, or claim by rows", strings.Join(wrong, ", "))
 			}
 			if err != nil {
 				return fmt.Errorf("begin claiming by lanes on table %s: %w", s.table, err)
@@ -50,9 +50,9 @@ func (s *Store) SetClaimMode(ctx context.Context, claim storage.Claim) error {
 		s.frontier.start(first.Server, given)
 	}
 
-	// To change the mode, the backend needs an exclusive lock, and may have to wait long for it,
-	// because each claim of rows holds a shared lock. So first read the mode, and change it only if it
-	// differs. If another relay changes the mode in between, the first heartbeat fails.
+	// To change the mode, the backend needs an exclusive lock, and may have to wait a long time for
+	// it, because each claim of rows holds a shared lock. So first read the mode, and change it only
+	// if it differs. If another relay changes the mode in between, the first heartbeat fails.
 	same, err := try(ctx, s, "read the claim mode of table", func() (bool, error) {
 		var stored storage.Claim
 		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &stored); err != nil {

@@ -57,7 +57,7 @@ func (s *Store) addLogs(ctx context.Context, infos []storage.Info) error {
 		case storage.StateDone:
 		case storage.StateClaimed:
 			hot = append(hot, row)
-		case storage.StatePending, storage.StateScheduled: // these states occur in both tables
+		case storage.StatePending, storage.StateScheduled: // rows in these states may be in either table
 			hot, held = append(hot, row), append(held, row)
 		default:
 			held = append(held, row)

@@ -15,11 +15,11 @@ import (
 )
 
 // Reading. Read returns a page: the pending rows at the requested positions (ranges of ids in lanes), in the order of ids and up to the
-// page's limits. A page also says above which ids rows may still appear; see [frontier]. Scan reads ranges of ids again, and
-// returns the rows that the caller selects. Due returns due rows of the held table. BlockedKeys returns the blocked keys of some lanes,
-// and BlockedAmong returns those of the given keys that are blocked.
+// page's limits. A page also says above which ids rows may still appear; see [frontier]. Scan reads ranges of ids again, and returns
+// the rows that the caller selects. Due returns due rows of the held table. BlockedKeys returns the blocked keys of some lanes, and
+// BlockedAmong returns the given keys that are blocked.
 
-// Read implements [storage.LaneStore]. It stops after the row that brings the payloads to MaxBytes or more.
+// Read implements [storage.LaneStore]. It stops after the row with which the payloads reach MaxBytes.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	if err := s.notMade(); err != nil {
 		return page, err
@@ -58,7 +58,7 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 }
 
 // poolWatch warns once if the pool keeps closing connections that are soon needed again. By default database/sql keeps only two idle
-// connections, so it closes and reopens a relay's other connections all the time. Connecting is the most expensive operation of a
+// connections, so it repeatedly closes and reopens a relay's other connections. Connecting is the most expensive operation of a
 // relay. A pool without any idle connection is probably from pgx's stdlib.OpenDBFromPool, and its pgxpool keeps the idle connections.
 type poolWatch struct {
 	before int64 // the number of idle connections that the pool had closed before the store was opened
@@ -135,7 +135,7 @@ func (s *Store) page(ctx context.Context, request storage.ReadRequest) (page sto
 	return page, nil
 }
 
-// bounded returns a copy of the positions. In the copy, positions without an Until have the highest possible one.
+// bounded returns a copy of the positions, in which an Until of 0 is replaced by the highest possible id.
 func bounded(positions []storage.Position) []storage.Position {
 	positions = slices.Clone(positions)
 	for i := range positions {
@@ -195,7 +195,7 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 const (
 	candidateLimit = storage.ScanTogether // maximum rows of one statement
 	pickLimit      = 500
-	scanRounded    = 50 * time.Millisecond // time limits of scans are multiples of this, so that few different statements exist: the limit is part of the text
+	scanRounded    = 50 * time.Millisecond // time limits of scans are multiples of this, so that few different statements exist: the limit is part of a statement's text
 )
 
 // Scan implements [storage.LaneStore]. One statement reads the candidates, and other statements
@@ -317,8 +317,8 @@ func (s *Store) Remaining(ctx context.Context, limit int, each func(*storage.Row
 	return err
 }
 
-// Due implements [storage.LaneStore]. It stops after the row that brings the payloads to
-// maxBytes or more.
+// Due implements [storage.LaneStore]. It stops after the row with which the payloads reach
+// maxBytes.
 func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
 	rows, err = try(ctx, s, "read the due rows of table", func() (due []storage.Row, err error) {
 		bytes := 0
@@ -340,8 +340,8 @@ func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, l
 // pageSizer determines the limits of each page's statement from the sizes of earlier
 // pages.
 //
-// Each position gets an equal share of a page, so that the rows of a page were written
-// at about the same time, whatever their lanes.
+// If a page has many positions, each position may fill only a share of the page, so that the page's
+// rows were written at about the same time, whatever their lanes.
 type pageSizer struct {
 	rowSize  int // average size of the payloads in the last page, in bytes
 	pageSize int // number of rows of the last page

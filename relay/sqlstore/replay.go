@@ -43,8 +43,8 @@ func (s *Store) StoreReplay(ctx context.Context, was *storage.Replay, is storage
 	return is, err
 }
 
-// Replay implements [storage.Replayer]. It first finds the messages, which may take long. Then, in a
-// short transaction, it copies those that still exist.
+// Replay implements [storage.Replayer]. It first finds the messages, which may take a long time.
+// Then, in a short transaction, it copies the messages that still exist.
 func (s *Store) Replay(ctx context.Context, was storage.Replay, limit int) (is storage.Replay, copies []storage.RowID, err error) {
 	is = was
 	filter, err := selection(storage.Filter{IDs: was.IDs, Topic: was.Topic, Key: was.Key, Sink: was.Sink, AfterID: was.AfterID})
@@ -106,7 +106,7 @@ func (s *Store) delivered(ctx context.Context, filter backend.Filter, untilID in
 // is.Written. This number is lower than len(copies) if rows were purged after they had been found.
 func (s *Store) changeReplay(ctx context.Context, was, is *storage.Replay, copies []storage.Settlement) ([]storage.RowID, error) {
 	asText := func(replay storage.Replay) string {
-		text, _ := json.Marshal(replay) // has only strings, numbers and times
+		text, _ := json.Marshal(replay) // can't fail: a Replay has only strings, numbers and times
 		return string(text)
 	}
 	change := backend.ReplayChange{Name: is.Name, Copies: copies}
@@ -142,13 +142,13 @@ func (s *Store) CountPending(ctx context.Context, rows []storage.RowID) (int, er
 // withHeader returns the JSON of a message's headers with one more header. If it can't read the
 // headers, it returns them unchanged, and a relay will park the message.
 func withHeader(headers, name, value string) string {
-	all := map[string]json.RawMessage{} // keeps the digits of numbers
+	all := map[string]json.RawMessage{} // a RawMessage keeps all digits of a number
 	if headers != "" {
 		if err := json.Unmarshal([]byte(headers), &all); err != nil || all == nil {
 			return headers
 		}
 	}
-	quoted, _ := json.Marshal(value) // a string
+	quoted, _ := json.Marshal(value) // can't fail: the value is a string
 	all[name] = quoted
 	text, err := json.Marshal(all)
 	if err != nil {

@@ -172,9 +172,9 @@ func (s *Store) Parallelism() storage.Parallelism {
 	return storage.Parallelism{Claims: s.capabilities.Claims, Settles: 2}
 }
 
-// inOrder checks the settlements, and returns one for each row in the order of lanes and ids, so that
-// concurrent settlements lock rows in the same order. In texts that sinks returned, it replaces the characters that
-// not every database stores. It copies the settlements only if it has to, because they are large and numerous.
+// inOrder checks the settlements, and returns one for each row in the order of lanes and ids, so that concurrent
+// settlements lock rows in the same order. In texts that sinks returned, it replaces the characters that some
+// databases can't store. It copies the settlements only if it has to, because they are large and numerous.
 func inOrder(settlements []storage.Settlement) ([]storage.Settlement, error) {
 	ready := true
 	asIs := func(text string) bool { return text == "" || storable(text) == text }
@@ -218,7 +218,7 @@ func compareRows(a, b *storage.Settlement) int {
 	return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.ID, b.ID), cmp.Compare(a.MessageID, b.MessageID), cmp.Compare(amongRows(a), amongRows(b)))
 }
 
-// storable replaces invalid UTF-8 and NUL characters in a text, because not every database stores these.
+// storable replaces invalid UTF-8 and NUL characters in a text, because some databases can't store them.
 func storable(text string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(text, "�"), "\x00", "�")
 }

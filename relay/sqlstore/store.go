@@ -434,7 +434,7 @@ func hintOf(err error) (text string) {
 }
 
 // write calls try for statements that write. If the database allows only one writer at a time, callers queue. The
-// function work returns the number of its transaction, or 0 if the transaction has none. If there is a number,
+// function `work` returns the number of its transaction, or 0 if the transaction has none. If there is a number,
 // write reports it to the frontier.
 func write[T any](ctx context.Context, s *Store, what string, work func() (value T, xid uint64, err error)) (none T, err error) {
 	if err := s.notMade(); err != nil {

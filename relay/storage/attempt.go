@@ -49,7 +49,7 @@ func (l AttemptLog) With(more ...Attempt) AttemptLog {
 	for len(log) > 1 && len(log.Text()) > MostAttemptLog {
 		log = log[1:]
 	}
-	for len(log) == 1 && len(log.Text()) > MostAttemptLog { // texts may be six times as long once they are escaped
+	for len(log) == 1 && len(log.Text()) > MostAttemptLog { // escaping can make a text six times as long
 		last := &log[0]
 		last.Relay, last.Sink, last.Answer = cut(last.Relay, brief), cut(last.Sink, brief), cut(last.Answer, len(last.Answer)/2)
 	}

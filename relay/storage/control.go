@@ -150,7 +150,7 @@ type line struct {
 	changed int64
 }
 
-// log writes the Action before the first change, because a change may take long and be interrupted.
+// log writes the Action before the first change, because a change may take a long time and be interrupted.
 func (l *logged) log(ctx context.Context, what string, change func() (int, error)) (int, error) {
 	written := l.lines[what]
 	if written == nil {

@@ -24,8 +24,9 @@ const CopyOfHeader = "copy-of"
 type Replay struct {
 	Name string `json:"-"`
 
-	// IDs, Topic, Key, Sink, Since and Until select messages: those that match all fields that are set.
-	// Since and Until apply to the time of delivery, which must be at or after Since and before Until.
+	// IDs, Topic, Key, Sink, Since and Until select the messages to replay. A message must match all
+	// fields that are set. Since and Until apply to the time of delivery, which must be at or after
+	// Since and before Until.
 	IDs   []string  `json:"ids,omitempty"` // as in a Filter
 	Topic string    `json:"topic,omitempty"`
 	Key   string    `json:"key,omitempty"`

@@ -126,7 +126,7 @@ const (
 // MaxConfig is the maximum length of the text of a Config, in bytes.
 const MaxConfig = 2000
 
-// Text returns the Config as the table stores it: as JSON, or an empty string if it describes nothing.
+// Text returns the Config as the table stores it: as JSON, or as an empty string if Print and Membership are empty.
 func (s Config) Text() string {
 	if s.Print == "" && s.Membership == Active {
 		return ""
@@ -186,12 +186,12 @@ type Store interface {
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
 	// Purge deletes at most limit done rows that finished longer ago than the retention. It also
-	// deletes at most limit of the message ids that producers stored to have duplicates rejected. An id
-	// is deleted if it was stored longer ago than the retention and its message is gone or done. It may
-	// be kept longer while old rows are pending. Purge also deletes relays that have been dead for a
-	// long time. It returns the number of deleted rows or the number of deleted ids, whichever is
-	// higher. If another transaction, such as that of an abandoned purge, has locked rows, a later call
-	// deletes these rows.
+	// deletes at most limit message ids that producers stored to reject duplicates. An id is deleted if
+	// it was stored longer ago than the retention and its message is gone or done. It may be kept
+	// longer while old rows are pending. Purge also deletes relays that have been dead for a long time.
+	// It returns the number of deleted rows or the number of deleted ids, whichever is higher. If
+	// another transaction, such as that of an abandoned purge, has locked rows, a later call deletes
+	// these rows.
 	Purge(ctx context.Context, retention time.Duration, limit int) (int, error)
 
 	// Remaining calls its callback for every row that is due: pending rows that no relay has claimed, and
@@ -273,8 +273,8 @@ type Hold int
 const (
 	NoHold      Hold = iota
 	HoldsKey         // the row is parked (StateError), and no later message of its key is sent
-	WantSkip         // the relay shall park the row without holding its key (StateRetry until then)
-	WantDiscard      // the relay shall delete the row (StateRetry until then)
+	WantSkip         // the relay must park the row without holding its key (StateRetry until then)
+	WantDiscard      // the relay must delete the row (StateRetry until then)
 )
 
 // State is a message's state, with the names that the outbox_messages view uses.
@@ -445,7 +445,7 @@ type Journal struct {
 // deduplicating sinks. With a Store that isn't a Journaler, the engine does neither.
 type Journaler interface {
 	// WriteJournal replaces the journals of these lanes, and returns the leases that are still valid.
-	// Release, and Renew with Calm, clear the journals of the lanes that they name.
+	// Release, and Renew with Calm, clear the journals of their lanes.
 	WriteJournal(ctx context.Context, relay string, journals []Journal) ([]Lease, error)
 
 	// Journals returns the journals of all lanes that have one, regardless of which relays own the lanes.
@@ -513,7 +513,7 @@ type Position struct {
 	Lane  int
 	After int64  // only rows with higher ids
 	Until int64  // only rows with at most this id; 0 means no limit
-	Key   string // only rows with this key; empty means all. Either all positions of a request have a key, or none has
+	Key   string // only rows with this key; empty means all. In one request, either all positions have a key or none
 }
 
 // ReadRequest asks for a page of pending rows.
@@ -799,24 +799,25 @@ const (
 // Package sqlstore implements it. Changes run in batches, each in its own transaction. A change
 // never touches a row that a relay may be sending.
 type Operator interface {
-	// Status counts the rows of each state up to a limit and estimates the rest, so that it takes no
-	// longer for a larger table. A gauge that takes too long nevertheless is listed as Absent.
+	// Status counts the rows of each state up to a limit, so that its duration doesn't depend on
+	// the table's size. Higher numbers are estimates or lower bounds. A gauge that takes too long
+	// is listed in Absent.
 	Status(ctx context.Context) (Status, error)
 
 	// List returns messages by id, lowest first.
 	List(ctx context.Context, filter Filter) ([]Info, error)
 
-	// Find returns the messages that List returns for a filter with IDs, and how far it searched.
-	// Message ids are not indexed, so Find searches for them in short steps. It stops after about the given
-	// patience; 0 means no time limit. Each call finds a message or advances Found.Until.
-	// If the search did not finish, more messages may exist above Found.Until: call Find again with
-	// the same filter and Found.Until as its AfterID.
+	// Find returns the messages that List returns for a filter with IDs, and how far it searched. Message
+	// ids are not indexed, so Find searches for them in short steps. It stops when about `patience` has
+	// passed; 0 means no time limit. Each call finds a message or advances Found.Until. If the search did
+	// not finish, more messages may exist above Found.Until: call Find again with the same filter and
+	// Found.Until as its AfterID.
 	//
-	// Most ids of messages begin with a time: a Writer makes UUIDs of version 7, and MySQL makes UUIDs
-	// of version 1. Find first examines the rows that were written at that time, then the later ones,
-	// which include the copies of a replay. It examines rows that were written half an hour or more
-	// before that time only if it has no time limit and has found no other row. A Store may always
-	// examine all rows.
+	// Most message ids contain the time when they were made: a Writer makes UUIDs of version 7, and
+	// MySQL makes UUIDs of version 1. Find first examines the rows that were written around that time,
+	// then the later rows, which include the copies of a replay. It examines rows that were written
+	// half an hour or more before that time only if it has no time limit and has found no other row. A
+	// Store may always examine all rows.
 	Find(ctx context.Context, filter Filter, patience time.Duration) (Found, error)
 
 	// Requeue makes parked messages due immediately, resets their attempts to 0, and returns how many it

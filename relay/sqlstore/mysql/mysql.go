@@ -43,10 +43,11 @@ const (
 	mariaDB = "mariadb"
 )
 
-// start is an expression that has another value after each restart of a server: the clock sequence and the node of its UUIDs. The
-// server chooses the 14 bits of the clock sequence at random when it starts, so they remain the same after one of 16,384 restarts. They
-// also change if the system's clock is set back (https://dev.mysql.com/doc/refman/8.4/en/miscellaneous-functions.html#function_uuid).
-// A server has no variable with the time of its start, and its status variables are too slow to be read with each page.
+// start is an expression whose value changes when a server is restarted: the clock sequence and the node of its UUIDs. The server
+// chooses the 14 bits of the clock sequence at random when it starts, so on average one of 16,384 restarts doesn't change them. The
+// bits also change if the system's clock is set back
+// (https://dev.mysql.com/doc/refman/8.4/en/miscellaneous-functions.html#function_uuid). A server has no variable with the time of its
+// start, and its status variables are too slow to be read with each page.
 const start = "RIGHT(UUID(), 17)"
 
 // New returns the backend of a table. The dialect must match the server.
@@ -120,7 +121,7 @@ func (m *MySQL) inTurn(ctx context.Context, work func(*sql.Tx) error) error {
 	return backend.InTx(ctx, m.db, readCommitted, turn, work)
 }
 
-// text is a statement or a part of one. Numbers are written into the SQL; texts are arguments.
+// text is a statement or a part of a statement. Numbers are written into the SQL; texts are arguments.
 type text struct {
 	sql  string
 	args []any
@@ -353,7 +354,7 @@ func (m *MySQL) walk(columns string, positions []storage.Position, except []stri
 			" WHERE "+among.Condition()+" ORDER BY t.lane, t.id LIMIT "+number(limit))
 		positions = positions[n:]
 	}
-	if len(parts) == 1 { // without parentheses, because with them the server copies the rows before it sends them
+	if len(parts) == 1 { // omit the parentheses, because with them the server copies the rows before it sends them
 		return query(parts[0], args...)
 	}
 	return query("("+strings.Join(parts, ")\nUNION ALL (")+")\nLIMIT "+number(limit), args...)

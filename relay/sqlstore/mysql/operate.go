@@ -51,7 +51,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 	for _, state := range []storage.State{storage.StateScheduled, storage.StateRetry, storage.StateError} {
 		shown := []storage.State{state}
 		if state == storage.StateScheduled {
-			shown = append(shown, storage.StatePending) // scheduled rows that are due
+			shown = append(shown, storage.StatePending) // a scheduled row that is due has this state
 		}
 		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'' AS receipt, '' AS claimed_by, NULL AS finished_at", "t.state = '"+string(state)+"'", shown...)
 	}
@@ -214,7 +214,7 @@ func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 }
 
 // checkHistory checks how many transactions InnoDB has yet to purge. The query needs the privilege PROCESS. If the user
-// lacks it, another finding reports this.
+// lacks this privilege, only the finding "open transactions" reports so.
 func (m *MySQL) checkHistory(ctx context.Context) storage.Finding {
 	length := 0
 	if err := backend.One(ctx, m.db, m.sql.Query("history length"), &length); err != nil && !m.dialect.Denied(err) {
@@ -224,8 +224,8 @@ func (m *MySQL) checkHistory(ctx context.Context) storage.Finding {
 	return storage.Finding{Name: "history", OK: wrong == "", Detail: wrong, Hint: hint}
 }
 
-// judgeHistory returns a problem and a hint if InnoDB has more than 500,000 transactions to purge. Until they are purged, reads still
-// scan the rows that they deleted.
+// judgeHistory returns a problem and a hint if InnoDB has more than 500,000 transactions to purge. Until InnoDB purges a transaction,
+// reads still scan the rows that it deleted.
 func judgeHistory(length int) (wrong, hint string) {
 	if length <= 500_000 {
 		return "", ""

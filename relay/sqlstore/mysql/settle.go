@@ -164,7 +164,7 @@ type moving struct {
 	*MySQL
 	relay   string
 	keep    bool
-	claimed text // a condition on rows of outbox: compares the claim's token, or the sinks that settlements of leased lanes name; may be empty
+	claimed text // the condition that a row of outbox has the claim's token or, in leased lanes, the settlements' sinks; empty if the settlements name none
 }
 
 // deadLetters returns the statements that write dead letters. They run before the rows are moved, and
@@ -183,8 +183,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 }
 
 // copies returns the statement that writes the DeadLetters of settlements. The first argument is the
-// table of their rows, and the last one is a condition. Rows that don't meet it get no dead letter. The
-// statement locks the rows that it copies.
+// table of their rows, and the last one is a condition on the rows. Rows that don't meet the condition
+// get no dead letter. The statement locks the rows that it copies.
 func (m *MySQL) copies(from string, settlements []storage.Settlement, where text) backend.Query {
 	used := []string{"holds", "read_at", "copy_id", "copy_topic", "copy_headers", "copy_sinks"}
 	if backend.BySinks(&settlements[0]) {
@@ -243,8 +243,8 @@ func (m moving) others(groups backend.Groups) (writes []backend.Write) {
 //
 // On MySQL, a DELETE of rows with the same sinks has a condition, because a join visits the rows
 // twice, which costs a third more. The hint INDEX makes the DELETE use its index. Versions before
-// 8.0.20 don't know the hint. On these, the variable sql_safe_updates makes the server use ranges
-// of some index, or reject the statement.
+// 8.0.20 don't know the hint. On these versions, the variable sql_safe_updates makes the server use
+// ranges of some index, or reject the statement.
 func (m moving) remove(from string, where text, settlements []storage.Settlement) backend.Write {
 	keys := givens(m.server, settlements, m.identified(from)...)
 	if m.server == mysql8 && len(keys.columns) == 0 {
@@ -462,8 +462,8 @@ func (g *given) first(c column) text {
 }
 
 // on returns the join condition that finds the row t for each row of g. One literal has all message
-// ids: for the nth row of g, the row t must have the nth of these ids. This is as exact as a list of
-// message ids, and costs the server a third as much.
+// ids: for the nth row of g, the row t must have the nth of these ids. The literal is as exact as a
+// list of message ids, and costs the server a third as much.
 func (g *given) on() text {
 	const place = "36 * g.n - 35, 36" // because a MessageID has 36 characters
 	return join(" ON t.lane = g.lane AND t.id = g.id AND t.message_id = substr("+messages(g.settlements, "")+", "+place+")", g.sameSinks())
@@ -493,11 +493,11 @@ func messages(settlements []storage.Settlement, separator string) string {
 	return string(append(text, '\''))
 }
 
-// rowsOf returns a condition that finds rows t by their keys, in ranges of the index. It
-// searches for a row's message id in one literal, which has the message ids of up to 32
-// settlements. A short literal costs half as much as a list. The condition doesn't check that
-// the row's id and its message id are from the same settlement. This isn't necessary, because a
-// message keeps its row's id: a row with the id of one settlement can't have the message of another.
+// rowsOf returns a condition that finds rows t by their keys, in ranges of the index. It searches
+// for a row's message id in one literal, which has the message ids of up to 32 settlements. A short
+// literal costs half as much as a list. The condition doesn't check that the row's id and its
+// message id are from the same settlement. Such a check isn't necessary, because a message keeps its
+// row's id: a row with the id of one settlement can't have the message of another.
 func rowsOf(settlements []storage.Settlement) string {
 	const most = 32
 	var among backend.Alternatives

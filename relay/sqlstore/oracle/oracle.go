@@ -39,9 +39,9 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *Oracle {
 	})}
 }
 
-// Capabilities implements [backend.Backend]. It requests no isolation level, because go-ora
-// rejects any. Transactions have the session's level, which is READ COMMITTED by default. The
-// statements are correct at other levels, too, but then more of them fail and are repeated.
+// Capabilities implements [backend.Backend]. It requests no isolation level, because go-ora rejects
+// every explicit level. Transactions have the session's level, which is READ COMMITTED by default.
+// The statements are correct at other levels, too, but then more of them fail and are repeated.
 func (d *Oracle) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		Claims: 1, Frontier: backend.OpenTransactions, Walk: backend.WalkPositions,
@@ -134,8 +134,8 @@ func (d *Oracle) Acquire(ctx context.Context, relay string, count int, ttl time.
 	return grants, xid, err
 }
 
-// ChangeLeases implements [backend.Backend]. It runs a block with an UPDATE for each lease, because
-// the texts in a list of leases would have a maximum length.
+// ChangeLeases implements [backend.Backend]. It runs a PL/SQL block with an UPDATE for each lease,
+// because the texts in a list of leases would have a maximum length.
 func (d *Oracle) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) (held []storage.Lease, xid uint64, err error) {
 	var a args
 	marks := func(given string) string { // the given marks if they were made in this epoch, otherwise the stored marks
@@ -185,8 +185,8 @@ func (d *Oracle) Read(ctx context.Context, page backend.Read, take func(storage.
 	return line, err
 }
 
-// page returns the query of a read. The query limits the rows before it sorts them, so that
-// it sorts only a few.
+// page returns the query of a read. The query limits the rows before it sorts them, so that it
+// sorts only a few rows.
 func (d *Oracle) page(read backend.Read) backend.Query {
 	var a args
 	rows := d.upTo(&a, "SELECT t.*, p.place FROM ("+d.ranges(&a, read.Positions, read.Limit, cmp.Or(read.Share, read.Limit))+") p\n    JOIN "+d.table.Pending+" t ON t.ROWID = p.rid",
@@ -228,7 +228,7 @@ func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int)
 	return "\n    SELECT place, rid FROM (\n    " + strings.Join(parts, "\n    UNION ALL\n    ") + "\n    ) WHERE ROWNUM <= " + a.Add(int64(limit))
 }
 
-// upTo returns a FROM clause with the rows up to the one that brings the payloads to maxBytes or more.
+// upTo returns a FROM clause with the rows up to the row with which the payloads reach maxBytes.
 func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
 	if maxBytes <= 0 {
 		return "FROM (" + rows + ") t"
@@ -329,10 +329,10 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 	return purged, until, err
 }
 
-// lockFirst returns a block that locks up to limit rows of a query, and skips rows that are
-// already locked. The block then runs the statement `change` for the locked rows, up to the row
-// that brings the payloads to the given number of bytes or more. The block fetches the rows
-// itself: the server locks rows as they are fetched, and a driver might fetch too many.
+// lockFirst returns a PL/SQL block that locks up to `limit` rows of a query, and skips rows that
+// are already locked. The block then runs the statement `change` for the locked rows, up to the row
+// with which the payloads reach the given number of bytes. The block fetches the rows itself: the
+// server locks rows as they are fetched, and a driver might fetch too many.
 //
 // The block first takes one of the 512 locks of lanes; the session's number determines which one.
 // A change of the claim mode needs all these locks, so the claim mode that the query sees can't

@@ -10,7 +10,7 @@ import (
 //go:embed migrations
 var migrations embed.FS
 
-// schema returns the schema. It has no statement that finds out whether the version table exists, because the
+// schema returns the schema. It has no statement that checks whether the version table exists, because the
 // name of this table in the catalog depends on how the table's name is written.
 func schema() backend.Schema {
 	return backend.Schema{

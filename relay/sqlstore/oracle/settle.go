@@ -68,8 +68,7 @@ func (d *Oracle) leases(l, f *args, relay string, settlements []storage.Settleme
 		" JOIN " + d.table.Lanes + " l ON l.lane = g.lane AND l.fence = g.fence AND l.owner = " + f.Add(relay))
 }
 
-// lockFor first locks the rows that one query finds (the argument `lock`), and then reads the result of another one
-// (the argument `facts`).
+// lockFor locks the rows that the query `lock` finds, and then reads the result of the query `facts`.
 func lockFor(ctx context.Context, tx *sql.Tx, l args, lock string, facts backend.Query) (backend.Settled, error) {
 	if _, err := backend.Exec(ctx, tx, l.query("BEGIN\n    FOR locked IN (\n    "+lock+" FOR UPDATE) LOOP NULL; END LOOP;\nEND;")); err != nil {
 		return backend.Settled{}, err
@@ -148,7 +147,7 @@ type moving struct {
 	keep    bool
 	claim   string // the definition of the column of g with the settlement's fence or token
 	byLanes bool
-	token   string // a condition on rows of outbox: compares the claim's token, or the sinks that settlements of leased lanes name; may be empty
+	token   string // the condition that a row of outbox has the claim's token or, in leased lanes, the settlements' sinks; empty if the settlements name none
 }
 
 // row is the condition that t is the row of the settlement g.
@@ -187,7 +186,8 @@ func (m moving) found(a *args, from, where string, settlements []storage.Settlem
 const found = "/*+ LEADING(g) USE_NL(t) INDEX(t) */"
 
 // deadLetters returns the statements that write dead letters. They run before the rows are moved, and
-// first lock the rows: for rows of leased lanes nothing else prevents two concurrent settles of a row.
+// first lock the rows. In leased lanes, only these locks prevent two concurrent settles of a row from
+// both writing a dead letter.
 func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.Write) {
 	hot, held := backend.DeadLettersOf(settlements)
 	for _, some := range [][]storage.Settlement{hot, held} {

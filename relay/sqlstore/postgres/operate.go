@@ -160,7 +160,7 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 		return []storage.Finding{{Name: "rights", Detail: err.Error()}}
 	}
 	probes := []backend.Probe{
-		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("these settings do not fit: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
+		{Name: "settings", Query: p.sql.Query("unfit settings"), Judge: backend.List("unsuitable settings: ", "change them for this user or database (ALTER ROLE … SET), or use the primary server")},
 		{Name: "rights", Query: p.sql.Query("missing rights", dialect.PostgresArray(tables), dialect.PostgresArray(needs), p.table.Schema), Judge: backend.Lacks(user)},
 		{Name: "ids", Query: p.sql.Query("ids out of order"), Judge: backend.List("with claiming by lanes a message might never be delivered: the id sequence has ", "run ALTER SEQUENCE … CACHE 1 INCREMENT BY 1 NO CYCLE")},
 		{Name: "read", Query: p.page(backend.Read{Limit: 1}), Judge: backend.Nothing},

@@ -93,7 +93,7 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error 
 
 // Heartbeat implements [backend.Backend]. If no epoch is stored for the server, Heartbeat stores a new one.
 func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
-	const noEpoch = "-" // what the statement returns if the table of epochs is empty
+	const noEpoch = "-" // the statement's epoch if the table of epochs is empty
 	var name string
 	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds(), self.Config.Text())
 	for {
@@ -159,7 +159,7 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 
 // page returns the query of a read. The first row of its result is the [backend.FirstLine]: the highest assigned id, the
 // transaction's number if the read requests it, the snapshot and the server's epoch. The other rows are messages, up to the one
-// that brings the payloads to MaxBytes or more.
+// with which the payloads reach MaxBytes.
 func (p *Postgres) page(page backend.Read) backend.Query {
 	var a args
 	xid := "0"

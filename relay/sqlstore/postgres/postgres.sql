@@ -213,7 +213,7 @@ UPDATE {lanes} SET until = now() - interval '1 second', fence = fence + 1 WHERE 
 -- name: end claims
 UPDATE {hot} SET claimed_until = now() - interval '1 second' WHERE claimed_until >= now() AND claimed_by = $1::text
 
--- A lease whose until is NULL ends at leased_until of the relay's row. The statement deletes this row, so it copies
+-- A lease whose `until` is NULL ends at leased_until of the relay's row. The statement deletes this row, so it copies
 -- leased_until to the column `until` of such leases: the relay may still be sending messages of these lanes.
 -- name: deregister
 WITH gone AS (DELETE FROM {relays} WHERE name = $1::text RETURNING leased_until)
@@ -352,7 +352,7 @@ WHERE state <> 'error' AND {due at} <= now() AND lane = ANY ($1::smallint[])
     AND ({due at}, id) > (COALESCE((SELECT $2::timestamptz), {dear time}), $3::bigint)
 ORDER BY {due at}, id LIMIT $4::bigint
 
--- Selects due rows up to the row that brings the payloads to $5 bytes or more. $6 is true.
+-- Selects due rows up to the row with which the payloads reach $5 bytes. $6 is true.
 -- name: due
 SELECT {held row}
 FROM (SELECT t.*, sum({size}) OVER (ROWS UNBOUNDED PRECEDING) - ({size}) AS bytes_before

@@ -192,8 +192,9 @@ func (p *Postgres) copies(with *statement, from, claim, where string, settlement
 
 // settleDone adds the CTEs for a batch in which all rows are pending rows that are done. It divides the ids into lists, and
 // the server reads all rows from the first to the last id of a list. Rows of a lane that are done together are mostly
-// neighbors, so this costs a third as much as a lookup of each row. A condition with a list of ids (= ANY) would cost the
-// same. But the planner expects ten lookups for such a condition, and without good statistics would scan the whole table.
+// neighbors, so reading the rows of a list costs a third as much as looking up each row. A condition with a list of ids (=
+// ANY) would cost the same. But the planner expects ten lookups for such a condition, and without good statistics would
+// scan the whole table.
 //
 // The server deletes a row only if the row has the settled message. One argument has all message ids as bytes, 16 for
 // each, in the order of the lists. The position of a row's id in the lists determines the 16 bytes that the server

@@ -35,7 +35,7 @@ func pathOf(path string) (string, error) {
 	case strings.HasPrefix(path, ":memory:"):
 		return "", errors.New("is in memory, where no other process can write: name a file, as in sqlite:path/to/file.db")
 	case strings.ContainsAny(path, "?\x00"):
-		return "", errors.New("has parameters: an SQLite URL is sqlite: and the file's path, nothing more")
+		return "", errors.New("has parameters: write sqlite: and only the file's path")
 	}
 	return path, nil
 }

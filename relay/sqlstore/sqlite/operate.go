@@ -131,7 +131,7 @@ func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	probes := []backend.Probe{
 		{Name: "server", Query: query("SELECT sqlite_version()"), Judge: judgeVersion},
 		{Name: "journal", Query: query("PRAGMA journal_mode"), Judge: pragma("wal", "journal_mode is ", "open the file with journal_mode=WAL, so that readers don't block writers")},
-		{Name: "busy timeout", Query: query("PRAGMA busy_timeout"), Judge: atLeast(1000, "busy_timeout is ", "open the file with a busy_timeout of at least 1000 ms, or better 10000 ms")},
+		{Name: "busy timeout", Query: query("PRAGMA busy_timeout"), Judge: atLeast(1000, "busy_timeout is ", "open the file with a busy_timeout of at least 1000 ms, preferably 10000 ms")},
 		{Name: "synchronous", Query: query("PRAGMA synchronous"), Judge: atLeast(1, "synchronous is ", "open the file with synchronous=NORMAL or FULL: with OFF, a power failure can lose commits or corrupt the file")},
 		{Name: "read", Query: s.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 	}
@@ -160,7 +160,7 @@ func (s *SQLite) checkWAL(ctx context.Context) storage.Finding {
 		if path == "" || err != nil || info.Size() <= largeWAL || name != cmp.Or(s.table.Schema, "main") {
 			return
 		}
-		finding.OK, finding.Detail = false, fmt.Sprintf("it has %d MiB, and every read searches it: a reader keeps a transaction open", info.Size()>>20)
+		finding.OK, finding.Detail = false, fmt.Sprintf("the log has %d MiB, and every read searches it: a reader keeps a transaction open", info.Size()>>20)
 		finding.Hint = "end idle programs that have the file open (fuser " + path + " lists them), then run sqlite3 " + path + " 'PRAGMA wal_checkpoint(TRUNCATE)'"
 	}, &number, &name, &path)
 	if err != nil {

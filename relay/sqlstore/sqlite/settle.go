@@ -99,7 +99,7 @@ type moving struct {
 	*SQLite
 	relay   string
 	keep    bool
-	claimed string // a condition on rows of outbox: compares the claim's token, or the sinks that settlements of leased lanes name; may be empty
+	claimed string // the condition that a row of outbox has the claim's token or, in leased lanes, the settlements' sinks; empty if the settlements name none
 	args    []any  // the arguments of claimed
 }
 

@@ -85,9 +85,9 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 	return backend.ReadSettled(ctx, tx, m.settle(leasesHeld))
 }
 
-// settleRows returns a batch like that of settleLanes, but with the claim's token in place of the
-// lease. Its first SELECT counts the rows that belong to another claim, and locks all rows. So the
-// later statements skip exactly the rows that were counted. This SELECT has no filter, because READ
+// settleRows returns a batch as settleLanes does, but with the claim's token in place of the lease.
+// Its first SELECT counts the rows that belong to another claim, and locks all rows. So the later
+// statements skip exactly the rows that were counted. This SELECT has no filter, because READ
 // COMMITTED unlocks rows that a filter removes. The batch also locks the claim mode, because a
 // concurrent change of the mode skips locked rows, and so would leave them claimed.
 func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Settlement) backend.Query {
@@ -111,7 +111,7 @@ type moves struct {
 	*SQLServer
 	args   args
 	groups backend.Groups
-	token  string // a condition on rows of outbox: compares the claim's token, or the sinks that settlements of leased lanes name; may be empty
+	token  string // the condition that a row of outbox has the claim's token or, in leased lanes, the settlements' sinks; empty if the settlements name none
 	lines  []string
 
 	deadHot, deadHeld []storage.Settlement // the settlements that write a dead letter
@@ -214,9 +214,9 @@ func (m *moves) deadLetters() {
 }
 
 // copies adds the statement that writes the DeadLetters of settlements in @given. The first argument is
-// the table of their rows, and the second one is a condition. Rows that don't meet it get no dead letter.
-// The statement locks the rows that it copies until the transaction ends. ORDER BY makes the server assign
-// ids in the order of the rows.
+// the table of their rows, and the second one is a condition on the rows. Rows that don't meet the
+// condition get no dead letter. The statement locks the rows that it copies until the transaction ends.
+// ORDER BY makes the server assign ids in the order of the rows.
 func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		c := s.DeadLetter

@@ -136,7 +136,8 @@ func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange
 }
 
 // Grant implements [backend.TransactionLister]. Every user may run the statement of ListOpen. If a
-// server nevertheless rejects it, the privilege to see the state of the database may help.
+// server nevertheless rejects the statement, the privilege to see the state of the database may
+// help.
 func (d *SQLServer) Grant() string { return "VIEW DATABASE STATE" }
 
 // ListOpen implements [backend.TransactionLister].
@@ -150,9 +151,9 @@ func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(stora
 	return line, err
 }
 
-// page returns the query of a read. It has an ORDER BY, because without one a join may return
-// rows in the order in which their pages arrive from the disk. Its last row is the one that brings
-// the payloads to MaxBytes or more.
+// page returns the query of a read. It has an ORDER BY, because without one a join may return rows
+// in the order in which their pages arrive from the disk. Its last row is the one with which the
+// payloads reach MaxBytes.
 func (d *SQLServer) page(read backend.Read) backend.Query {
 	a := args{positionList(read.Positions)}
 	rows := "(" + d.ranges(&a, read.Positions, "*", cmp.Or(read.Share, read.Limit), read.Limit) + ") AS t"
@@ -186,7 +187,7 @@ func positionList(positions []storage.Position) string {
 // ranges returns a SELECT of the pending rows at each position in turn. It also compares the lengths of
 // message keys, because = ignores spaces at the end. It forces a seek, except if it has a condition on
 // the message key: the lane is a column that is computed from this key, so the optimizer may replace the
-// lane by its expression and simplify that, and then finds no plan with a seek (error 8622).
+// lane by its expression and simplify the expression, and then finds no plan with a seek (error 8622).
 func (d *SQLServer) ranges(a *args, positions []storage.Position, columns string, share, limit int) string {
 	hint, key := "FORCESEEK", ""
 	if len(positions) > 0 && positions[0].Key != "" {

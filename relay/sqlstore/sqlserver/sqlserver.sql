@@ -294,7 +294,7 @@ INNER JOIN {held} AS t WITH (FORCESEEK) ON t.lane = g.lane AND t.id = g.id AND t
 OPTION (FORCE ORDER, LOOP JOIN);
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
--- Selects due rows, up to the row that brings the payloads to @p5 bytes or more. Arguments: @p1 and @p4 the time and the id
+-- Selects due rows, up to the row with which the payloads reach @p5 bytes. Arguments: @p1 and @p4 the time and the id
 -- after which rows are selected, @p2 the maximum number of rows, @p3 a list of lanes.
 -- name: due
 {at one moment}
