@@ -14,8 +14,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A check reports what a relay needs but the database lacks, and what would make the relay slow. It
-// changes nothing, and its duration doesn't depend on the size of the table.
+// A check reports missing prerequisites of a relay, and conditions that would make the relay slow.
+// It changes nothing, and its duration doesn't depend on the size of the table.
 
 // Finding is one result of a check.
 type Finding = storage.Finding

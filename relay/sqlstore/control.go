@@ -62,8 +62,8 @@ func (s *Store) EndAction(ctx context.Context, id string, changed int64) error {
 	return s.changeLog(ctx, func() backend.Query { return s.capabilities.Statements.Ending(id, changed) })
 }
 
-// changeLog writes to the log of actions. It calls the function `query` only if the store was made by Open, because only Open
-// sets the statements.
+// changeLog writes to the log of actions. It calls the function `query` only if Open made the store, because an empty Store
+// has no statements.
 func (s *Store) changeLog(ctx context.Context, query func() backend.Query) error {
 	_, err := write(ctx, s, "write the log of actions of table", func() (any, uint64, error) {
 		return nil, 0, backend.InTx(ctx, s.db, s.capabilities.Tx, nil, func(tx *sql.Tx) error {

@@ -27,7 +27,7 @@ import (
 const narrowed = 10
 
 // Find searches the rows that were written around the time in a message's id: first within two seconds before or after this
-// time, and then, as long as it finds no row, within a minute and half an hour.
+// time, and then, as long as it finds no row, within a minute and then within half an hour.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
 // The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. For a

@@ -131,7 +131,7 @@ func (oneWriter) reset()                        {}
 // Snapshots don't contain numbers of subtransactions. The rows of a subtransaction become visible together with the rows of its top
 // transaction. Because of writer_xid, the top transaction gets its number before the subtransaction.
 //
-// If a relay leased a lane between P and S, it reads the lane from its mark, under S or a later snapshot, and so reads the rows that
+// If a relay leased a lane between P and S, it reads the lane from the mark, under S or a later snapshot, and so reads the rows that
 // appeared there before S. Rows that appear after S are reported only once, by the LateAfter of the next read. So the caller must apply
 // LateAfter to all its lanes, including those that this next read doesn't cover.
 type snapshots struct {

@@ -17,10 +17,10 @@ import (
 // transaction's number up to a second after its id. The store periodically lists the open transactions; see
 // [backend.TransactionLister].
 //
-// Each list has a number X. The list that is older by [grace] lists began at least a second earlier. Let m be the highest assigned id
-// that the store knew when that older list began. A transaction that got m or a lower id got its number within a second,
-// and so before the server assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a number above X has only ids
-// above m. And no row can appear any more at or below
+// Each list has a number X. The list that precedes it by [grace] lists began at least a second earlier. Let m be the highest
+// assigned id that the store knew when that earlier list began. A transaction that got m or a lower id got its number within a
+// second, and so before the server assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a number above X has
+// only ids above m. And no row can appear any more at or below
 //
 //	floor(the lowest open number)
 //

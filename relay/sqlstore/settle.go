@@ -83,7 +83,7 @@ func (s *Store) withLogs(ctx context.Context, ordered []storage.Settlement) ([]s
 // backend uses its own transaction.
 func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, ordered, settlements []storage.Settlement) (settled storage.Settled, xid uint64, err error) {
 	apart := false
-	for i := range ordered { // by index, because a settlement is large
+	for i := range ordered { // by index, because copying a settlement is expensive
 		t := &ordered[i]
 		apart = apart || t.Left != "" || t.State == storage.StateDiscarded || backend.NamesSinks(t)
 	}

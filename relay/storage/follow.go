@@ -6,7 +6,7 @@ import (
 )
 
 // Follower is implemented by an [Operator] that can list the latest delivered messages. The Store of
-// package sqlstore is one.
+// package sqlstore implements it.
 type Follower interface {
 	// LastDelivered returns messages that were delivered at or after the given time and are still in
 	// the table, the latest first, without their payloads and headers. It uses the filter's Topic,

@@ -55,8 +55,8 @@ type ForeignTable struct {
 	Columns []string // in lower case
 }
 
-// Error names the table. If the columns look like Debezium's, the text says so; otherwise it lists the
-// first 12 columns.
+// Error names the table. If the columns look like Debezium's, the text names Debezium; otherwise it
+// lists the first 12 columns.
 func (f *ForeignTable) Error() string {
 	text := "the table " + f.Table + " exists, but rowrelay didn't create it: its columns "
 	if slices.Contains(f.Columns, "aggregatetype") && slices.Contains(f.Columns, "aggregateid") {
@@ -108,7 +108,7 @@ type Config struct {
 	Membership Membership `json:"membership,omitempty"`
 
 	// Joins reports that the relay is configured to share the messages with relays that have another
-	// configuration. Those relays don't wait for it.
+	// configuration. Those relays don't wait for this relay to stop.
 	Joins bool `json:"joins,omitempty"`
 }
 

@@ -276,9 +276,9 @@ func (m *MySQL) deleteByID(from, index string, ids []int64, condition text) (que
 	return queries
 }
 
-// given has the values of settlements. A value that all rows share is written into the
-// statement. Shared values are usual, because in most batches all rows are done at their
-// first attempt. The other values are columns of a table g, which the statement joins.
+// given has the values of settlements. A value that all rows share is written into the statement.
+// Most values are shared, because in most batches all rows are done at their first attempt. The
+// other values are columns of a table g, which the statement joins.
 type given struct {
 	server      string
 	settlements []storage.Settlement
@@ -311,7 +311,7 @@ var givenColumns = []column{
 	{"attempt_log", "longtext", func(s *storage.Settlement) any { return backend.AttemptLog(s) }},
 }
 
-// givens returns the values of the settlements, only in the columns that the statement uses.
+// givens returns the values of the settlements, with only the columns that the statement uses.
 // MariaDB removes unused columns from a list and then reports them as missing.
 func givens(server string, settlements []storage.Settlement, used ...string) *given {
 	g := &given{server: server, settlements: settlements, messages: true, sinks: slices.Contains(used, "sinks")}

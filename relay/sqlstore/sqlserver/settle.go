@@ -117,9 +117,9 @@ type moves struct {
 	deadHot, deadHeld []storage.Settlement // the settlements that write a dead letter
 }
 
-// newMoves begins a batch, which reads the settlements into the table variable @given. The
-// column claim of @given has each settlement's fence or token, which claimOf returns. The
-// argument claim is the column's SQL type.
+// newMoves begins a batch, which reads the settlements into the table variable @given. The column
+// `claim` of @given has each settlement's fence or token, which claimOf returns. The argument
+// `claim` is the column's SQL type.
 func (d *SQLServer) newMoves(settlements []storage.Settlement, claim, collate string, claimOf func(*storage.Settlement) any) *moves {
 	m := &moves{SQLServer: d, groups: backend.GroupsOf(settlements)}
 	m.deadHot, m.deadHeld = backend.DeadLettersOf(settlements)
