@@ -354,8 +354,9 @@ type purges struct {
 	anew  time.Time  // by this host's clock: the time at which the field `since` is reset
 }
 
-// purgeAnewEvery is the interval at which a purge starts again at the oldest done row. Other purges
-// begin where the previous one ended, and miss a row if the transaction that settled it was open for longer than the retention.
+// purgeAnewEvery is the interval at which a purge starts again at the oldest done row. On PostgreSQL, the other purges begin
+// where the previous one ended, and miss a row if the transaction that settled it was open for longer than the retention. On
+// other databases, every purge starts at the oldest row.
 const purgeAnewEvery = 5 * time.Minute
 
 // Purge implements [storage.Store].

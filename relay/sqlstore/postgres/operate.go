@@ -14,11 +14,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// List implements [backend.Backend]. It reads each table in the order of an index, up to a limit, so that
-// its duration doesn't depend on the table's size. It reads the tables outbox and outbox_held lane by lane. If
-// the filter has a LookThrough, the limit is higher, and the filter is applied to the rows up to this limit.
-// Two kinds of filters have no such limit and may read all rows: filters with message ids, and filters without a
-// LookThrough that have other fields than row ids.
+// List implements [backend.Backend]. It reads each table in the order of an index, up to a limit, so that its
+// duration doesn't depend on the table's size. It reads the tables outbox and outbox_held lane by lane. If the
+// filter has a LookThrough, the limit is higher, and the filter is applied to the rows up to this limit. Two
+// kinds of filters have no such limit and may read all rows: filters with message ids, and filters without a
+// LookThrough that select by a column other than the id.
 func (p *Postgres) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var a args
 	after := " AND h.id > " + a.add(filter.AfterID, "bigint")
