@@ -2,7 +2,7 @@ package relay
 
 import "github.com/rowrelay/rowrelay/sinks"
 
-// Classes of answers. An answer's class doesn't depend on earlier answers.
+// This file classifies the answers of sinks. The class of an answer doesn't depend on earlier answers.
 
 // isFinal reports whether the message itself is certainly the cause of its rejection.
 func isFinal(outcome *sinks.Outcome) bool {

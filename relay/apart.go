@@ -7,8 +7,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Sinks that are set apart. A sink is behind while its cursor in some lane is below those of other sinks. Until it has caught up,
-// pages are read for it alone. Meanwhile the shared pages, which are read for all sinks, still return this sink's rows, and its
+// Sinks that are set apart. A sink is behind while its cursor in some lane is below the lane's highest cursor. Until the sink has
+// caught up, pages are read for it alone. Meanwhile the shared pages, which are read for all sinks, still return this sink's rows, and its
 // reader ignores them. If the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude the
 // topics that only this sink takes, and don't move its cursors. In the same way, the pages that are read for one sink alone
 // exclude the topics that only other sinks take.
@@ -18,8 +18,7 @@ import (
 //
 // What must hold: a page that excludes a sink's topics does not move this sink's readers.
 
-// mostPassed limits the rows that shared pages return for a sink that is behind, and that its reader ignores. Once this limit is
-// reached, the sink is set apart.
+// mostPassed is how many rows a sink's reader may ignore in shared pages, while the sink is behind, before the sink is set apart.
 const mostPassed = 500
 
 // setApart decides which sinks the next shared page excludes. A sink is set apart if it is failing while another sink is up, and

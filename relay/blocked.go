@@ -77,8 +77,8 @@ func (h *heldLanes) drop(it *item) {
 }
 
 // unblock unblocks a key, and schedules a read of its dropped rows. If the database reported the key as blocked, a second
-// message may block it, too: after a failover, two relays may each have written a retry. So the database is asked again before
-// other messages of the key are sent.
+// message may block it, too: after a failover, two relays may each have written a retry. So the relay asks the database again
+// before it sends other messages of the key.
 func (b *blockedKeys) unblock(k *key) {
 	k.blocked = false
 	b.count--
@@ -224,8 +224,8 @@ func (b *blockedKeys) mayContinue(k *key) bool {
 }
 
 // pollBlocked returns a read about blocked keys if one is due. One kind of read fetches the blocked keys of lanes with
-// keysUnknown, if memory has room for more keys. These lanes were just acquired or had too many blocked keys. The other kind
-// checks whether the messages that block keys in memory still exist: if an operator deleted such a message by SQL, its key would
+// keysUnknown, if memory has room for more keys. A lane has keysUnknown after it was acquired, or if a blocked key of the lane was
+// forgotten. The other kind checks whether the messages that block keys in memory still exist: if an operator deleted such a message by SQL, its key would
 // otherwise wait for ever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
@@ -310,7 +310,7 @@ func (b *blockedKeys) mergeBlocked(f *fetch) {
 			b.blockAgain(l, ref, holder)
 		}
 		l.keysUnknown = false
-		if b.control.pauses == nil { // while pauses are in force, the gap may also stand for paused rows
+		if b.control.pauses == nil { // while pauses are in force, the gap may also be due to paused rows
 			for i := range l.readers {
 				l.readers[i].gap = none
 			}

@@ -28,13 +28,13 @@ import (
 // What must hold: a failure is charged as an attempt of the message only if one of these conditions is true.
 //
 //   - The message has already failed since it was read. After that failure, another send began and delivered a message to the same
-//     destination, and only then the current send began.
+//     destination, and only then did the current send begin.
 //   - The message has been failing for JudgeAloneAfter. In this time no message was delivered to its destination, and fewer than K
 //     keys failed there.
 //   - The sink has found the message invalid (isFinal).
 //   - BreakerThreshold is negative.
 //
-// So no attempt is charged during an outage, whatever the destination answers.
+// So while at least K keys fail at a destination, a failure is charged only if the sink has found the message invalid.
 type breaker struct {
 	options      *SinkOptions
 	state        breakerState
@@ -265,7 +265,7 @@ func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 // counted is a summary of a batch's outcomes.
 type counted struct {
 	delivered   int
-	answered    bool           // the sink has tried to send some message, or has postponed one, so the sink itself works
+	answered    bool           // the sink has tried to send some message, or has postponed one
 	excused     bool           // if the whole batch is unsent, this doesn't count as a failure of the sink
 	suspended   bool           // some message is suspended, and the sink itself may be the cause
 	failed      *sinks.Outcome // the last failure that the sink itself may have caused
@@ -379,7 +379,7 @@ func (b *breaker) decide(it *item, outcome *sinks.Outcome, s *sent, behind bool,
 		return verdict{action: back}
 	case behind:
 		if it.countsAgainst(outcome) {
-			b.charges(it, outcome, now) // suspends the message, so that a later batch has it only as the first message of its key (key.take)
+			b.charges(it, outcome, now) // records the failure, so that a later batch contains the message only as the first one of its key (key.take)
 		}
 		return verdict{action: back}
 	case s.cut && isUnanswered(outcome):

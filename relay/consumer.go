@@ -119,7 +119,7 @@ func (c *Consumer) notMade() error {
 
 // Receive claims at most n messages with at most 8 MiB of payload, or a single larger message. If no message can be claimed,
 // Receive waits until one can be. If the context ends first, Receive returns the context's error. Each delivery must be
-// answered with Done, Retry or Park before its lease expires; after that another consumer or relay may claim its message.
+// answered with Done, Retry or Park before its claim expires; after that another consumer or relay may claim its message.
 func (c *Consumer) Receive(ctx context.Context, n int) ([]*Delivery, error) {
 	if err := c.notMade(); err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []stri
 	return c.clock, paused, standsDown, nil
 }
 
-// Close removes the consumer from the table of relays. Messages that were not answered are free again when their leases expire.
+// Close removes the consumer from the table of relays. Deliveries that were not answered can be claimed again when their claims expire.
 func (c *Consumer) Close(ctx context.Context) error {
 	if err := c.notMade(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 // Controls are the pauses and limits that operators have set. They are stored in the database, and each relay reads them about
-// once a second. The relay treats a paused sink like one whose breaker is open: the sink's rows fill its buffer, and further rows
+// once a second. The relay treats a paused sink like a sink with an open breaker: the sink's rows fill its buffer, and further rows
 // wait in the table. Rows of a paused topic or key are not kept in memory. For each lane, the relay remembers the position before
 // the first such row, and reads from there when the pause ends. What must hold: if a row of a paused topic waits, the later rows
 // of its key wait, too.

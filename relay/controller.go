@@ -51,8 +51,8 @@ func (c *controller) work(ctx context.Context) {
 	}
 }
 
-// pauseTripped stores the pauses of tripped breakers. It returns those that it couldn't store, to be tried again. Until a pause
-// is stored, only this relay pauses the sink.
+// pauseTripped stores the pauses of tripped breakers. It returns the pauses that it couldn't store, so that they are tried
+// again. Until a pause is stored, only this relay pauses the sink.
 func (c *controller) pauseTripped(ctx context.Context, wanted []storage.Control) (left []storage.Control) {
 	for len(c.trips) > 0 {
 		wanted = append(wanted, <-c.trips)

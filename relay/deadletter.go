@@ -19,7 +19,7 @@ import (
 // [storage.Copy]). So exactly one dead letter is written each time a message is parked, even if settlements are repeated or
 // fenced. The dead letter is read, routed, sent and retried like any other message.
 
-// The headers of a dead letter, in addition to the headers of the original message.
+// A dead letter has these headers in addition to the headers of the original message.
 const (
 	deadLetterMessage = sinks.DeadLetterHeader + "message-id"
 	deadLetterTopic   = sinks.DeadLetterHeader + "topic"
@@ -32,7 +32,8 @@ const (
 )
 
 // mostErrorHeader is the maximum length of the error text in a dead letter's header, in bytes. It is small because HTTP servers
-// accept only about 8 KiB of headers. The parked message has the whole text.
+// accept only about 8 KiB of headers. The row of the parked message has up to 1,000
+// bytes of the text.
 const mostErrorHeader = 500
 
 // addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has a destination for dead letters. It

@@ -95,7 +95,7 @@ func (d *dedup) start(q *sinkQueue, now time.Time) bool {
 	return true
 }
 
-// holdsAnyOf reports whether some lane has a row of the batch.
+// holdsAnyOf reports whether some lane that this relay holds has a row of the batch.
 func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	for _, l := range d.journal.held.sortedLanes() {
 		for _, t := range l.journaled.batchRefs {
@@ -107,9 +107,9 @@ func (d *dedup) holdsAnyOf(b *dedupBatch) bool {
 	return false
 }
 
-// gather moves all entries of a few lanes to the front of the list w.untried. It chooses the lanes in the order in which they
-// appear, until their items make up a batch of n items. So a batch has messages of few lanes, and only these lanes' journals
-// must be written. The moved entries keep their order, and so do the others; the first entry stays first.
+// gather moves all entries of some lanes to the front of the list w.untried. It chooses lanes in the order in which they appear in
+// the list, until the chosen lanes have at least n items. So a batch of n items has messages of few lanes, and only the journals of
+// these lanes must be written. The moved entries keep their order, and the other entries keep theirs.
 func (w *waitingLine) gather(n int) {
 	laneOf := func(entry queued) *lane {
 		if entry.key != nil {

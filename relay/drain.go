@@ -99,8 +99,8 @@ func (e *engine) afterSurvey(s *survey) {
 	}
 }
 
-// leftAlone returns the drain's error if all messages in memory keep failing, because they are bad or their sink is down. It
-// returns nil while some sink has other messages to send.
+// leftAlone returns the drain's error if all messages in memory, except messages for paused sinks, keep failing. It returns nil
+// while some sink has other messages to send, or while the breaker of a sink with messages is open.
 func (e *engine) leftAlone(now time.Time) error {
 	var problems []error
 	for _, q := range e.queues {

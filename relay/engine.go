@@ -78,8 +78,8 @@ type claiming interface {
 	// the waiting items that are paused now.
 	controlled(was *pauses)
 
-	// returned is called after a job while controls are in force. Of the job's items that must be sent again, it removes the paused
-	// ones from memory.
+	// returned is called after a job while controls are in force. It removes from memory those items of the job that must be sent
+	// again and are paused.
 	returned(f *flight)
 
 	// ownLanes returns the lanes whose messages the relay delivers; nil means all lanes.
@@ -118,7 +118,7 @@ func (w waker) wake() {
 // stop is the state of a stop (stop.go).
 type stop struct {
 	begun    bool
-	ready    bool // no read, send or settlement is in progress, so the leaser may remove the relay from the table of relays
+	ready    bool // the leaser may remove the relay from the table of relays: nothing is in progress any more, or the stop has given up the sends
 	left     bool // the leaser has removed the relay
 	leaveErr error
 	aborted  bool // the sends were cancelled; until the new deadline their outcomes may be settled

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// health has what [Relay.Healthy] must know about a run. All goroutines may use it. Times are nanoseconds since the time in
+// health records the facts about a run that [Relay.Healthy] checks. All goroutines may use it. Times are nanoseconds since the time in
 // health.epoch.
 type health struct {
 	started atomic.Bool

@@ -19,7 +19,7 @@ import (
 // another configuration were active, it would take its share of the messages and send them to other destinations. So it stands by
 // until those relays have stopped, unless it has the option Join. What must hold: all active relays without Join have the same
 // configuration, unless they claim different topics. So a relay first announces that it begins, and only then looks for active
-// relays with another configuration. If two relays begin at the same time, the one that announced this later finds the other.
+// relays with another configuration. If two relays begin at the same time, the relay that announces its beginning later finds the other one.
 //
 // An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays with Join: these
 // relays may have started with another configuration while this relay was active, and must not keep it from becoming active again
@@ -92,7 +92,7 @@ func setupOf(o Options, names []string) storage.Config {
 	return setup
 }
 
-// participation is what the leaser knows about its relay's membership.
+// participation is the state of a relay's membership. Only the leaser uses it.
 type participation struct {
 	base       *base
 	process    process

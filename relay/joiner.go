@@ -15,14 +15,14 @@ import (
 // one for the sinks that have delivered by then; after each settlement the row names the remaining sinks. The joiner has no
 // clock, channel, goroutine or store: the loop calls it, and writes what it returns.
 //
-// What must hold: for each key and sink, outcomes are written in order, including those of messages that no other sink needs. A
+// What must hold: for each key and sink, outcomes are written in order, even if some of the messages have only one sink. A
 // row has at most one settlement in progress. The settlement lists the sinks that the row names before and after the write. A
 // sink whose outcome isn't written stays named, so that the next holder of the lane sends to it.
 type joiner struct {
 	names    []string      // the names of the sinks, by queue
 	patience time.Duration // how long a delivery waits for the other sinks of its row; 0 once the relay stops
 	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time; some of them may have been returned meanwhile
-	count    int           // how many outcomes have not been returned yet, including those of messages without a key
+	count    int           // how many outcomes have not been returned yet, including outcomes of messages without a key
 }
 
 // joinPatience is how long a delivery waits for the outcomes of the row's other sinks, so that the row is written once. It
@@ -138,8 +138,8 @@ func (j *joiner) advance(f *joint, now time.Time) []*item {
 	}
 }
 
-// wait adds the row to the waiting ones, which are ordered by their oldest outcomes. The row may have to be inserted before
-// others, because its outcome may have waited behind another outcome of its key.
+// wait adds the row to j.waiting, which is ordered by the times at which the rows' oldest outcomes arrived. The row may have to be
+// inserted before others, because its outcome may have waited behind another outcome of its key.
 func (j *joiner) wait(f *joint) {
 	if f.waits {
 		return

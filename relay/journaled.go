@@ -59,7 +59,7 @@ func (j *journaled) put(ref rowRef, t *batchRef) {
 // maxCrashes is how many relays must die while a message is the only one in flight before that message is parked.
 const maxCrashes = 5
 
-// batches returns the references as the journal stores them.
+// batches returns the references in the form in which a journal stores them.
 func (j *journaled) batches() []storage.SentBatch {
 	var written storage.Journal
 	for _, ref := range slices.SortedFunc(maps.Keys(j.batchRefs), func(a, b rowRef) int {

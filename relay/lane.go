@@ -13,7 +13,7 @@ import (
 )
 
 // Lanes, keys and items: what the relay keeps in memory about the rows that it has read. This file has no clock, channel,
-// goroutine or store. The loop owns all this state. The positions of a lane are drawn in reader.go.
+// goroutine or store. The loop owns all this state. A diagram in reader.go shows the positions of a lane.
 
 // lane is the state of a lane that the relay holds. When the lease is lost, the whole state is dropped, and a later lease of the
 // same lane begins with an empty state.
@@ -25,7 +25,7 @@ type lane struct {
 	floor   int64   // the lane's mark when it was leased: no row can appear at or below it
 	passed  *keySet // used while topics are paused: the keys of rows that are paused and not in memory; later rows of these keys stay out of memory, too. nil if it is empty
 
-	keysUnknown bool // not all blocked keys of the lane are in memory, so the database is asked about keys that aren't in memory
+	keysUnknown bool // not all blocked keys of the lane are in memory, so the relay asks the database about keys that aren't in memory
 	alarmed     bool // the lane's rows without a route were reported
 
 	unswept  bool  // the lane isn't read until a sweep has searched for missed rows below its mark
@@ -121,7 +121,7 @@ func (l *lane) key(ref keyRef) *key {
 	return k
 }
 
-// forget deletes the key's state if nothing of it is needed any more.
+// forget deletes the key's state if it is no longer needed.
 func (l *lane) forget(k *key) {
 	if k != nil && !k.forgotten && k.inFlight == 0 && len(k.items) == 0 && len(k.outcomes) == 0 && !k.blocked && !k.dropped {
 		k.forgotten = true
@@ -147,7 +147,7 @@ type key struct {
 
 	blocked      bool  // no item except blockedBy may be sent
 	blockedBy    int64 // the id of the message that blocks the key, or that blocked it last
-	fromDatabase bool  // the database reported the key as blocked. Several messages may block it, so the database is asked again before another message of the key is sent
+	fromDatabase bool  // the database reported the key as blocked. Several messages may block it, so the relay asks the database again before it sends another message of the key
 
 	dropped    bool  // rows of the key above resumeFrom were dropped and must be read again
 	resumeFrom int64 // the position from which to read these rows
@@ -269,11 +269,11 @@ type joint struct {
 	sinks string    // the sinks that the row names in the table; empty if it names none
 	left  []string  // the sinks whose outcomes aren't written
 	ready []*item   // items whose outcomes may be written next: each is the first of its key that isn't settled
-	since time.Time // when the earliest of these outcomes arrived
+	since time.Time // when the earliest outcome of the items in `ready` arrived
 	waits bool      // joiner.waiting has an entry for the row, with the time in `since`
 
 	writing  []*item // items whose outcomes are being written together, by the settlement of the first of them
-	of, rest string  // the sinks that the settlement is for, and those that remain after it; both empty if it is for all remaining sinks
+	of, rest string  // the sinks that the settlement is for, and the sinks that remain after it; both empty if it is for all remaining sinks
 }
 
 // arrival is an item with an outcome, and the time when the outcome arrived.
@@ -376,12 +376,12 @@ func payloads(rows []storage.Row) (bytes int) {
 	return bytes
 }
 
-// heldLanes has the lanes that the relay holds, by their numbers.
+// heldLanes is the set of lanes that the relay holds.
 type heldLanes struct {
-	lanes   map[int]*lane
-	sorted  []*lane // the lanes ordered by number; nil if this order must be computed again
-	rewound bool    // a cursor was moved back, so its lane must be read again from there
-	rotate  int     // counts calls of lanesInTurn
+	lanes   map[int]*lane // by number
+	sorted  []*lane       // the lanes ordered by number; nil if this order must be computed again
+	rewound bool          // a cursor was moved back, so its lane must be read again from there
+	rotate  int           // counts calls of lanesInTurn
 }
 
 // sortedLanes returns the lanes ordered by number. The caller must not change the slice.
@@ -416,7 +416,7 @@ func (h *heldLanes) lagging(q *sinkQueue) (positions []storage.Position) {
 	return positions
 }
 
-// laneOf returns the lane with this number, for the result of a read; nil if the lane was lost since the read began. It returns
+// laneOf returns the lane with this number, for the result of a read; nil if the lane has been lost since the read began. It returns
 // nil even if the relay has leased the lane again, since another relay may have delivered the rows in between.
 func (h *heldLanes) laneOf(read int64, number int) *lane {
 	if l := h.lanes[number]; l != nil && read > l.seq {
@@ -437,7 +437,7 @@ func (h *heldLanes) heads(read int64, positions []storage.Position) (heads []int
 	return heads
 }
 
-// moved reports whether the head of one of these lanes is higher now than in the earlier result `heads`.
+// moved reports whether the head of one of these lanes is higher now than in `heads`, an earlier result of the method heads.
 func (h *heldLanes) moved(read int64, positions []storage.Position, heads []int64) bool {
 	for i, p := range positions {
 		if l := h.laneOf(read, p.Lane); l != nil && l.readers.head() > heads[i] {
