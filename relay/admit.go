@@ -68,8 +68,8 @@ func (e *byLanes) admitTo(l *lane, row *storage.Row, queue int, f *joint) bool {
 	return false
 }
 
-// meets returns what a reader must know to decide about a row that isn't in memory: the sink's room, whether the row is paused,
-// whether the lane is being given up, and whether the state of the row's key is known.
+// meets returns the facts on which a reader decides what to do with a row that isn't in memory: the sink's room, whether the row
+// is paused, whether the lane is being given up, and whether the state of the row's key is known.
 func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 	q := e.engine.queues[queue]
 	if q.options.Sink == nil && !l.draining {

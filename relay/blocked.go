@@ -30,7 +30,7 @@ type blockedKeys struct {
 	routes  *router
 	queues  []*sinkQueue
 	poll    *polling
-	control *control // has the pauses in force
+	control *control // contains the pauses in force
 
 	most       int                                      // the maximum number of blocked keys in memory: maxBlockedKeys
 	count      int                                      // how many blocked keys are in memory
@@ -124,7 +124,7 @@ func (b *blockedKeys) forgetKeys() {
 
 // askFirst reports whether the database must be asked about keys before the read is merged, and lists these keys in f.asked.
 // These are keys of rows in lanes with keysUnknown, and unblocked keys that the database had reported as blocked (fromDatabase).
-// If the read has just returned the database's answers, askFirst first stores them. It never asks about the same key twice.
+// If the read has just returned the database's answers, askFirst first stores them. Within one read, it lists each key at most once.
 func (b *blockedKeys) askFirst(f *fetch) bool {
 	if f.step == stepBlocked {
 		if f.answers == nil {
@@ -215,7 +215,8 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 }
 
 // mayContinue reports whether the key's dropped rows may be admitted now. They may not while a message blocks the key. If the
-// database had reported the key as blocked, it must also have been asked again, and its new answer may block the key again.
+// database had reported the key as blocked, they may be admitted only after the relay has asked the database again, and the new
+// answer may block the key again.
 func (b *blockedKeys) mayContinue(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked
@@ -225,8 +226,8 @@ func (b *blockedKeys) mayContinue(k *key) bool {
 
 // pollBlocked returns a read about blocked keys if one is due. One kind of read fetches the blocked keys of lanes with
 // keysUnknown, if memory has room for more keys. A lane has keysUnknown after it was acquired, or if a blocked key of the lane was
-// forgotten. The other kind checks whether the messages that block keys in memory still exist: if an operator deleted such a message by SQL, its key would
-// otherwise wait for ever.
+// forgotten. The other kind checks whether the messages that block keys in memory still exist: if an operator deleted such a
+// message by SQL, its key would otherwise wait for ever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}

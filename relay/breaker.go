@@ -11,9 +11,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// breaker is the breaker of one sink. It decides what an answer means, whether the message or the destination is the cause of a
-// failure, and whether messages are sent to the sink. It has no clock, channel, goroutine or store. The loop calls it and acts on
-// what it returns. In the drawing, K is BreakerThreshold, or more if keys usually fail between two deliveries (isEvident).
+// breaker is the circuit breaker of one sink. It decides what an answer means, whether the message or the destination is the cause
+// of a failure, and whether messages are sent to the sink. It has no clock, channel, goroutine or store. The loop calls it and
+// acts on what it returns. In the diagram, K is BreakerThreshold, or more if keys usually fail between two deliveries (isEvident).
 //
 //	 Open     ┌────────┐   a failure   ┌─────────┐   K new keys fail   ┌──────┐  reopenAt, Open ok  ┌─────────┐
 //	────────▶ │ CLOSED │ ────────────▶ │ SUSPECT │ ──────────────────▶ │ OPEN │ ──────────────────▶ │ PROBING │
@@ -61,7 +61,7 @@ const (
 	breakerTripped                     // too many messages were parked: sends nothing until an operator resumes the sink
 )
 
-// destination is what the breaker knows about one of a sink's destinations.
+// destination records the recent deliveries and failures at one of a sink's destinations.
 type destination struct {
 	delivered int64               // the highest job number among the jobs that delivered a message to this destination
 	failing   time.Time           // when the first failure after that delivery arrived; zero if none has (failures in the delivery's own batch don't count)
@@ -81,9 +81,9 @@ const (
 	// suspectFor is how long a sink is suspect before it is reported as down.
 	suspectFor = 5 * time.Second
 
-	// roundsWithAll is how many more rejections park a message that was first rejected while other messages failed, too. Before
-	// each of them, another message must have been delivered. So a single delivery during an outage doesn't cause other messages
-	// to be parked.
+	// roundsWithAll is the number of further rejections after which a message is parked, if other messages also failed when the
+	// message was first rejected. Before each of these rejections, another message must have been delivered. So a single delivery
+	// during an outage doesn't cause other messages to be parked.
 	roundsWithAll = 3
 
 	// A destination that rejects three of four messages, each for its own reason, often has five consecutive failures although it
@@ -227,7 +227,7 @@ func (b *breaker) lastAnswer() string {
 	return line
 }
 
-// judge decides about the messages of a batch; nil verdicts mean that all were delivered. It first counts all outcomes,
+// judge returns a verdict on each message of a batch, or nil if all messages were delivered. It first counts all outcomes,
 // because the judgement of each message depends on the outcomes of the others.
 func (b *breaker) judge(s sent, now time.Time) (verdicts []verdict, told news) {
 	if now.Sub(b.minute.since) >= parkWindow {
@@ -362,7 +362,7 @@ func (b *breaker) move(c *counted, now time.Time) news {
 			min(b.options.BreakerThreshold, len(own.fresh)), b.lastAnswer())
 		return b.open(why, now)
 	case !c.answered && !c.excused:
-		return b.open(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent no message of a whole batch"), now)
+		return b.open(sinks.Fail(sinks.Unavailable, sinks.ReasonCancelled, "the sink sent none of the messages of a batch"), now)
 	case c.suspended && b.state != breakerSuspect:
 		b.state, b.suspectSince = breakerSuspect, now
 	case c.answered && !c.suspended && !evident && b.state == breakerProbing: // each failure was judged to be caused by its message
@@ -474,8 +474,8 @@ func (b *breaker) resolved(turn int64, outcomes []sinks.Outcome, excused bool, n
 
 // mayPark counts a message that is about to be parked. If ParkRateLimit is reached and the sink refuses more messages than it
 // accepts, mayPark trips the breaker and returns false. The cause may be, for example, an expired credential that only some
-// messages need. A relay counts only its own messages. If two or more relays send to the sink, each allows half of the limit. A
-// smaller share would be too low: the bad messages of a single key, which all go to one relay, would pause the sink.
+// messages need. A relay counts only its own messages. If two or more relays send to the sink, each of them applies half of the
+// limit. A smaller share would be too low: the bad messages of a single key, which all go to one relay, would pause the sink.
 func (b *breaker) mayPark(outcome *sinks.Outcome, s *sent, told *news) bool {
 	limit, m := b.options.ParkRateLimit, &b.minute
 	if limit < 0 || outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonCrash {

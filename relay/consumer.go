@@ -241,7 +241,8 @@ func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []stri
 	return c.clock, paused, standsDown, nil
 }
 
-// Close removes the consumer from the table of relays. Deliveries that were not answered can be claimed again when their claims expire.
+// Close removes the consumer from the table of relays. Deliveries that were not answered can be claimed again when their claims
+// expire.
 func (c *Consumer) Close(ctx context.Context) error {
 	if err := c.notMade(); err != nil {
 		return err

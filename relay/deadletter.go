@@ -14,10 +14,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Dead letters. If a sink has a dead letter topic or sink, a message that is parked for the sink is also sent there. The dead
-// letter is a new message. The settlement that parks the original also writes the dead letter, from the original's row (see
-// [storage.Copy]). So exactly one dead letter is written each time a message is parked, even if settlements are repeated or
-// fenced. The dead letter is read, routed, sent and retried like any other message.
+// Dead letters. If SinkOptions.DeadLetter of a sink names a topic or another sink, a message that is parked is also sent there, as
+// a dead letter. The dead letter is a new message. The settlement that parks the original also writes the dead letter, from the
+// original's row (see [storage.Copy]). So exactly one dead letter is written each time a message is parked, even if settlements
+// are repeated or fenced. The dead letter is read, routed, sent and retried like any other message.
 
 // A dead letter has these headers in addition to the headers of the original message.
 const (
@@ -32,8 +32,7 @@ const (
 )
 
 // mostErrorHeader is the maximum length of the error text in a dead letter's header, in bytes. It is small because HTTP servers
-// accept only about 8 KiB of headers. The row of the parked message has up to 1,000
-// bytes of the text.
+// accept only about 8 KiB of headers. The row of the parked message has up to 1,000 bytes of the text.
 const mostErrorHeader = 500
 
 // addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has a destination for dead letters. It

@@ -70,7 +70,7 @@ type claiming interface {
 	giveUp(it *item)
 	giveUpQueued()
 
-	// abandon is called when a call of a sink hangs. It gives up the lanes of the call's messages. If the relay claims by rows,
+	// abandon is called when a call to a sink hangs. It gives up the lanes of the call's messages. If the relay claims by rows,
 	// it instead gives up the rows that wait for the sink, but only when all workers of the sink hang.
 	abandon(f *flight)
 
@@ -131,7 +131,7 @@ type stop struct {
 // progress is the outstanding work, which decides whether a run can end.
 type progress struct {
 	unsettled int  // how many outcomes are not written
-	sending   int  // how many calls of sinks are in progress
+	sending   int  // how many calls to sinks are in progress
 	buffered  int  // how many messages are in memory for sinks that are not paused
 	allPaused bool // every sink is paused
 	quiet     bool // nothing is being read, sent or settled

@@ -12,10 +12,10 @@ import (
 // earlier on the database's clock. The engine checks this when it reads the message (admit.go, rows.go), and again when it takes
 // the message for a batch (send.go). An expired message is not sent. It is settled as parked or discarded.
 //
-// What must hold: a message doesn't expire while it is in flight, while its handler's transaction may have been committed, or while
-// it has a reference to a batch that its sink may have (dedup.go). Until the settlement of an expired message is written, no later message of its key is sent; otherwise the lane's next holder, which may
-// have other routes, might send the expired message after the later ones. So an expired message counts as in flight for its key,
-// and the later messages wait in memory.
+// What must hold: a message doesn't expire while it is in flight, while its handler's transaction may have been committed, or
+// while it has a reference to a batch that its sink may have (dedup.go). Until the settlement of an expired message is written, no
+// later message of its key is sent; otherwise the lane's next holder, which may have other routes, might send the expired message
+// after the later ones. So an expired message counts as in flight for its key, and the later messages wait in memory.
 
 // expiryOf returns when a message expires, and the target of its route, which determines what happens to the message then. A zero
 // time means never.

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// health records the facts about a run that [Relay.Healthy] checks. All goroutines may use it. Times are nanoseconds since the time in
-// health.epoch.
+// health records the facts about a run that [Relay.Healthy] checks. All goroutines may use it. Times are nanoseconds since the
+// time in health.epoch.
 type health struct {
 	started atomic.Bool
 	looped  atomic.Int64 // when the loop's last iteration began
-	reached atomic.Int64 // when the database last answered
+	reached atomic.Int64 // when a call to the database last succeeded
 	epoch   time.Time
 
 	safeUntil atomic.Int64 // when the relay stops sending, unless its leases are renewed
@@ -24,8 +24,8 @@ type health struct {
 	silentSince atomic.Int64 // the time of the first failed call since the last successful one; 0 if the last call succeeded
 
 	readError  atomic.Pointer[string] // the last error of a read
-	problem    atomic.Pointer[string] // the error of the last call of the database; nil if it succeeded
-	stuck      atomic.Pointer[string] // describes a call of a sink that hangs; nil if no call hangs
+	problem    atomic.Pointer[string] // the error of the last call to the database; nil if it succeeded
+	stuck      atomic.Pointer[string] // describes a call to a sink that hangs; nil if no call hangs
 	unwritable atomic.Pointer[string] // describes outcomes that the database refuses; nil if it refuses none
 	waits      atomic.Pointer[string] // why the relay stands by; empty if it is active, nil if this isn't known yet
 }

@@ -19,7 +19,8 @@ import (
 // another configuration were active, it would take its share of the messages and send them to other destinations. So it stands by
 // until those relays have stopped, unless it has the option Join. What must hold: all active relays without Join have the same
 // configuration, unless they claim different topics. So a relay first announces that it begins, and only then looks for active
-// relays with another configuration. If two relays begin at the same time, the relay that announces its beginning later finds the other one.
+// relays with another configuration. If two relays begin at the same time, the relay that announces its beginning later finds the
+// other one.
 //
 // An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays with Join: these
 // relays may have started with another configuration while this relay was active, and must not keep it from becoming active again

@@ -32,7 +32,7 @@ type lane struct {
 	placed   bool  // a page has confirmed that the lane's cursor isn't above the last assigned id, or the lane is read from the beginning
 	void     bool  // the server that granted the lease was replaced or has lost commits, so the lane's state in memory may be wrong
 	draining bool  // the lane is being given up, because it is void or the relay has more lanes than its share
-	lost     bool  // another relay may hold the lane. Outcomes are still written with the old fence, so they are rejected if another relay holds it
+	lost     bool  // another relay may hold the lane. Outcomes are still written with the old fence, so they are rejected if another relay holds the lane
 	seq      int64 // results of reads up to this number are ignored: they began before the lease, or before the id sequence was reset
 
 	journaled journaled // the engine's copy of the lane's journal
@@ -299,7 +299,7 @@ type result struct {
 type stage int
 
 const (
-	inQueue  stage = iota // in a queue, or waiting behind its key
+	inQueue  stage = iota // in a queue, or waiting behind another message of its key
 	inFlight              // a worker has it
 	inSettle              // its outcome is to be written
 	written               // its outcome is written; a read in progress may still return the row
