@@ -317,8 +317,8 @@ func (e *engine) report(q *sinkQueue, n news) {
 	}
 }
 
-// expire settles an expired item as parked or discarded. If the sink may have received the message in an earlier attempt, expire
-// does nothing and returns false. The item's key waits until the settlement is written.
+// expire settles an expired item as parked or discarded. It does nothing and returns false if the transaction of the message's handler
+// may have been committed, or if the message has a reference to a batch. The item's key waits until the settlement is written.
 func (e *engine) expire(q *sinkQueue, it *item) bool {
 	if it.maybeCommitted || it.batchRef() != nil {
 		return false
