@@ -27,7 +27,7 @@ import (
 // Version is the number of the newest migration, which this release needs.
 const Version = 2
 
-// compatible is the lowest Version of the releases that can use the tables of this release. The newest migration stores it as the setting
+// compatible is the lowest Version of a release that can use this release's tables. The newest migration stores it as the setting
 // schema_compatible.
 const compatible = 1
 

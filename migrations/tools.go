@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// File is a migration for another tool.
+// File is a migration in the format of another tool.
 type File struct {
 	Name string // the path in the tool's folder of migrations
 	Text string
@@ -86,7 +86,7 @@ func (m *Migrations) Files(name string, options FileOptions) ([]File, error) {
 	return tool.write(all, next), nil
 }
 
-// change is a migration for another tool, before it is written in the tool's form.
+// change is a migration for another tool, before it is written in the tool's format.
 type change struct {
 	name     string // a word for the file's name
 	title    string
@@ -448,7 +448,7 @@ func forRails(c change, n number) []File {
 	return []File{{Name: n.String() + "_create_" + c.name + ".rb", Text: text.String()}}
 }
 
-// hashes replaces the -- of an SQL comment by #, as Python and Ruby need it.
+// hashes replaces the -- of SQL comments with #, which begins a comment in Python and Ruby.
 func hashes(comment string) string { return strings.ReplaceAll("\n"+comment, "\n--", "\n#")[1:] }
 
 // indented puts spaces before each line that isn't empty, and ends with a line break unless the text is empty.

@@ -7,7 +7,7 @@ variable=ROWRELAY_TEST_MYSQL
 optional=yes
 files=$(cache)/mysql
 own_options='--mysqlx=OFF --secure-file-priv='
-# Without these options, tests that create a thousand tables spent a third of their time on these two features, even with the data in memory.
+# The options turn off two features on which tests that create a thousand tables spend a third of their time, even with the data in memory.
 if [[ ${ROWRELAY_SERVERS_IN_MEMORY:-off} == on ]]; then own_options+=' --disable-log-bin --performance-schema=OFF'; fi
 
 get() { from_debian unstable mysql-server-core "$files" && program=($(own_loader "$files") "$files/usr/sbin/mysqld"); }

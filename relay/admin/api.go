@@ -43,7 +43,7 @@ type table struct {
 	turn    chan struct{} // has an element while a request counts the table; only one request at a time may count it
 	mu      sync.Mutex
 	counted counted
-	forgot  time.Time // the time of the last change; older counts are not used
+	forgot  time.Time // the time of the last call of forget; earlier counts are not used
 }
 
 // counted is the result of counting a table's messages.
@@ -133,7 +133,7 @@ func (a *api) ofTable(next func(http.ResponseWriter, *http.Request, *table)) htt
 	})
 }
 
-// Bounds of concurrent reads, so that requests of the page don't slow the database down for the relays.
+// These constants limit concurrent reads, so that the page's requests don't slow down the database for the relays.
 const (
 	MostReads   = 4
 	ReadTimeout = countTimeout
@@ -325,8 +325,8 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 		Messages []operate.Message `json:"messages"`
 		Next     int64             `json:"next,omitempty"` // the value of the parameter `after` for the next page
 
-		// LookedThrough, if it isn't 0, is the approximate number of messages in each table to which the search was limited. More
-		// messages may match then: ?all=yes searches the whole table.
+		// If LookedThrough isn't 0, the search examined at most about this number of messages in each table, and more messages may
+		// match: ?all=yes searches the whole table.
 		LookedThrough int `json:"looked_through,omitempty"`
 
 		// LookedUntil is the row id at which the search for a message's id ended early, or 0 if it read all rows. Rows with higher
@@ -375,7 +375,7 @@ type shownMessage struct {
 	Attempted     []attempt `json:"attempted"`                // failed attempts of this process, oldest first
 	TraceURL      string    `json:"trace_url,omitempty"`      // a link to its trace; empty without Options.TraceURL or without a traceparent header
 	Copyable      bool      `json:"copyable,omitempty"`       // the server can write a copy of it
-	LookedUntil   int64     `json:"looked_until,omitempty"`   // the row id at which the search ended early, or 0; the message may have more rows behind it, such as a replay's copies
+	LookedUntil   int64     `json:"looked_until,omitempty"`   // the row id at which the search ended early, or 0; rows with higher ids may belong to the message, too, such as a replay's copies
 }
 
 type attempt struct {
@@ -611,7 +611,7 @@ func (a *api) hasSink(of *table, name string) bool {
 // beginReplay stores a new replay, or loads the replay that the request names, to continue it.
 func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter storage.Filter) (storage.Replay, error) {
 	if filter.State != "" && filter.State != storage.StateDone || filter.Error+filter.TopicPrefix != "" || asked.Preview || asked.InOrder {
-		return storage.Replay{}, errors.New("a replay sends delivered messages: another state, topic_prefix, error, preview and in_order can't be given")
+		return storage.Replay{}, errors.New("a replay sends delivered messages: \"state\" can only be done, and \"topic_prefix\", \"error\", \"preview\" and \"in_order\" can't be given")
 	}
 	until, err := operate.Moment("until", asked.Until)
 	if err != nil {
@@ -629,7 +629,7 @@ func beginReplay(ctx context.Context, of *table, asked *jobRequest, filter stora
 	}
 	isNew := asked.All || asked.Select.Selects()
 	begun, err = operate.BeginReplay(ctx, of.Operator, begun, isNew, asked.Rate > 0)
-	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // a repeated request shall continue the replay, not start another one
+	asked.Name, asked.Select, asked.All = begun.Name, operate.Selection{}, false // so that a repeated request continues the replay and doesn't start another one
 	return begun, err
 }
 
@@ -732,7 +732,7 @@ func (a *api) liftControl(w http.ResponseWriter, request *http.Request, of *tabl
 	writeJSON(w, http.StatusOK, map[string]string{"lifted": control.Lifted().Target})
 }
 
-// forget makes the next request count the table again, because something was changed.
+// forget makes the next request count the table again. The API calls it after it has set or lifted a control, or copied a message.
 func (t *table) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -764,7 +764,7 @@ func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
 	return readBody(w, request, into, mostBody)
 }
 
-// readBody does what readJSON does, with another maximum size.
+// readBody is readJSON with a given maximum size.
 func readBody(w http.ResponseWriter, request *http.Request, into any, most int64) bool {
 	kind, _, err := mime.ParseMediaType(request.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {

@@ -18,7 +18,7 @@ type parkedGroup struct {
 	Sinks  string `json:"sinks,omitempty"`
 	Error  string `json:"error"` // the longest constant part of the error, for a search
 	Count  int    `json:"count"`
-	Of     int    `json:"of,omitempty"`     // 0 if all parked messages were read; otherwise the number of messages read, from the newest on
+	Of     int    `json:"of,omitempty"`     // 0 if all parked messages were read; otherwise the number of messages read, which are the newest ones
 	Newest bool   `json:"newest,omitempty"` // the group has the newest parked message
 
 	Example string `json:"example,omitempty"` // the error of the group's newest message

@@ -113,10 +113,10 @@ func wantsJSON(request *http.Request) bool {
 	return false
 }
 
-// countTimeout is the time that counting a table may take.
+// countTimeout is the time limit of a request.
 const countTimeout = 10 * time.Second
 
-// status serves /status. The answer has every source, and the status code is 503 if a source couldn't be counted. Only one
+// status serves /status. The answer lists every source, and the status code is 503 if a source couldn't be counted. Only one
 // request at a time counts the tables.
 func (a *api) status(sources []Source) http.HandlerFunc {
 	type sourceStatus struct {
@@ -133,7 +133,7 @@ func (a *api) status(sources []Source) http.HandlerFunc {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()
 		case <-ctx.Done():
-			writeText(w, http.StatusServiceUnavailable, "the tables are being counted already: try again\n")
+			writeText(w, http.StatusServiceUnavailable, "another request is counting the tables: try again\n")
 			return
 		}
 		var answers []sourceStatus
@@ -175,8 +175,8 @@ type Report struct {
 	// PendingTopics counts the first 1,000 pending messages by topic.
 	PendingTopics map[string]int64 `json:"pending_topics"`
 
-	// Estimated and AtLeast have the states with too many messages to count. The
-	// counts are estimates for Estimated, and lower bounds for AtLeast.
+	// Estimated and AtLeast list states that have too many messages to count. The
+	// count of a state in Estimated is an estimate, and in AtLeast a lower bound.
 	Estimated []storage.State `json:"estimated,omitempty"`
 	AtLeast   []storage.State `json:"at_least,omitempty"`
 

@@ -30,8 +30,8 @@ func (r role) String() string { return [...]string{"nobody", "reader", "operator
 
 // cookieLasts is how long a login is valid. A login on the page exchanges a token for a cookie. The cookie has the role, the
 // expiry, a random number, and an HMAC of these values with the token as its key. So every process with the same tokens accepts the
-// cookie, and no process accepts it after the token was changed. Browsers send a cookie to all ports of a host. So the
-// cookie's name depends on the daemon's tokens: daemons on one host don't overwrite each other's cookies.
+// cookie, and no process accepts it after the token was changed. The cookie's name depends on the daemon's tokens. Otherwise daemons
+// on one host would overwrite each other's cookies, because browsers send a cookie to all ports of a host.
 const cookieLasts = 12 * time.Hour
 
 // Bounds that make guessing tokens slow: the answer to a wrong token takes wrongTakes; at most mostChecked tokens are checked
@@ -188,7 +188,7 @@ func (g *guard) login(w http.ResponseWriter, request *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"role": r.String()})
 }
 
-// logout ends a login. It revokes the cookie, so that this process doesn't accept a copy of it either.
+// logout ends a login. It revokes the cookie, so that this process accepts no copy of the cookie.
 func (g *guard) logout(w http.ResponseWriter, request *http.Request) {
 	if cookie, err := request.Cookie(g.cookieName); err == nil && g.byCookie(cookie.Value) > nobody {
 		g.state.revoke(cookie.Value, time.Now().Add(cookieLasts))
@@ -218,7 +218,7 @@ func overTLS(request *http.Request) bool {
 	return false
 }
 
-// logRefused logs a refused login, at most once in ten seconds.
+// logRefused logs a refused login, at most once every ten seconds.
 func (g *guard) logRefused(request *http.Request) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

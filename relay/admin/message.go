@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// What the API offers for one message: its trace, the other messages of its key, and writing a copy of it.
+// This file has what the API offers for one message: a link to its trace, the time line of its key, and a copy of it.
 
 // traceparent matches the value of the W3C header traceparent, and captures the trace's id.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
@@ -53,8 +53,8 @@ type keyLine struct {
 	MoreHeld       bool      `json:"more_held,omitempty"`    // more messages are held
 	MoreWaiting    bool      `json:"more_waiting,omitempty"` // more messages wait
 
-	// LookedThrough, if it isn't 0, is the approximate number of messages to which each search for held or waiting messages was
-	// limited. More messages may exist then: ?all=yes searches the whole table.
+	// If LookedThrough isn't 0, each search for held or waiting messages examined at most about this number of messages, and more
+	// may exist: ?all=yes searches the whole table.
 	LookedThrough int `json:"looked_through,omitempty"`
 }
 
@@ -163,7 +163,7 @@ func (a *api) copyMessage(w http.ResponseWriter, request *http.Request, of *tabl
 	if made.Headers == nil {
 		made.Headers = map[string]string{}
 	}
-	maps.DeleteFunc(made.Headers, func(name, _ string) bool { return strings.HasPrefix(strings.ToLower(name), "rowrelay-") }) // for example the headers of a dead letter, which describe only that message
+	maps.DeleteFunc(made.Headers, func(name, _ string) bool { return strings.HasPrefix(strings.ToLower(name), "rowrelay-") }) // these headers describe only the original, such as those of a dead letter
 	made.Headers[storage.CopyOfHeader] = from.ID
 	action := storage.Action{By: a.author(request, asked.By), Action: "copy", Target: "message " + from.ID + " as " + made.ID, Reason: asked.Reason}
 	if err := logged(request.Context(), of.Operator, action, func(ctx context.Context) error { return of.Write(ctx, made) }); err != nil {

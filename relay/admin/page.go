@@ -2,7 +2,7 @@ package admin
 
 import _ "embed"
 
-// The page consists of four files, which need no build step and load nothing else.
+// The page consists of four files, which need no build step and load no other files.
 var (
 	//go:embed page/index.html
 	indexHTML []byte

@@ -96,7 +96,7 @@ type Options struct {
 
 	// UserHeader is a header with the name of the person who makes a request. The log of actions has this name instead of the
 	// one in the request's body. The server uses the header only in requests from TrustedProxies. These proxies must remove it
-	// from their clients' requests. It grants no permission and replaces no token. If UserHeader is empty, the server
+	// from their clients' requests. The header grants no permission and replaces no token. If UserHeader is empty, the server
 	// uses no header.
 	UserHeader     string
 	TrustedProxies []netip.Prefix

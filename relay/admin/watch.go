@@ -29,7 +29,7 @@ type Watch struct {
 	open     Point                // the current point
 	before   totals               // totals at the start of the current point
 	last     counted              // the last count of the table
-	unrouted map[string]time.Time // when a topic without a route or destination was last seen
+	unrouted map[string]time.Time // when each topic without a route or destination was last reported
 	failed   map[string]failure   // by stage
 	attempts map[int64]*attempts  // by the row's id
 	oldest   []int64              // the ids in attempts, oldest first

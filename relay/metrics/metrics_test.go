@@ -155,7 +155,7 @@ rowrelay_relays_alive{source="shop"} 2
 # HELP rowrelay_retried_total Messages that were scheduled for another attempt.
 # TYPE rowrelay_retried_total counter
 rowrelay_retried_total{source="shop"} 2
-# HELP rowrelay_sink_up 1 if the sink is available, 0 if it is unavailable, which is noticed when messages are sent.
+# HELP rowrelay_sink_up 1 if the sink is available, 0 if it is unavailable. The relay notices an unavailable sink when it opens the sink or sends messages.
 # TYPE rowrelay_sink_up gauge
 rowrelay_sink_up{sink="web",source="shop"} 0
 # HELP rowrelay_unrouted_topics Topics whose messages wait because no route matches them, or their sink has no handler or destination for them.

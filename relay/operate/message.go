@@ -39,8 +39,8 @@ func NewMessage(info storage.Info) Message {
 	}
 }
 
-// FullMessage is the JSON form of a message with its payload and headers. A payload
-// that isn't UTF-8 is in payload_base64. A payload that is NULL is null in payload.
+// FullMessage is the JSON form of a message with its payload and headers. The field payload is
+// null if the payload is NULL or isn't UTF-8. A payload that isn't UTF-8 is in payload_base64.
 type FullMessage struct {
 	Message
 	Headers       map[string]string `json:"headers"`

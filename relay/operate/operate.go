@@ -156,7 +156,7 @@ func livingSinks(status storage.Status) (names []string) {
 	return names
 }
 
-// Bounds of lists. LookThrough is the number of messages in each table that a search with a filter examines. FindPatience is
+// Bounds of lists. LookThrough limits the messages that a search with a filter examines in each table. FindPatience is
 // the approximate time limit of a search for a message's id. PageBytes bounds the payloads that one page of a list reads into
 // memory: lists don't show payloads, but some stores read them nevertheless. Smaller pages would cost the database more,
 // because it sorts the remaining messages for each page.

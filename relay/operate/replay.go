@@ -47,8 +47,8 @@ func FindReplay(ctx context.Context, operator storage.Operator, name string) (*s
 }
 
 // BeginReplay stores a new replay if isNew is true. Otherwise it loads the stored replay with the name, to continue it. If
-// newRate is true, the stored replay gets the rate of the given replay. The errors are [ErrReplayIsThere] and
-// [ErrNoReplay].
+// newRate is true, the stored replay gets the rate of the given replay. BeginReplay returns
+// [ErrReplayIsThere] if a new replay has the name of a stored one, and [ErrNoReplay] if no stored replay has the name.
 func BeginReplay(ctx context.Context, operator storage.Operator, replay storage.Replay, isNew, newRate bool) (storage.Replay, error) {
 	known, err := FindReplay(ctx, operator, replay.Name)
 	switch {

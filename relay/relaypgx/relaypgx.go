@@ -29,7 +29,7 @@ import (
 // ListenerOptions configure a Listener.
 type ListenerOptions struct {
 	// Table is the outbox table's name, with or without a schema. It must be the relay's
-	// table: rowrelay.New refuses a listener with another table, and relay.New can't check it.
+	// table: rowrelay.New refuses a listener with another table, but relay.New can't check it.
 	// Defaults to "outbox".
 	Table string
 

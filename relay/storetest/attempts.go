@@ -53,7 +53,7 @@ func (w *worker) wantLog(what string, id int64, sinks string, want storage.Attem
 }
 
 // Each settlement of a failed message adds its attempts to the message's log. The log stays unchanged when the message becomes
-// a retry without new attempts, and when it is requeued. The delivery deletes it.
+// a retry without new attempts, and when it is requeued. Delivering the message deletes the log.
 func attemptsAreKept(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	id := write(t, table, outbox.Message{Topic: "attempts", Key: "k"})[0]

@@ -62,7 +62,7 @@ func (w *worker) read(positions []storage.Position, limit, maxBytes int) (page s
 	return page
 }
 
-// pending reads all rows that can be delivered now.
+// pending reads all pending rows, including those whose AvailableAt is in the future.
 func (w *worker) pending() []storage.Row {
 	w.Helper()
 	return w.read(everything(), plenty, plentyBytes).Rows

@@ -32,8 +32,8 @@ func (w *worker) actions(limit int) (actions []storage.Action) {
 	return actions
 }
 
-// A control is visible to all relays until it is removed. Only one exists for each kind and name,
-// and controls are listed in order. Names are compared as bytes.
+// A control is visible to all relays until it is removed. Setting a control again replaces the one of
+// the same kind and name. Controls are listed by kind and name. Names are compared as bytes.
 func controlsAreKept(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")
 	if got := a.controls(); len(got) != 0 {
@@ -120,7 +120,7 @@ func controlsEnd(t testing.TB, table Table) {
 }
 
 // The action log has an entry for each change of a control. If messages are changed through
-// storage.Logged, it also has an entry for each kind of change. The latest entry is the first one.
+// storage.Logged, it also has an entry for each kind of change. The log lists the latest entry first.
 func actionsAreLogged(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.control(storage.Control{Kind: storage.PauseSink, Name: "s", By: "ann", Reason: "why"}, 90*time.Minute)

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// dying returns a copy of the settlement that parks its row and writes a dead letter. The number is part of the dead letter's
+// dying changes a settlement so that it parks its row and writes a dead letter. The number is part of the dead letter's
 // message id.
 func dying(parked storage.Settlement, number int) storage.Settlement {
 	parked.State = storage.StateError
@@ -37,8 +37,8 @@ func (w *worker) deadLetters() (rows []storage.Row) {
 }
 
 // A dead letter is a new message that is due immediately and has the content of the parked message,
-// whether that message was pending or deferred. The dead letter has the same time of expiry, unless
-// that time has passed. Writing the dead letter doesn't change how the message itself is parked.
+// whether that message was pending or deferred. The dead letter has the same time of expiry, or none
+// if that time has passed. Writing the dead letter doesn't change how the message itself is parked.
 func deadLettersAreWritten(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for i, message := range append(variants(), expired) {
@@ -85,8 +85,8 @@ func deadLettersAreWritten(t testing.TB, table Table) {
 // expired is a message that expired long ago.
 var expired = outbox.Message{ID: "0197a3b4-0e0e-7abc-8def-0123456789ab", Topic: "expired", ExpiresAt: time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)}
 
-// unlessExpired returns the time when a copy of a message expires: the message's time of expiry, or the
-// zero time if that has passed.
+// unlessExpired returns the time when a copy of a message expires: the time when the message expires,
+// or the zero time if that time has passed.
 func unlessExpired(at time.Time) time.Time {
 	if at.Before(time.Now()) {
 		return time.Time{}

@@ -64,9 +64,9 @@ func discardByToken(t testing.TB, table Table) {
 	}
 }
 
-// expiring returns three messages, and for each message the error with which it is parked: the first
-// message has passed its time of expiry, the second fails for another reason, and the third expires
-// because of its route.
+// expiring returns three messages, and the error with which the check parks each of them. The errors
+// say that the first message passed its time of expiry, that the second was refused, and that the third
+// expired because of its route.
 func expiring() (messages []outbox.Message, errors []string) {
 	at := time.Now().Add(time.Hour)
 	return []outbox.Message{{Topic: "t", ExpiresAt: at}, {Topic: "t", ExpiresAt: at}, {Topic: "t"}},

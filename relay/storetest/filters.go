@@ -12,8 +12,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The check tests each field of a filter, and a filter with several fields. Listings and changes
-// select the same rows.
+// A listing and a change with the same filter select the same rows. The check uses filters with one
+// field and with several.
 func filtersSelect(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	const none = "0197a3b4-ffff-7abc-8def-0123456789ab"
@@ -32,7 +32,7 @@ func filtersSelect(t testing.TB, table Table) {
 	id := func(i int) string { return strconv.FormatInt(written[i], 10) }
 	tests := []struct {
 		filter storage.Filter
-		want   []int64 // the ids of the parked rows that are selected
+		want   []int64 // the ids of the parked rows that the filter selects
 	}{
 		{storage.Filter{}, written},
 		{storage.Filter{State: storage.StateError}, written},
@@ -74,7 +74,7 @@ func filtersSelect(t testing.TB, table Table) {
 	a.wantState(storage.StatePending, pending)
 }
 
-// wantFound requires that Find returns these parked rows, and has searched all parked rows.
+// wantFound requires that Find searches all rows, and returns exactly these parked rows.
 func (w *worker) wantFound(filter storage.Filter, want []int64) {
 	w.Helper()
 	var found storage.Found
@@ -118,8 +118,8 @@ func (w *worker) discardEach(filter storage.Filter, count int, left []int64) {
 	}
 }
 
-// A listing ends after a hundred rows, or at its Limit or MaxBytes, and the next page begins after
-// its last row.
+// A page of a listing ends at its Limit, by default a hundred rows, or at its MaxBytes. The next page
+// begins after the last row of the page.
 func listPages(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(130)...)

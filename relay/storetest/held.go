@@ -143,7 +143,7 @@ func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 
 // BlockedAmong returns those of the given keys that a retry blocks. For each topic of such a key,
 // it returns the first row that blocks the key. Other deferred rows block no key. Keys that differ
-// only in a blank or in case are different keys.
+// only in a space or in case are different keys.
 func blockedAmongOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row

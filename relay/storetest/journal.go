@@ -8,7 +8,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// journal records which messages of a lane are being sent. It returns the lane's lease if it is still valid.
+// journal records which messages of a lane are being sent. It returns the lease if the lease is still valid.
 func (w *worker) journal(lease storage.Lease, suspects ...storage.Suspect) (held []storage.Lease) {
 	w.Helper()
 	w.do("write journal", func(ctx context.Context) (err error) {

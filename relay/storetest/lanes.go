@@ -126,7 +126,7 @@ func calmRenewal(t testing.TB, table Table) {
 	}
 }
 
-// anyLane returns the nth lane that the worker acquired.
+// anyLane returns the nth lowest of the worker's lanes, counted from 0.
 func (w *worker) anyLane(n int) int {
 	var held []int
 	for lane := range w.fences {

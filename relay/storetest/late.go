@@ -77,7 +77,7 @@ func lateCommit(t testing.TB, table Table) {
 	r.wantSafeID(r.highest)
 }
 
-// wantSafeID waits until the safe id has reached the id.
+// wantSafeID waits for a page whose safe id is at least this id and that reports no late rows below it.
 func (r *reader) wantSafeID(id int64) {
 	r.Helper()
 	eventually(r, "the safe id reaches the last row", func() bool {
@@ -94,10 +94,10 @@ func after(id int64) []storage.Position {
 	return positions
 }
 
-// T2 begins; T1 begins, inserts a row of key A and stays open; T2 inserts and commits; the relay
-// reads; T1 commits; another row of key A is committed. If a store compared snapshots only by xmax,
-// its safe id would be above T1's row here, and the key's order would be lost. The page with A's
-// second row must also report the first one as late.
+// Transaction T1 inserts a row of key A and stays open. T2 inserts a row and commits, and the relay
+// reads. Then T1 commits, and another transaction commits a second row of key A. The page with that row
+// must report T1's row as late. The check varies which transaction is first. If T2 is, a store that
+// compared snapshots only by xmax would have a safe id above T1's row, and would lose the key's order.
 func lateCommitWithinAKey(t testing.TB, table Table) {
 	for range 3 { // repeated, because other transactions on the server affect the result
 		for _, first := range []string{"T1", "T2", "an insert by T2"} {
@@ -136,7 +136,7 @@ func highestOf(rows []storage.Row) (id int64) {
 	return id
 }
 
-// lateWithin runs the events of lateCommitWithinAKey once. Its last argument is the number of pages
+// lateWithin runs the events of lateCommitWithinAKey once. The argument `looks` is the number of pages
 // that it reads before T1 commits.
 func lateWithin(t testing.TB, table Table, first string, looks int) {
 	r := newReader(t, table, "reader")
@@ -161,8 +161,8 @@ func lateWithin(t testing.TB, table Table, first string, looks int) {
 	}
 }
 
-// beginBoth begins two transactions. Its last argument decides which of them gets its
-// transaction id first.
+// beginBoth begins two transactions. The argument `first` names the transaction that begins first, or the
+// insert by which T2 gets its transaction id before T1 begins.
 func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 	if first == "T1" {
 		return table.Begin(t), table.Begin(t)
@@ -175,8 +175,8 @@ func beginBoth(t testing.TB, table Table, first string) (t1, t2 Tx) {
 }
 
 // A transaction begins while a settlement waits for a lock. A store may learn from its
-// settlements which transactions are open. This settlement shows only those that were open when it
-// began, so the safe id must stay below the row of the new transaction.
+// settlements which transactions are open. This settlement shows only the transactions that were open
+// when it began, so the safe id must stay below the row of the new transaction.
 func lateCommitDuringASlowSettle(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}

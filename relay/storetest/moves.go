@@ -29,7 +29,7 @@ func variants() []outbox.Message {
 	}
 }
 
-// A message stays the same while its row is pending, a retry, parked, requeued and done.
+// A message stays the same when its row becomes a retry, is parked, is requeued, and becomes done.
 func movesKeepTheMessage(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, message := range variants() {
@@ -82,8 +82,8 @@ func (w *worker) stepper(row storage.Row) func(storage.Settlement, storage.Info)
 	}
 }
 
-// wantSame requires that the row has the settlement's attempts and crashes, and is otherwise as
-// before.
+// wantSame requires that the row has the settlement's attempts and crashes, and is otherwise
+// unchanged.
 func wantSame(t testing.TB, got, before storage.Row, s storage.Settlement) {
 	t.Helper()
 	wantMessage(t, string(s.State), got.Message, before.Message)

@@ -35,8 +35,8 @@ func claimSkipsLockedRows(t testing.TB, table Table) {
 	}
 }
 
-// someOf returns the first count ids in the order of the pick or, if count is negative, the last -count
-// ids. The ids and the result are sorted.
+// someOf returns the count ids that a claim with this pick takes first or, if count is negative, the -count
+// ids that it takes last. The ids must be sorted, and so is the result.
 func someOf(ids []int64, pick storage.Pick, count int) []int64 {
 	if pick == storage.Newest {
 		count = -count

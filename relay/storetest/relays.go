@@ -87,7 +87,7 @@ func tellSetups(t testing.TB, a, b *worker) {
 			t.Errorf("relay a sent the configuration %s, and relay b received %s", setup.Text(), got)
 		}
 		if status := a.status(); status.Relays[0].Config.Text() != setup.Text() || status.Relays[1].Config.Text() != first.Text() {
-			t.Errorf("the status has other configurations than the heartbeats: %+v", status.Relays)
+			t.Errorf("the configurations in the status differ from those in the heartbeats: %+v", status.Relays)
 		}
 	}
 }

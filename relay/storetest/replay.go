@@ -107,7 +107,7 @@ func replayCopiesInOrder(t testing.TB, table Table) {
 		t.Errorf("the replay copied its own copies: %+v", again)
 	}
 	if _, more := a.replayed(storage.Replay{Name: "r-2", IDs: []string{first.Message.ID}}); len(more) != 2 {
-		t.Errorf("another replay has %d copies, want 2: of the message and of its copy", len(more))
+		t.Errorf("another replay has %d copies, want 2: one of the message and one of its copy", len(more))
 	}
 }
 

@@ -77,10 +77,10 @@ type Filler interface {
 	Fill(messages []outbox.Message)
 }
 
-// RowLocker is implemented by a Table that can lock a single row. A check uses it to stop a
-// settlement in the middle: the settlement has locked its lanes, and waits when it reaches the row. A
-// table of a SQL database locks the row by SELECT … FOR UPDATE on a second connection, and queries
-// the server's waiting sessions.
+// RowLocker is implemented by a Table that can lock a single row. A check uses the lock to stop
+// a settlement in the middle: the settlement has locked its lanes, and waits when it reaches the row. A
+// table of a SQL database locks the row with SELECT … FOR UPDATE on a second connection, and asks the
+// server which sessions wait.
 type RowLocker interface {
 	// LockRow locks a pending row against changes, but not against reads. The first result reports
 	// whether a session waits for the lock. The second result unlocks the row. It may be called more

@@ -71,7 +71,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for start := time.Now(); !condition(); time.Sleep(pause) {
 		if time.Since(start) > patience {
-			t.Fatalf("waited %v, but this has not become true: %s", patience, what)
+			t.Fatalf("still not true after %v: %s", patience, what)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func (t *Tracer) Settled(began time.Time, messages []sinks.Message, err error) {
 	t.past("settle", semconv.MessagingOperationTypeSettle, began, messages, err)
 }
 
-// past records a span for an operation on the table that has ended.
+// past records a span for a completed operation on the table.
 func (t *Tracer) past(operation string, kind attribute.KeyValue, began time.Time, messages []sinks.Message, err error) {
 	to := common(addresses(nil, messages))
 	_, span := t.tracer.Start(context.Background(), named(operation, to), trace.WithNewRoot(), trace.WithTimestamp(began), trace.WithSpanKind(trace.SpanKindClient),
