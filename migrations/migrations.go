@@ -410,7 +410,7 @@ func (m *Migrations) versions() versions {
 	return versions{m.schema.Versions(m.table), m.dialect, m.table.SchemaVersion}
 }
 
-// explain adds to an error what the operator can do about it, if that is known.
+// explain adds a hint to an error if the operator can resolve it.
 func (m *Migrations) explain(err error) error {
 	switch {
 	case m.schemaMissing(err):

@@ -275,7 +275,7 @@ func (a *api) history(w http.ResponseWriter, request *http.Request, of *table) {
 	writeJSON(w, http.StatusOK, points)
 }
 
-// The default and the maximum of the parameter limit of a list.
+// These constants are the default and the maximum of a list's parameter `limit`.
 const (
 	listedByDefault = 50
 	mostListed      = 500

@@ -128,8 +128,8 @@ func (g *guard) refuse(request *http.Request) {
 	}
 }
 
-// slowly checks a token by calling the function `wrong`. If that returns true, it refuses the request after a delay. It reports
-// whether it has refused the request. It bounds the number of concurrent checks.
+// slowly checks a token by calling the function `wrong`. If the token is wrong, slowly refuses the request after a delay. It also
+// refuses requests if too many checks are in progress. It reports whether it has refused the request.
 func (g *guard) slowly(w http.ResponseWriter, request *http.Request, wrong func() bool) (refused bool) {
 	timeout := time.NewTimer(checkWaiting)
 	defer timeout.Stop()

@@ -31,12 +31,13 @@ func pageHasTheEpoch(t testing.TB, table Table) {
 	}
 }
 
-// Marks of another epoch are not stored, but the lease is still renewed or released.
+// If a renewal or release has marks of another epoch, the store ignores these marks, but still renews or
+// releases the lease.
 func marksOfAnotherEpoch(t testing.TB, table Table) {
 	a, b := holder(t, table, "a"), hire(t, table, "b")
 	epoch := a.beat(storage.ByLanes, long).Epoch
 	if epoch == "" {
-		return // a store without an epoch never loses commits
+		return // a store that never loses commits has no epoch
 	}
 	right, wrong := storage.Marks{Main: 1}, storage.Marks{Main: 666}
 	a.renew(long, storage.Renewal{Lease: a.lease(3), Marks: right, Epoch: epoch}, storage.Renewal{Lease: a.lease(4), Marks: right, Epoch: epoch})

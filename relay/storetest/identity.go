@@ -55,7 +55,7 @@ func ofAnother(settlements []storage.Settlement) (changed []storage.Settlement, 
 	return changed, others
 }
 
-// A settlement changes the row with its id only if the row also has its message id. Otherwise it
+// A settlement changes a row only if both its row id and its message id match. Otherwise it
 // counts as missing. This holds in both tables, alone and in a batch, for every new state.
 func settleChangesOnlyItsMessage(t testing.TB, table Table) {
 	a := holder(t, table, "a")

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Several relays that acquire concurrently share the lanes: each lane has one owner, and no relay
+// Several relays that acquire lanes concurrently share them: each lane has one owner, and no relay
 // gets more lanes than it requested.
 func acquireGivesEachLaneToOneRelay(t testing.TB, table Table) {
 	const relays, count = 8, 5

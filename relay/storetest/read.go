@@ -101,7 +101,7 @@ func readInOrder(t testing.TB, table Table) {
 	}
 }
 
-// wantThrough requires, if the page has More set, that this page and the earlier ones have all rows with ids up to its Through.
+// wantThrough requires that a page with More set, together with the earlier pages, has all rows with ids up to the page's Through.
 func wantThrough(t testing.TB, page storage.Page, all map[int][]int64, got []storage.Row) {
 	t.Helper()
 	if !page.More {
