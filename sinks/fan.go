@@ -17,12 +17,12 @@ import (
 //     any other message of the batch.
 //   - Fan doesn't begin to deliver a message if the context has ended, or will probably
 //     end before the message is delivered. To estimate the duration of a delivery, SendEach
-//     uses the time limit of a message, and Send the longest delivery of the same call so far.
+//     uses the time limit of a message, and Send uses its longest delivery so far.
 type Fan struct {
 	slots chan struct{}
 }
 
-// NewFan returns a Fan. All its Sends together make at most limit concurrent calls of
+// NewFan returns a Fan. All its Sends together make at most limit concurrent calls to
 // the function. A limit below 1 counts as 1. With a limit of 1, messages are delivered in
 // the order of the batch.
 func NewFan(limit int) *Fan {
@@ -30,13 +30,13 @@ func NewFan(limit int) *Fan {
 }
 
 // Send delivers the messages of a batch with the given function and returns their
-// outcomes. Send waits for running calls of the function, so the function must
+// outcomes. Send waits for running calls to the function, so the function must
 // return soon after its context has ended. Send may be called concurrently.
 func (f *Fan) Send(ctx context.Context, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
 	return f.SendEach(ctx, 0, batch, deliver)
 }
 
-// SendEach is like Send, but limits each call of the function to the given duration. See
+// SendEach is like Send, but limits each call to the function to the given duration. See
 // [OneByOne].
 func (f *Fan) SendEach(ctx context.Context, each time.Duration, batch []Message, deliver func(context.Context, Message) Outcome) []Outcome {
 	r := &fanRun{fan: f, batch: batch, each: each, deliver: deliver, outcomes: make([]Outcome, len(batch))}

@@ -93,7 +93,7 @@ func (r *Registry) Kind(name string) (Kind, bool) {
 }
 
 // Make makes a sink of the given kind. The settings are values from a configuration
-// file: texts, numbers, booleans, lists and maps. Make opens no connection. If settings
+// file: strings, numbers, booleans, lists and maps. Make opens no connection. If settings
 // are invalid, the error is a [settings.Errors] that lists every problem.
 func (r *Registry) Make(kind string, settings map[string]any) (Sink, error) {
 	known, ok := r.byName[kind]

@@ -25,8 +25,8 @@ type Outcome struct {
 	Receipt string
 
 	// Destination identifies one of several destinations behind the sink, for example
-	// the host if messages choose the host. If one destination refuses everything, only
-	// its messages wait. A sink that returns Unavailable with a Destination doesn't know
+	// the host if the host depends on the message. If one destination refuses everything,
+	// only its messages wait. A sink that returns Unavailable with a Destination doesn't know
 	// whether only this destination is unavailable or all of them, because it has
 	// delivered nothing to the others since the previous failure of this one.
 	// Destination is empty for a sink with a single destination. It is not stored.
@@ -38,7 +38,7 @@ type Outcome struct {
 	// immediately.
 	RetryAfter time.Duration
 
-	// Err is the error that a function of this process returned, or nil. The relay
+	// Err is the error that a handler in this process returned, or nil. The relay
 	// passes it to its AttemptObserver. It is not stored.
 	Err error
 }
@@ -50,7 +50,7 @@ const (
 	// Retry means that the message was not delivered, or that its outcome is unknown.
 	// The relay tries it again after a back-off; the later messages of its key wait
 	// meanwhile. The relay charges an attempt if the message fails again after another
-	// message was delivered, or if it fails for a long time while nothing else is
+	// message was delivered, or if it fails for a long time while no other message is
 	// delivered. With the reasons connection, throttled, auth and config, the relay charges
 	// an attempt only in the first case, because the destination is the cause and not the message.
 	Retry Result = iota
@@ -61,8 +61,8 @@ const (
 	// Reject means that the destination will never accept this message. With
 	// [ReasonInvalid] the relay parks it immediately. Otherwise the relay parks it when
 	// it is rejected again after another message was delivered, or if it is rejected for
-	// a long time while nothing else is delivered. The relay then sends the next message
-	// of its key, unless the sink's option relay.HoldKey is set.
+	// a long time while no other message is delivered. The relay then sends the next
+	// message of its key, unless the sink's option relay.HoldKey is set.
 	Reject
 
 	// Unavailable means that the destination as a whole is unavailable and did not
@@ -102,8 +102,8 @@ const (
 	ReasonUnknown      Reason = "unknown"       // retry: the answer was lost; the message may have been delivered
 	ReasonTimeout      Reason = "timeout"       // retry: no answer arrived in time; the message may have been delivered
 	ReasonServerError  Reason = "server_error"  // retry: the destination reported an internal error for this message
-	ReasonHandlerError Reason = "handler_error" // retry: a function returned an error
-	ReasonPanic        Reason = "panic"         // retry: a function panicked
+	ReasonHandlerError Reason = "handler_error" // retry: a handler or a plug-in returned an error
+	ReasonPanic        Reason = "panic"         // retry: a handler or a sink panicked
 	ReasonBusy         Reason = "busy"          // retry: the destination asked for a later attempt; unsent: the destination can't take the message yet; unavailable: a deduplicating sink is finding out whether a batch was delivered
 	ReasonTooLarge     Reason = "too_large"     // reject: the message exceeds the destination's size limit
 	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry the message, or the destination refused it as malformed; the message is the cause
@@ -151,8 +151,8 @@ func Postpone(reason Reason, detail string, after time.Duration) Outcome {
 }
 
 // WaitByAge returns a time for [Postpone] that grows with the message's age, so that a long outage causes few
-// writes to the table: a quarter of the time since created, but at least a second and at most a minute. A random
-// part of up to a quarter is subtracted, so that messages don't return simultaneously.
+// writes to the table: a quarter of the time since created, but at least a second and at most a minute. WaitByAge
+// shortens the result by up to a quarter, at random, so that messages don't return simultaneously.
 func WaitByAge(created time.Time) time.Duration {
 	wait := min(max(time.Since(created)/4, time.Second), time.Minute)
 	return wait - rand.N(wait/4)

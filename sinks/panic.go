@@ -13,7 +13,7 @@ const shownFrames = 8
 
 // DescribePanic returns the cause of a panic and the calls that led to it, the most
 // recent call first. It must be called in the deferred function that recovered from
-// the panic. It omits calls of the runtime. It also omits the function whose name
+// the panic. It omits functions of the runtime. It also omits the function whose name
 // has the given suffix (until), and the callers of that function.
 func DescribePanic(cause any, until string) string {
 	counters := make([]uintptr, 64)

@@ -133,13 +133,13 @@ func TestParseRefusesInvalidValues(t *testing.T) {
 		{"limit", -1, "must be a number of bytes, such as 4096, 64KiB or 1MiB"},
 		{"limit", "1073741825", "must be at most 1GiB"},
 		{"limit", "9999999999999GiB", "is too large a number"},
-		{"topics", "a", "must be a list of texts, not text"},
-		{"topics", []any{"a", 1}, "must be a list of texts: element 2 is a number; write it in quotes"},
-		{"labels", []any{}, "must be a map from names to texts, not a list"},
-		{"labels", map[string]any{"a": true}, `must have texts as values: the value of "a" is a boolean; write it in quotes`},
+		{"topics", "a", "must be a list of strings, not text"},
+		{"topics", []any{"a", 1}, "must be a list of strings: element 2 is a number; write it in quotes"},
+		{"labels", []any{}, "must be a map from names to strings, not a list"},
+		{"labels", map[string]any{"a": true}, `must have strings as values: the value of "a" is a boolean; write it in quotes`},
 		{"token", "", "is empty; remove the setting if there is no value"},
 		{"token", 12345, "must be text, not a number: write the value in quotes"},
-		{"headers", map[string]any{"a": 12345}, `must have texts as values: the value of "a" is a number; write it in quotes`},
+		{"headers", map[string]any{"a": 12345}, `must have strings as values: the value of "a" is a number; write it in quotes`},
 		{"tpyo", 1, "is not known; this kind has age, even, headers, labels, limit, method, path, sync, timeout, token, topics, workers"},
 	}
 	for _, test := range tests {

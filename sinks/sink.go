@@ -44,7 +44,7 @@ type Sink interface {
 	// [ReasonUnknown].
 	Send(ctx context.Context, batch []Message) []Outcome
 
-	// Close releases the sink's resources. The relay calls no Send after it.
+	// Close releases the sink's resources. The relay doesn't call Send afterwards.
 	Close(ctx context.Context) error
 }
 
@@ -77,9 +77,9 @@ const (
 	// applies to a sink that doesn't implement [Ordered].
 	OrderNone Order = iota
 
-	// OrderPrefix guarantees that within each key, the delivered messages are a
-	// prefix of the batch. After the first message of a key that is not delivered,
-	// all later messages of that key are [Unsent]. This also holds after a
+	// OrderPrefix guarantees that for each key, the delivered messages are the first
+	// ones of the key in the batch. After the first message of a key that is not
+	// delivered, all later messages of that key are [Unsent]. This also holds after a
 	// [Reject]: the sink must not deliver a later message of the key before the relay
 	// has stored that the rejected one is parked.
 	OrderPrefix
@@ -119,12 +119,12 @@ type Destined interface {
 
 // Addressing is implemented by a Sink that sends to a message broker. The relay's trace spans contain the address.
 type Addressing interface {
-	// Address returns the destination of a topic's messages. It accesses no broker.
+	// Address returns the destination of a topic's messages, without contacting the broker.
 	Address(topic string) Address
 }
 
-// Address is a destination of a message broker in OpenTelemetry's terms. If it depends on more than the message's topic, it
-// contains placeholders such as {key} instead of values, because spans must not contain keys.
+// Address is a destination at a message broker, in OpenTelemetry's terms. If the destination depends on more than the message's
+// topic, the Address contains placeholders such as {key} instead of values, because spans must not contain keys.
 type Address struct {
 	System     string // the messaging system, such as "kafka"
 	Name       string // a topic or queue, or an exchange and routing key
@@ -136,7 +136,7 @@ type Address struct {
 type Limits struct {
 	Messages int // maximum number of messages in a batch
 	Bytes    int // maximum total size of the payloads in a batch; a larger message is sent alone
-	Workers  int // maximum number of concurrent calls of Send
+	Workers  int // maximum number of concurrent calls to Send
 }
 
 // Limited is implemented by a Sink that has [Limits].
@@ -147,8 +147,8 @@ type Limited interface {
 // OneByOne is implemented by a Sink that sends messages one by one, for example to
 // a function. The relay calls SendEach instead of Send, so that the sink's time-out
 // applies to each message and not to the batch. SendEach gives each message its own
-// context, which ends after the duration in the second argument. When ctx ends, SendEach
-// starts no more messages, and the rest are [Unsent].
+// context, which ends after the duration in the second argument. After ctx has ended,
+// SendEach begins to send no other message, and the remaining messages are [Unsent].
 // [Fan.SendEach] helps to implement it.
 type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
@@ -173,15 +173,15 @@ type TxSink interface {
 
 // Deduplicating is implemented by a Sink whose destination recognises a repeated batch,
 // provided that the repetition has the same name, and the same messages in the same
-// order. Then the destination has no message twice, even if a relay dies after the
-// destination has answered and before the relay marks the messages as delivered.
+// order. So the destination stores each message only once, even if a relay dies after
+// the destination has answered and before the relay marks the messages as delivered.
 //
 // The relay calls Plan, stores the plan, and then calls Send. If the outcome of a batch
 // is unknown, or the relay dies before it has stored the outcome, a relay first sends the
 // batch again, as the stored plan describes. If the outcome is still unknown, the relay
 // tries again later, and meanwhile plans messages of other keys.
 //
-// The relay makes only one call of Plan at a time, possibly while it sends earlier plans.
+// The relay makes one call to Plan at a time, possibly while it sends earlier plans.
 // Sends of different plans may run concurrently and end in any order. So the outcome
 // of one plan must not affect another plan. A sink that can't guarantee this sets
 // [Limits] to one worker.

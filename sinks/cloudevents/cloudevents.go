@@ -36,8 +36,8 @@ const (
 type Options struct {
 	Mode Mode // defaults to Off
 
-	// Source is a URI reference, the source of events whose message has no ce-source
-	// header. Required unless the mode is Off.
+	// Source is the source of events whose message has no ce-source header, as a URI
+	// reference. Required unless the mode is Off.
 	Source string
 
 	// Type is the type of events whose message has no ce-type header. Defaults to
@@ -269,7 +269,7 @@ func Fields() []settings.Field {
 	return []settings.Field{
 		{Name: "cloudevents", Type: settings.TypeString, Default: string(Off), Choices: []string{string(Off), string(Binary), string(Structured)},
 			Help: "Whether messages go out as CloudEvents 1.0, and in which mode. Headers named ce-NAME set attributes."},
-		{Name: "cloudevents_source", Type: settings.TypeString, Help: "A URI reference, the source of events whose message has no ce-source header. Required for CloudEvents."},
+		{Name: "cloudevents_source", Type: settings.TypeString, Help: "The source of events whose message has no ce-source header, as a URI reference. Required for CloudEvents."},
 		{Name: "cloudevents_type", Type: settings.TypeString, Help: "The type of events whose message has no ce-type header. By default the message's topic."},
 	}
 }

@@ -98,8 +98,8 @@ func (s *Sink) Close(ctx context.Context) error {
 	return s.serial.Do(ctx, s.drop)
 }
 
-// Order returns [sinks.OrderPrefix]: Send writes all messages or none. It leaves out a message that can't
-// be written as JSON, and the later messages of its key.
+// Order returns [sinks.OrderPrefix]: Send writes either no message, or all messages except those that can't be
+// written as JSON and the later messages of their keys.
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send appends the batch's lines with a single write and waits until they are on the disk.

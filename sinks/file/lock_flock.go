@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Lock takes the file's advisory lock, which all file sinks take. It polls, because
-// a blocking flock can't be interrupted.
+// Lock acquires the file's advisory lock, as all file sinks do before they write. It
+// polls, because a blocking flock can't be interrupted.
 func (f *osFile) Lock(ctx context.Context) error {
 	for pause := 500 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		err := flock(f.File, syscall.LOCK_EX|syscall.LOCK_NB)

@@ -63,8 +63,8 @@ func (a *arrays) prepare() (left []int) {
 	return left
 }
 
-// group puts messages that can share an array into groups. If the messages of a key need
-// several arrays, it groups only those for the first array, and returns the others for the next call.
+// group puts messages that can share an array into groups. If the messages of a key need several
+// arrays, group puts only the messages for the first array into a group, and returns the others for the next call.
 func (a *arrays) group(messages []int) (groups [][]int, left []int) {
 	at, of, waits := map[string]int{}, map[string]string{}, map[string]bool{}
 	for _, i := range messages {
@@ -191,7 +191,7 @@ type element struct {
 
 // piece is a message prepared for an array.
 type piece struct {
-	call        // the URL and the message's own header; the body is the element of the array
+	call        // the URL, the headers of Options.MessageHeaders and, as the body, the element of the array
 	with string // two pieces can share an array if this value is the same in both
 }
 

@@ -169,8 +169,8 @@ func refusesCertificate(err error) bool {
 		strings.Contains(text, "remote error: tls: ") && (strings.Contains(text, "certificate") || strings.Contains(text, "access denied"))
 }
 
-// mostRead limits how many bytes of an answer's body are read, and readTime limits for how long. If a body exceeds
-// one of these limits, its connection is closed.
+// mostRead limits how many bytes of an answer's body the sink reads, and readTime limits how long it reads. If a body
+// exceeds one of these limits, the sink closes the connection.
 const (
 	mostRead = 64 << 10
 	readTime = time.Second
@@ -197,7 +197,7 @@ func read(response *http.Response, cancel func()) string {
 
 func isSuccess(status int) bool { return status >= 200 && status <= 299 }
 
-// answered returns the outcome of an answer, as in the table of README.md. The argument again is true if the endpoint
+// answered returns the outcome of an answer, as listed in README.md. The argument again is true if the endpoint
 // may still be processing an earlier request for the same message.
 func (s *Sink) answered(response *http.Response, body string, again bool) sinks.Outcome {
 	status := response.StatusCode

@@ -16,7 +16,7 @@ import (
 // endpoints is the set of endpoints (scheme, host and port) that messages have chosen. Each endpoint has its own limit of
 // concurrent requests, its own rate and its own circuit breaker. Each request waits for a turn at its endpoint (see enter and
 // try). After failures the endpoint is closed: it gets no requests until a pause has passed. A success opens it again (see
-// leave and learn). A message that can't be sent soon is postponed, so that the messages of other endpoints continue. The
+// leave and learn). A message that can't be sent soon is postponed, so that it doesn't delay messages of other endpoints. The
 // methods may be called concurrently.
 type endpoints struct {
 	share   int           // maximum number of concurrent requests to one endpoint
@@ -27,7 +27,7 @@ type endpoints struct {
 	mu     sync.Mutex
 	known  map[string]*endpoint
 	slow   *round // the only Send that makes requests to slow endpoints; nil if no Send does
-	slowly int    // the number of turns that this Send has at slow endpoints
+	slowly int    // the number of turns at slow endpoints that the Send in slow has
 }
 
 // round is the state of one Send. Only one Send at a time waits for slow endpoints. A mixed Send has messages of slow and of
@@ -45,23 +45,23 @@ type endpoint struct {
 	begun    int           // requests in progress
 	left     chan struct{} // closed when a turn is given back; nil if no message waits for a turn
 	moved    time.Time     // time of the last event: an answer, the start of a request, or the first turn at an idle endpoint
-	took     time.Duration // the duration of its last request
+	took     time.Duration // the duration of the last request
 	answers  bool          // the endpoint has accepted a message; reset when a slow endpoint is tested again
 	next     time.Time     // earliest start of the next request, according to the rate
 
 	failures int           // consecutive failures
 	refused  string        // the id of the last message that the endpoint rejected
 	refuses  bool          // the endpoint was closed because it rejected different messages in succession
-	closings int           // how often the endpoint was closed since its last success
+	closings int           // how often the endpoint was closed since the last success
 	until    time.Time     // the endpoint is closed until this time; then one request tests it
-	why      sinks.Outcome // the outcome that closed it
+	why      sinks.Outcome // the outcome that closed the endpoint
 
 	back  time.Time // when the last postponed message is sent again
 	group int       // how many postponed messages are sent again at that time
 }
 
 const (
-	// patience is the answer time above which an endpoint counts as slow, and the longest single wait of a message for a turn.
+	// patience is the response time above which an endpoint counts as slow, and the longest single wait for a turn.
 	patience = time.Second
 
 	// After its last request, a slow endpoint counts as slow for slowFor or for ten times the duration of that request,
@@ -147,8 +147,8 @@ type turn struct {
 	message string // the message's id
 }
 
-// enter waits for a turn. Each of its waits takes at most a second (patience). If the message must be postponed,
-// enter returns its outcome.
+// enter waits for a turn, at most a second (patience) at a time. If the message must be postponed, enter returns its
+// outcome.
 func (all *endpoints) enter(ctx context.Context, r *round, name string) (*turn, sinks.Outcome) {
 	for {
 		t, notNow, again := all.try(r, name)
@@ -205,7 +205,7 @@ func (all *endpoints) maySlowly(r *round, now time.Time) bool {
 	return !r.mixed && (all.slow == nil || all.slow == r) && now.Sub(r.began) <= patience
 }
 
-// pause is a wait before the next call of try. It ends when another request gives back
+// pause is a wait before the next call to try. It ends when another request gives back
 // its turn at the endpoint, and at the latest after pause.most.
 type pause struct {
 	left <-chan struct{}
@@ -338,7 +338,8 @@ func (e *endpoint) inTurn(now time.Time, least time.Duration, together int, last
 
 func (e *endpoint) slow() bool { return e.took > patience }
 
-// stuck reports whether requests are in progress, but none has started or got an answer for more than a second (patience).
+// stuck reports whether requests are in progress, but no request has started and no answer has arrived for more than a second
+// (patience).
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
 // asked is the part of a message that [endpoints.mixed] needs: the name of its endpoint, and

@@ -14,8 +14,8 @@ import (
 // inside lists the networks whose addresses are not public on the Internet, or belong
 // to services of the machine or of its cloud provider (IANA's special-purpose
 // registries, RFC 6890). Some IPv6 addresses contain an IPv4 address, to which a
-// gateway forwards their packets. For IPv6 addresses of this kind (nat64), the guard
-// judges the IPv4 address.
+// gateway forwards their packets (see nat64). Instead of such an IPv6 address, the
+// guard judges the IPv4 address.
 var inside = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this host
 	netip.MustParsePrefix("10.0.0.0/8"),       // private
@@ -42,8 +42,8 @@ var inside = []netip.Prefix{
 }
 
 // nat64 is the prefix of IPv6 addresses that stand for the IPv4 address in their
-// last 32 bits (RFC 6052). In a network with only IPv6, all IPv4 destinations have
-// such addresses.
+// last 32 bits (RFC 6052). In an IPv6-only network, all IPv4 destinations have such
+// addresses.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // insideError is returned for an address that the sink must not connect to.

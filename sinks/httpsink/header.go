@@ -157,8 +157,7 @@ func percentEncode(text string) string {
 }
 
 // parseHeaders parses the templates of message headers. The keys of the result are
-// canonical header names. The text of an error follows the words "the message headers", such as
-// "can't be sent".
+// canonical header names. The text of an error completes the sentence "the message headers …".
 func parseHeaders(templates map[string]string) (map[string]settings.Template, error) {
 	parsed := map[string]settings.Template{}
 	for _, name := range slices.Sorted(maps.Keys(templates)) {

@@ -1,6 +1,6 @@
-// Package httpsink is a sink that sends each message as an HTTP request with the payload as the body. The
-// URL is fixed, or a template that each message fills. README.md lists the headers and the outcome of each
-// answer.
+// Package httpsink is a sink that sends each message as an HTTP request with the payload as the body. All
+// messages have the same URL, or a template determines the URL of each message. README.md lists the headers
+// and the outcome of each answer.
 package httpsink
 
 import (
@@ -34,9 +34,9 @@ const (
 type Options struct {
 	// URL is the http or https URL that requests go to. It must not contain a user name, a password or a
 	// fragment. The sink hides its path and query in errors. The URL may contain the placeholders {topic},
-	// {key}, {id} and {header:NAME}, which each message fills. The sink escapes each value for the part of
-	// the URL in which it stands. A placeholder at the beginning stands for a URL, with or without a path. If
-	// messages choose the scheme, the host or the port, BlockPrivateAddresses is always on.
+	// {key}, {id} and {header:NAME}, which the message's values replace. The sink escapes each value for the
+	// part of the URL that the placeholder is in. A placeholder at the beginning stands for a URL, with or
+	// without a path. If messages choose the scheme, the host or the port, BlockPrivateAddresses is always on.
 	URL string
 
 	// Method is POST, the default, or PUT.
@@ -45,8 +45,7 @@ type Options struct {
 	// Headers are added to each request. A message can overwrite only Content-Type and User-Agent.
 	Headers map[string]settings.Secret
 
-	// MessageHeaders are headers whose values are templates. They may contain the same placeholders as URL,
-	// which each message fills.
+	// MessageHeaders are headers whose values are templates. They may contain the same placeholders as URL.
 	MessageHeaders map[string]string
 
 	// ContentType is the Content-Type of messages that have no such header. Defaults to application/json
@@ -58,7 +57,7 @@ type Options struct {
 	Username    string
 	Password    settings.Secret
 
-	// OAuth2 obtains the bearer tokens of the requests. It replaces BearerToken.
+	// OAuth2 obtains the bearer tokens of the requests. If it is set, BearerToken must be empty.
 	OAuth2 oauth2.Options
 
 	// Timeout limits one request, from connecting to the end of the answer's header. Defaults to
@@ -304,7 +303,7 @@ func (s *Sink) Close(context.Context) error {
 	return nil
 }
 
-// Order returns [sinks.OrderPrefix]: within each key, the delivered messages are a prefix of the batch.
+// Order returns [sinks.OrderPrefix].
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Limits returns limits that keep batches small, so that each ends soon: the outcomes of a batch are

@@ -109,7 +109,7 @@ func (o Options) logins() int {
 	return count
 }
 
-var errMalformed = errors.New("is malformed: it must be like https://host/path")
+var errMalformed = errors.New("is malformed: it must have the form https://host/path")
 
 // parseURL parses and checks a URL. An error completes the sentence "the url …" and doesn't contain the URL.
 func parseURL(text string) (*url.URL, error) {
@@ -124,7 +124,7 @@ func parseURL(text string) (*url.URL, error) {
 	case target.Scheme != "http" && target.Scheme != "https":
 		return nil, errors.New("must begin with http:// or https://")
 	case target.Hostname() == "":
-		return nil, errors.New("has no host: it must be like https://host/path")
+		return nil, errors.New("has no host: it must have the form https://host/path")
 	case target.User != nil:
 		return nil, errors.New("must not have a user name or password: set username and password instead")
 	case target.Fragment != "":
@@ -135,7 +135,7 @@ func parseURL(text string) (*url.URL, error) {
 
 // escapePath escapes the characters that a path can have only in escaped form, for example spaces and letters outside of ASCII.
 // It leaves fragments and control characters unchanged, because parseURL refuses them. url.URL could escape the path, too, but would
-// also replace each %2F by a slash.
+// also replace each %2F with a slash.
 func escapePath(path string) string {
 	var escaped strings.Builder
 	for i := range len(path) {
@@ -211,7 +211,7 @@ func Kind() sinks.Kind {
 		FromURL: fromURL,
 		New:     fromSettings,
 		Fields: slices.Concat([]settings.Field{
-			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "The URL that requests go to. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills. Errors hide its path and query."},
+			{Name: "url", Type: settings.TypeString, Required: true, Check: settings.Parses(parseTarget), Help: "The URL that requests go to. It may contain {topic}, {key}, {id} and {header:NAME}, which the message's values replace. Errors hide its path and query."},
 			{Name: "method", Type: settings.TypeString, Default: "POST", Choices: []string{"POST", "PUT"}, Help: "The method of the requests."},
 			{Name: "headers", Type: settings.TypeSecretMap, Check: settings.Check(checkHeaders[settings.Secret]), Help: "Headers added to each request. A message can overwrite only Content-Type and User-Agent."},
 			{Name: "message_headers", Type: settings.TypeMap, Check: settings.Parses(parseHeaders), Help: "Headers whose values may contain the same placeholders as url."},
@@ -219,7 +219,7 @@ func Kind() sinks.Kind {
 			{Name: "bearer_token", Type: settings.TypeSecret, Check: checkText, Help: "A bearer token to authenticate with."},
 			{Name: "username", Type: settings.TypeString, Help: "The user name for HTTP basic authentication."},
 			{Name: "password", Type: settings.TypeSecret, Help: "The password for HTTP basic authentication."},
-			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests according to Standard Webhooks 1.0, with a shared secret (whsec_…) or an ed25519 private key (whsk_…). Several secrets, separated by blanks, add a signature each."},
+			{Name: "signing_secret", Type: settings.TypeSecret, Check: settings.Parses(parseSecrets), Help: "Sign requests according to Standard Webhooks 1.0, with a shared secret (whsec_…) or an ed25519 private key (whsk_…). Separate several secrets with spaces; each of them adds a signature."},
 			{Name: "request_timeout", Type: settings.TypeDuration, Default: DefaultTimeout.String(), Min: "1ms", Max: "10m", Help: "The time limit of one request. Keep it below the sink's timeout for a batch."},
 			{Name: "concurrency", Type: settings.TypeInt, Default: fmt.Sprint(DefaultConcurrency), Min: "1", Max: "1000", Help: "The maximum number of concurrent requests. Only one message of each key is sent at a time."},
 			{Name: "array", Type: settings.TypeBool, Default: "false", Help: "Send the messages of a batch that go to one URL as one JSON array."},

@@ -97,7 +97,7 @@ type unanswered struct {
 	ids map[string]struct{}
 }
 
-// mostUnanswered is the maximum number of ids in memory. If it is reached, the next id replaces all of them.
+// mostUnanswered is the maximum number of ids in memory. At this number, the next id replaces all others.
 const mostUnanswered = 10_000
 
 func (u *unanswered) add(id string) {

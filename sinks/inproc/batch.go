@@ -17,7 +17,7 @@ type BatchHandler func(ctx context.Context, batch []sinks.Message) error
 
 // Errors is the error that a [BatchHandler] returns to give each message its own
 // outcome. Its elements are in the order of the batch; an element is nil if its message
-// was handled. A message without an element is retried.
+// was handled. If Errors has too few elements, the remaining messages are retried.
 type Errors []error
 
 // Error returns the number of failed messages and the first error.
@@ -35,7 +35,7 @@ type BatchOptions struct {
 	// [DefaultBatch].
 	Messages int
 
-	// Concurrency is the maximum number of concurrent calls of the handler. Defaults
+	// Concurrency is the maximum number of concurrent calls to the handler. Defaults
 	// to 1.
 	Concurrency int
 

@@ -46,7 +46,7 @@ type Options struct {
 	Concurrency int
 
 	// Batch is the maximum number of messages in a batch. The relay stores the outcomes of a batch
-	// together. So after a crash, it may repeat up to Batch messages for each of the sink's workers.
+	// together. So after a crash, it may send up to Batch messages again for each of the sink's workers.
 	// Defaults to [DefaultBatch].
 	Batch int
 }
@@ -104,7 +104,7 @@ func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return s.SendEach(ctx, 0, batch)
 }
 
-// SendEach is like Send, but limits each call of the handler to the given duration.
+// SendEach is like Send, but limits each call to the handler to the given duration.
 func (s *Sink) SendEach(ctx context.Context, each time.Duration, batch []sinks.Message) []sinks.Outcome {
 	return s.fan.SendEach(ctx, each, batch, func(ctx context.Context, m sinks.Message) sinks.Outcome {
 		return outcomeOf(ctx, recovered(func() error { return s.handler(ctx, m) }))

@@ -7,10 +7,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// TxHandler handles one message in the relay's transaction, tx. The handler's writes with
-// tx are committed together with the mark that the message is delivered, so they take
-// effect exactly once. Effects elsewhere, such as a request or a mail, may still happen
-// more than once. The handler must not commit or roll back, and must use only tx for the
+// TxHandler handles one message in the relay's transaction, tx. The relay commits the
+// handler's writes with tx together with the change that marks the message as delivered,
+// so these writes take effect exactly once. Effects elsewhere, such as an HTTP request or
+// an email, may still happen more than once. The handler must not commit or roll back, and must use only tx for the
 // writes that belong to the message.
 type TxHandler func(ctx context.Context, tx *sql.Tx, m sinks.Message) error
 

@@ -21,7 +21,7 @@ const oauthBearer = "oauthbearer"
 // bearer logs in with a token. It implements sasl.Mechanism.
 type bearer struct{ first []byte }
 
-// bearerLogin returns the login with a token. Its error contains no part of the token.
+// bearerLogin returns a login that uses the token. Its error contains no part of the token.
 func bearerLogin(token settings.Secret, extensions map[string]string) (login, error) {
 	if err := oauth2.CheckToken(token); err != nil {
 		return login{}, settings.PrefixError("token", err)
@@ -58,9 +58,9 @@ func checkExtensions(extensions map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(extensions)) {
 		switch {
 		case !extensionName.MatchString(name) || name == "auth":
-			return fmt.Errorf("has the extension %q: its name must have only letters and must not be auth", name)
+			return fmt.Errorf("has the extension %q: its name must consist of letters and must not be auth", name)
 		case !extensionValue.MatchString(extensions[name]):
-			return fmt.Errorf("has the extension %q, whose value must have only printable ASCII characters", name)
+			return fmt.Errorf("has the extension %q, whose value must consist of printable ASCII characters", name)
 		}
 	}
 	return nil

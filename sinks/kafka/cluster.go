@@ -165,9 +165,10 @@ func starting(topics map[string]*topic, refused map[string]error) bool {
 	return false
 }
 
-// fetch returns topics by name. It requests the metadata of a topic that is not
-// cached, is too old, or had an error and is not in a pause. If names is empty, it sends
-// a request without topics, to find out whether a broker can be reached.
+// fetch returns topics by name. It requests the metadata of each topic that is not
+// cached, that was fetched too long ago, or whose last fetch returned an error, unless
+// the topic is in a pause. If names is empty, fetch sends a request without topics, to
+// find out whether a broker can be reached.
 func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic, error) {
 	found, missing := c.remembered(names)
 	if len(missing) == 0 && len(names) > 0 {

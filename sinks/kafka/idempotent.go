@@ -31,7 +31,7 @@ type IdempotentSink struct {
 var _ sinks.Deduplicating = (*IdempotentSink)(nil)
 
 // NewIdempotent returns a sink that writes to a cluster of Kafka 2.8 or newer.
-// It makes no connection. The error lists every problem of the options, and
+// It makes no connection. The error lists every problem with the options, and
 // contains no secret.
 func NewIdempotent(options Options) (*IdempotentSink, error) {
 	s, err := New(options)

@@ -35,7 +35,7 @@ type Sink struct {
 	gates   sync.Map      // by topicPartition: a chan struct{}, the semaphore of the partition
 	slots   chan struct{} // semaphore: one slot for each record batch in flight
 	events  *cloudevents.Encoder
-	schemas *schemas // adds the frame of Confluent's schema registry to values; nil if they get none
+	schemas *schemas // adds the frame of Confluent's schema registry to values; nil if values get no frame
 }
 
 var (
@@ -46,7 +46,7 @@ var (
 )
 
 // New returns a sink that writes to a cluster. It makes no connection. The error
-// lists every problem of the options, and contains no secret.
+// lists every problem with the options, and contains no secret.
 func New(options Options) (*Sink, error) {
 	options = options.withDefaults()
 	if err := options.check(); err != nil {
@@ -87,8 +87,8 @@ func (s *Sink) Address(topic string) sinks.Address {
 // on the message, the request contains no topic.
 func (s *Sink) Open(ctx context.Context) error { return s.open(ctx, s.topics) }
 
-// Check does what Open does, but creates no topic. It accepts that a topic is missing if Open would
-// create it.
+// Check does what Open does, but creates no topic. If a topic is missing that Open would create, Check
+// reports no error.
 func (s *Sink) Check(ctx context.Context) error {
 	return s.open(ctx, func(ctx context.Context, names []string) (map[string]*topic, error) {
 		topics, err := s.cluster.fetch(ctx, names)
@@ -100,7 +100,7 @@ func (s *Sink) Check(ctx context.Context) error {
 }
 
 func (s *Sink) open(ctx context.Context, ask func(context.Context, []string) (map[string]*topic, error)) error {
-	s.brokers.closeIdle() // after an outage, an idle connection may be broken unnoticed
+	s.brokers.closeIdle() // after an outage, idle connections may be broken
 	s.cluster.forget()
 	topics, err := ask(ctx, append([]string{}, s.fixed()...))
 	if err != nil {
@@ -156,8 +156,7 @@ func (s *Sink) Renew(with sinks.Sink) {
 	}
 }
 
-// Order returns [sinks.OrderPrefix]: within each key, the delivered messages are
-// a prefix of the batch.
+// Order returns [sinks.OrderPrefix].
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send writes the messages in record batches. Each partition has one record batch

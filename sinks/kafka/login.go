@@ -68,8 +68,8 @@ var mechanisms = map[string]func(user, password string) sasl.Mechanism{
 }
 
 // scramLogin replaces kafka-go's sasl/scram, which normalises the password
-// (SASLprep). Kafka does not normalise it. Therefore kafka-go can't log in with a
-// password that normalisation changes, such as one with a soft hyphen.
+// (SASLprep). Brokers do not normalise passwords. Therefore kafka-go can't log in with
+// a password that normalisation changes, such as one with a soft hyphen.
 type scramLogin struct {
 	name   string
 	client *scram.Client

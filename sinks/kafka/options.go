@@ -40,9 +40,9 @@ type Options struct {
 	Topic string
 
 	// PartitionHeader names the message header that holds the number of the
-	// partition to write to. The header is not sent. Messages without this header,
-	// and all messages if PartitionHeader is empty, are partitioned by their key in
-	// the same way as by Kafka's Java producer.
+	// partition to write to. The header is not sent. For messages without this header,
+	// and for all messages if PartitionHeader is empty, the message's key determines the
+	// partition, as in Kafka's Java producer.
 	PartitionHeader string
 
 	// CreatedTime sets each record's timestamp to the time at which the message was
@@ -95,11 +95,11 @@ type Options struct {
 
 	// Token returns the current bearer token. The sink calls it for each new connection,
 	// concurrently. The sink replaces a connection before its token expires; the broker
-	// reports this time when the sink logs in.
+	// reports the time of expiry when the sink logs in.
 	Token func(context.Context) (settings.Secret, error)
 
-	// OAuth2 obtains the bearer tokens. It replaces Token. TLS also applies to its
-	// server, except for ServerName and client certificates.
+	// OAuth2 obtains the bearer tokens. If it is set, Token must be nil. TLS also applies
+	// to the server that issues the tokens, except for ServerName and client certificates.
 	OAuth2 oauth2.Options
 
 	// SASLExtensions are sent with each bearer token. Some brokers require them.
@@ -164,7 +164,7 @@ func checkBrokers(brokers []string) error {
 	for i, broker := range brokers {
 		host, port, err := net.SplitHostPort(broker)
 		if _, wrong := strconv.ParseUint(port, 10, 16); err != nil || wrong != nil || host == "" || strings.ContainsAny(host, "/@?") {
-			return fmt.Errorf("broker %d must be like host:9092", i+1)
+			return fmt.Errorf("broker %d must have the form host:9092", i+1)
 		}
 	}
 	return nil
@@ -209,7 +209,7 @@ func Kind() sinks.Kind {
 
 var fields = []settings.Field{
 	{Name: "brokers", Type: settings.TypeList, Required: true, Check: settings.Check(checkList), Help: "The bootstrap brokers, as host:port. The port is 9092 by default."},
-	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+	{Name: "topic", Type: settings.TypeString, Default: DefaultTopic, Check: settings.Parses(parseTopic), Help: "The topic to write to. It may contain {topic}, {key}, {id} and {header:NAME}, which the message's values replace."},
 	{Name: "partition_header", Type: settings.TypeString, Help: "The message header that holds the number of the partition to write to. It is not sent as a record header."},
 	{Name: "timestamp", Type: settings.TypeString, Default: "sent", Choices: []string{"sent", "created"}, Help: "The timestamp of records: when they were sent, or when the message was created. If it is set to created, Kafka soon deletes the record of a message that is older than the topic's retention."},
 	{Name: "compression", Type: settings.TypeString, Default: "none", Choices: []string{"none", "gzip", "snappy", "lz4", "zstd"}, Help: "The compression of record batches."},

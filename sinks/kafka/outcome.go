@@ -60,7 +60,7 @@ func refused(n int, o sinks.Outcome) verdict {
 }
 
 func tooLarge(size, most int) sinks.Outcome {
-	return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("%d bytes exceed max_message_bytes, %d", size, most))
+	return sinks.Fail(sinks.Reject, sinks.ReasonTooLarge, fmt.Sprintf("%d bytes exceed max_message_bytes (%d)", size, most))
 }
 
 // noAnswer returns the outcome of a request without an answer. The argument late

@@ -18,7 +18,7 @@ import (
 type identity struct {
 	mu   sync.Mutex
 	free []*producerState         // producers whose planned batches are all written
-	busy map[int64]*producerState // by producer id: producers with batches that are perhaps not written yet
+	busy map[int64]*producerState // by producer id: producers with batches that may not have been written yet
 	ends map[topicPartition]logEnd
 	most map[topicPartition]int // maximum number of records in a batch, after the broker refused a larger one
 }
@@ -38,7 +38,7 @@ const endAge = time.Minute
 type producerState struct {
 	producer int64
 	next     map[topicPartition]int32 // the sequence of the next record
-	open     map[topicPartition]bool  // the last batch is perhaps not written yet
+	open     map[topicPartition]bool  // the last batch may not have been written yet
 	unsent   map[topicPartition]bool  // the last batch has not been sent yet
 }
 
@@ -162,7 +162,7 @@ func (i *identity) learnEnd(p topicPartition, end int64) {
 	i.ends[p] = logEnd{max(i.ends[p].offset, end), time.Now()}
 }
 
-// learnEnds requests the end offsets of the partitions whose known end offset is missing or too old. It
+// learnEnds requests the end offsets of the partitions whose end offset is unknown or older than endAge. It
 // returns the errors by partition. If a leader can't be reached, it requests no further offsets.
 func (s *IdempotentSink) learnEnds(ctx context.Context, places []topicPartition) map[topicPartition]error {
 	failed, unreachable := map[topicPartition]error{}, error(nil)

@@ -46,7 +46,7 @@ type registry struct {
 	found    bool    // a schema was found
 }
 
-// registryLogin has the login and the HTTP client of requests.
+// registryLogin has the login and the HTTP client for requests.
 type registryLogin struct {
 	username string
 	password settings.Secret
@@ -62,7 +62,7 @@ type lookup struct {
 	tries int          // consecutive requests that returned no schema
 }
 
-// schemaError is the error of a schema that can't be looked up. The message is not the cause.
+// schemaError reports that a schema can't be looked up. The message is not the cause.
 type schemaError struct{ outcome sinks.Outcome }
 
 func (e *schemaError) Error() string { return e.outcome.Detail }

@@ -45,7 +45,7 @@ func (o SchemaOptions) check(events cloudevents.Mode) error {
 	problems := []error{checkSchemaID(o.ID), checkRegistry(o.Registry), checkSubject(o.Subject), checkPosition(o.Message)}
 	switch {
 	case o.ID != "" && o.Registry != "":
-		problems = append(problems, errors.New("the id of the schema and the schema registry exclude each other: set one of them"))
+		problems = append(problems, errors.New("the id of the schema and the schema registry are mutually exclusive: set one of them"))
 	case !o.on() && o != SchemaOptions{}:
 		problems = append(problems, errors.New("the other settings of the schema need its id or a schema registry"))
 	case o.Registry == "" && (o.Subject != "" || o.Username != "" || o.Password != ""):
@@ -172,7 +172,7 @@ func parsePositions(text string) (positions []int, err error) {
 	for _, part := range strings.Split(text, ",") {
 		position, err := strconv.ParseUint(part, 10, 31)
 		if err != nil {
-			return nil, errors.New("is not like 0 or 1,0")
+			return nil, errors.New("must be a number or several numbers, such as 0 or 1,0")
 		}
 		positions = append(positions, int(position))
 	}

@@ -79,7 +79,7 @@ func TestMessagesWithoutASchemaID(t *testing.T) {
 	wantSummary(t, "mixed", outcomes, "DXXXB")
 	for i, want := range map[int]string{
 		1: "the id of the schema needs the message's header schema-id, which is missing", 2: "the id of the schema is not a number",
-		3: "the position of the Protobuf message is not like 0 or 1,0",
+		3: "the position of the Protobuf message must be a number or several numbers, such as 0 or 1,0",
 	} {
 		if o := outcomes[i]; o.Reason != sinks.ReasonInvalid || o.Detail != want {
 			t.Errorf("message %d: %s %q, want %q", i, o.Reason, o.Detail, want)

@@ -160,7 +160,7 @@ func fetchRequest(p topicPartition, offset int64) []byte {
 	body = append(body, 0)                                    // isolation level: read uncommitted
 	body = binary.BigEndian.AppendUint32(body, 0)             // no session
 	body = binary.BigEndian.AppendUint32(body, none)          //
-	body = binary.AppendUvarint(body, 2)                      // one topic: lengths are encoded plus one
+	body = binary.AppendUvarint(body, 2)                      // one topic: compact arrays encode their length plus one
 	body = binary.AppendUvarint(body, uint64(len(p.topic)+1)) //
 	body = append(body, p.topic...)
 	body = binary.AppendUvarint(body, 2) // one partition

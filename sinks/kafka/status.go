@@ -20,7 +20,7 @@ import (
 const memory = time.Hour
 
 // remembered reports whether the batch is so new that no broker can have forgotten its
-// producer. A producer's expiration time begins at the latest timestamp in the
+// producer. Brokers count a producer's expiration time from the latest timestamp in the
 // producer's last batch.
 func (s *IdempotentSink) remembered(id batchID, messages []sinks.Message) bool {
 	if s.options.CreatedTime {
@@ -49,8 +49,8 @@ func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sin
 	return s.outcomesByStatus(ctx, id, messages, sinks.Blocked(), wasThere(id))
 }
 
-// explain returns the outcomes of a batch that the broker has just answered with
-// an error. If the batch is its producer's newest, the relay sends it again, and
+// explain returns the outcomes of a batch for which the broker has just returned an
+// error. If the batch is its producer's newest, the relay sends it again, and
 // the broker answers that request when all replicas have the batch.
 func (s *IdempotentSink) explain(ctx context.Context, id batchID, messages []sinks.Message, failure sinks.Outcome) ([]sinks.Outcome, int) {
 	again := failure

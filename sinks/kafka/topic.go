@@ -38,7 +38,7 @@ func checkTopic(name string) error {
 	case name == "":
 		return errors.New("is empty")
 	case len(name) > longest:
-		return fmt.Errorf("is longer than Kafka's %d characters", longest)
+		return fmt.Errorf("is longer than the %d characters that Kafka allows", longest)
 	case name == "." || name == "..":
 		return errors.New("must not be \".\" or \"..\"")
 	case strings.ContainsFunc(name, notInTopics):
@@ -62,8 +62,8 @@ func (s *Sink) topicOf(m *sinks.Message) (string, error) {
 }
 
 // partitionOf chooses a message's partition. In a batch, all messages without a key that go
-// to the same topic share one partition. The first of them chooses it, and partitionOf
-// stores it in sticky, by topic.
+// to the same topic share one partition. partitionOf chooses it for the first of these
+// messages, and stores it in sticky, by topic.
 func (s *Sink) partitionOf(m *sinks.Message, t *topic, sticky map[string]int) (int, error) {
 	if text, explicit := m.Headers[s.options.PartitionHeader]; explicit && s.options.PartitionHeader != "" {
 		return explicitPartition(s.options.PartitionHeader, text, t)

@@ -45,7 +45,7 @@ func (o Options) Check() error {
 	at, err := url.Parse(o.TokenURL)
 	switch {
 	case err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Hostname() == "" || at.Fragment != "":
-		return errors.New("the OAuth 2.0 token url must be like https://host/path")
+		return errors.New("the OAuth 2.0 token url must have the form https://host/path")
 	case at.User != nil:
 		return errors.New("the OAuth 2.0 token url must not have a user name or password")
 	case o.ClientID == "" || o.ClientSecret == "":
@@ -153,7 +153,7 @@ func (s *Source) Token(ctx context.Context) (Token, error) {
 	return token, nil
 }
 
-// Forget makes the next call of Token request another token, because a destination has refused this one. It does nothing if the
+// Forget makes the next call to Token request another token, because a destination has refused this one. It does nothing if the
 // token was replaced already.
 func (s *Source) Forget(token Token) {
 	<-s.turn

@@ -73,8 +73,8 @@ func TestAddress(t *testing.T) {
 func TestInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for rawURL, want := range map[string]string{
-		"amqp:":                                    "it must be like amqp://",
-		"amqp:///?exchange=s3cret":                 "it must be like amqp://",
+		"amqp:":                                    "it must have the form amqp://",
+		"amqp:///?exchange=s3cret":                 "it must have the form amqp://",
 		"amqp://u:s3cret@h/#x":                     "with %23 for a #",
 		"amqp://u:s3cret@h:0/":                     "setting hosts: has \"h:0\"",
 		"amqp://u:s3cret@one,/":                    "setting hosts: has \"\"",

@@ -142,7 +142,7 @@ func fields() []settings.Field {
 		{Name: "password", Type: settings.TypeSecret, Help: "The user's password."},
 		{Name: "tls", Type: settings.TypeBool, Default: "false", Help: "Connects over TLS."},
 		{Name: "login_by_certificate", Type: settings.TypeBool, Default: "false", Help: "Logs in with the client's certificate instead of a password (SASL EXTERNAL)."},
-		{Name: "exchange", Type: settings.TypeString, Check: settings.Parses(settings.ParseTemplate), Help: "The exchange to publish to; empty means the default exchange. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills."},
+		{Name: "exchange", Type: settings.TypeString, Check: settings.Parses(settings.ParseTemplate), Help: "The exchange to publish to; empty means the default exchange. It may contain {topic}, {key}, {id} and {header:NAME}, which the message's values replace."},
 		{Name: "routing_key", Type: settings.TypeString, Default: DefaultRoutingKey, Check: settings.Parses(settings.ParseTemplate), Help: "The routing key. It may contain the same placeholders as exchange."},
 		{Name: "mandatory", Type: settings.TypeBool, Default: "true", Help: "Parks messages that no queue receives. If false, they count as delivered."},
 		{Name: "persistent", Type: settings.TypeBool, Default: "true", Help: "Publishes messages as persistent, so that the broker writes them to disk."},
@@ -198,7 +198,7 @@ func topologyFrom(s settings.Values) *Topology {
 // fromURL returns the settings in amqp://user:password@host:port,host/vhost?setting=value.
 func fromURL(u *url.URL) (map[string]any, error) {
 	if u.Host == "" || u.Opaque != "" || u.Fragment != "" {
-		return nil, errors.New("it must be like amqp://user:password@host:5672/vhost?exchange=name, with %23 for a # and %2F for a / in a name")
+		return nil, errors.New("it must have the form amqp://user:password@host:5672/vhost?exchange=name, with %23 for a # and %2F for a / in a name")
 	}
 	settings, err := settings.FromURL(u, "hosts", "tls", "virtual_host", "username", "password")
 	if err != nil {

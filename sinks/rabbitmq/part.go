@@ -118,7 +118,7 @@ func (p *batchPart) run() {
 }
 
 // attach gets a channel. Until detach is called, the end of the context resets the
-// connection, because nothing else interrupts a write or the wait for an answer.
+// connection, because only a reset interrupts a write or the wait for an answer.
 func (p *batchPart) attach() bool {
 	if p.channel != nil {
 		return true

@@ -124,7 +124,7 @@ func putOwn(table amqp.Table, m sinks.Message) {
 }
 
 // lists are the headers that RabbitMQ interprets as lists of routing keys. RabbitMQ closes the
-// channel if one of them is a text, and rowrelay sends all headers as texts.
+// channel if one of them is a string, and rowrelay sends all headers as strings.
 var lists = []string{"CC", "BCC"}
 
 func checkHeader(name string) error {

@@ -134,7 +134,7 @@ var (
 	_ sinks.Renewable = (*Sink)(nil)
 )
 
-// New returns a sink. It makes no connection. The error lists every problem of the
+// New returns a sink. It makes no connection. The error lists every problem with the
 // options, and contains no secret.
 func New(options Options) (*Sink, error) {
 	redactor := settings.NewRedactor(options.Password)
@@ -193,8 +193,7 @@ func (s *Sink) Address(topic string) sinks.Address {
 	return sinks.Address{System: "rabbitmq", Name: name, RoutingKey: routingKey}
 }
 
-// Order returns [sinks.OrderPrefix]: within each key, the delivered messages are
-// a prefix of the batch.
+// Order returns [sinks.OrderPrefix].
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Open connects, creates the objects of [Options.Declare], and checks that the
@@ -210,9 +209,9 @@ func (s *Sink) Open(ctx context.Context) error {
 }
 
 // Check connects once. It checks that the exchange exists or that Open would create it, and that existing objects of
-// [Options.Declare] have the right properties. If all messages go to one queue by the default exchange, it checks that this queue
+// [Options.Declare] have the right properties. If all messages go to one queue through the default exchange, it checks that this queue
 // exists or that Open would create it. It creates and publishes nothing, so unlike Open it doesn't notice if the
-// broker is out of memory or disk.
+// broker is out of memory or disk space.
 func (s *Sink) Check(ctx context.Context) error {
 	looking := *s
 	if t := s.options.Declare; t != nil && t.ExchangeType != "" {

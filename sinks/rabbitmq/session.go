@@ -231,7 +231,7 @@ func (n *session) close(ctx context.Context) {
 	if n.startClosing() {
 		stop := context.AfterFunc(ctx, n.wire.cut)
 		timer := time.AfterFunc(closeTime, n.wire.cut)
-		_ = n.connection.Close() // an error doesn't matter: the following call of cut closes the connection in any case
+		_ = n.connection.Close() // an error doesn't matter: the following call to cut closes the connection in any case
 		timer.Stop()
 		stop()
 	}
@@ -254,7 +254,7 @@ type channel struct {
 	returns  <-chan amqp.Return
 	closed   <-chan *amqp.Error
 	returned map[string]amqp.Return // by message id, until the message's confirmation
-	ended    *amqp.Error            // the error that closed the channel; set by the first call of end
+	ended    *amqp.Error            // the error that closed the channel; set by the first call to end
 }
 
 // openChannel opens a channel and enables confirms. The buffer of returns has room

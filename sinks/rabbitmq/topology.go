@@ -15,8 +15,8 @@ import (
 
 // check creates the objects of [Options.Declare]. Then it detects two problems
 // before messages are affected: a missing exchange, which would close the channel,
-// and a broker that is out of memory or disk. Steps that can close a channel use a
-// temporary channel.
+// and a broker that is out of memory or disk space. Steps that can close a channel use
+// a temporary channel.
 func (n *session) check(ctx context.Context) error {
 	if err := n.blockedNow(); err != nil {
 		return err
@@ -58,8 +58,8 @@ func (s *Sink) fixedExchange() (name string, fixed bool) {
 	return s.exchange.Texts()[0], s.exchange.Places() == 0
 }
 
-// probe publishes a message that no queue receives. A broker that is out of memory
-// or disk accepts connections, and blocks a connection only when the client
+// probe publishes a message that no queue receives. A broker that is out of memory or
+// disk space accepts connections, and blocks a connection only when the client
 // publishes a message on it. With a real message instead of the probe, the outcome
 // of that message would be unknown.
 func (n *session) probe(ctx context.Context) error {
@@ -178,8 +178,8 @@ func (n *session) checkDeclared(t *Topology, exchange string) error {
 	return nil
 }
 
-// checkQueue returns an error if all messages of the sink go to one queue by the default exchange, but the queue doesn't exist and
-// Open would not create it.
+// checkQueue returns an error if all messages of the sink go to one queue through the default exchange, but the queue doesn't exist
+// and Open would not create it.
 func (n *session) checkQueue(s *Sink) error {
 	exchange, fixed := s.fixedExchange()
 	queue := s.routingKey.Texts()[0]

@@ -17,7 +17,7 @@ type wire struct {
 	net.Conn
 
 	mu      sync.Mutex
-	holders int    // number of calls of hold minus number of calls of release
+	holders int    // number of calls to hold minus number of calls to release
 	held    []byte // bytes that are buffered while holders is above 0
 	err     error  // the error of the first failed write, after which nothing is written
 	limited int64  // time at which the write deadline was set, in Unix seconds
@@ -26,15 +26,15 @@ type wire struct {
 // mostHeld is the maximum number of buffered bytes.
 const mostHeld = 32 << 10
 
-// hold makes Write buffer its data until release is called. Each call of hold needs one call
-// of release.
+// hold makes Write buffer its data until release is called. Each call to hold needs one call
+// to release.
 func (w *wire) hold() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holders++
 }
 
-// release ends one call of hold. The last release writes the buffer. A failed write
+// release undoes one call to hold. The last release writes the buffer. A failed write
 // closes the connection, so that goroutines that wait for an answer return.
 func (w *wire) release() {
 	w.mu.Lock()

@@ -39,8 +39,8 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue hides the secret from package slog.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Redactor removes secrets from texts of other programs and libraries, such as a
-// server's answer that repeats the request, or an error of a client library. Its
+// Redactor removes secrets from text that other programs and libraries return, such as
+// a server's answer that repeats the request, or an error of a client library. Its
 // methods may be called concurrently. The zero Redactor removes nothing.
 type Redactor struct {
 	replacer *strings.Replacer

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Settings come from a configuration file, a URL or Go code, as texts, numbers,
+// Settings come from a configuration file, a URL or Go code, as strings, numbers,
 // booleans, lists and maps. Parse converts them to typed Values as their Fields
 // specify, or returns all problems. No error in this package contains a value,
 // because a user may have put a secret into the wrong setting.
@@ -30,10 +30,10 @@ const (
 	TypeBool      FieldType = "bool"        // true or false
 	TypeDuration  FieldType = "duration"    // a number and its unit: 250ms, 10s, 1h30m, 7d
 	TypeSize      FieldType = "size"        // bytes: 4096, 64KiB, 1MiB, 10MB
-	TypeList      FieldType = "string list" // a list of texts
-	TypeMap       FieldType = "string map"  // a map from names to texts
+	TypeList      FieldType = "string list" // a list of strings
+	TypeMap       FieldType = "string map"  // a map from names to strings
 	TypeSecret    FieldType = "secret"      // text that is never shown
-	TypeSecretMap FieldType = "secret map"  // a map from names to texts that are never shown
+	TypeSecretMap FieldType = "secret map"  // a map from names to strings that are never shown
 )
 
 // Secret reports whether values of this type must never be shown.
@@ -49,11 +49,11 @@ type Field struct {
 	// type's zero value.
 	Default string
 
-	// Required means that the setting must be given. If it is a text, it must not be
+	// Required means that the setting must be given. A required string must not be
 	// empty.
 	Required bool
 
-	// Help describes the setting in one or a few sentences.
+	// Help describes the setting in one sentence or a few.
 	Help string
 
 	// Min and Max are the inclusive limits of an int, duration or size, as a user
@@ -296,12 +296,12 @@ func parseList(raw any) (any, error) {
 	}
 	elements, ok := raw.([]any)
 	if !ok {
-		return nil, fmt.Errorf("must be a list of texts, not %s", typeOf(raw))
+		return nil, fmt.Errorf("must be a list of strings, not %s", typeOf(raw))
 	}
 	list := make([]string, len(elements))
 	for i, element := range elements {
 		if list[i], ok = element.(string); !ok {
-			return nil, fmt.Errorf("must be a list of texts: element %d is %s; write it in quotes", i+1, typeOf(element))
+			return nil, fmt.Errorf("must be a list of strings: element %d is %s; write it in quotes", i+1, typeOf(element))
 		}
 	}
 	return list, nil
@@ -320,12 +320,12 @@ func parseMap[T ~string](raw any) (any, error) {
 		for name, value := range v {
 			text, ok := value.(string)
 			if !ok {
-				return nil, fmt.Errorf("must have texts as values: the value of %q is %s; write it in quotes", name, typeOf(value))
+				return nil, fmt.Errorf("must have strings as values: the value of %q is %s; write it in quotes", name, typeOf(value))
 			}
 			texts[name] = T(text)
 		}
 	default:
-		return nil, fmt.Errorf("must be a map from names to texts, not %s", typeOf(raw))
+		return nil, fmt.Errorf("must be a map from names to strings, not %s", typeOf(raw))
 	}
 	return texts, nil
 }
@@ -431,7 +431,7 @@ func Parse(kind string, fields []Field, raw map[string]any) (Values, error) {
 	return s, nil
 }
 
-// Errors has all problems of the settings of one sink, in the order of the kind's
+// Errors has all problems with the settings of one sink, in the order of the kind's
 // fields, with unknown settings last.
 type Errors []*FieldError
 
@@ -453,7 +453,7 @@ func (e Errors) Unwrap() []error {
 	return problems
 }
 
-// FieldError is a problem of one setting.
+// FieldError is a problem with one setting.
 type FieldError struct {
 	Kind  string // the sink's kind
 	Field string // the setting's name, as the user wrote it

@@ -20,8 +20,8 @@ var templateParts = regexp.MustCompile(`\{\{|\}\}|\{(?:topic|key|id|header:[^{}]
 
 const headerPlace = "header:"
 
-// ParseTemplate parses a template. It returns an error if a brace belongs to no
-// placeholder. The error completes the sentence "the setting …".
+// ParseTemplate parses a template. It returns an error if a single brace isn't part
+// of a placeholder. The error completes the sentence "the setting …".
 func ParseTemplate(text string) (Template, error) {
 	t, end := Template{texts: []string{""}}, 0
 	for _, at := range templateParts.FindAllStringIndex(text, -1) {
