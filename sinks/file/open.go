@@ -17,7 +17,7 @@ type handle interface {
 	Truncate(size int64) error
 	Size() (int64, error)
 
-	// Lock prevents other processes from appending until Unlock, or until the
+	// Lock prevents other processes from appending until Unlock is called or the
 	// handle is closed.
 	Lock(ctx context.Context) error
 	Unlock() error

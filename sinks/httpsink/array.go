@@ -19,7 +19,7 @@ import (
 )
 
 // arrays is the state of one Send that groups messages into arrays. As with [sinks.Fan],
-// once a message was not delivered, no later message with its key is sent.
+// if a message is not delivered, no later message with its key is sent.
 type arrays struct {
 	sink     *Sink
 	round    *round

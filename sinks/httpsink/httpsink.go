@@ -86,8 +86,8 @@ type Options struct {
 	RejectStatuses []int
 
 	// SigningSecret signs requests according to Standard Webhooks 1.0. It is a shared secret (whsec_…) or
-	// an ed25519 private key (whsk_…). During a rotation it may contain several, separated by blanks; each
-	// of them adds a signature.
+	// an ed25519 private key (whsk_…). During a rotation it may contain several secrets, separated by spaces;
+	// each of them adds a signature.
 	SigningSecret settings.Secret
 
 	// Array groups the messages of a batch that have the same URL into JSON arrays of at most ArrayMax
@@ -306,8 +306,8 @@ func (s *Sink) Close(context.Context) error {
 // Order returns [sinks.OrderPrefix].
 func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Limits returns limits that keep batches small, so that each ends soon: the outcomes of a batch are
-// stored only when the whole batch has ended.
+// Limits returns limits that keep batches small, so that each batch ends soon: the relay stores the outcomes
+// of a batch only when the whole batch has ended.
 func (s *Sink) Limits() sinks.Limits {
 	return sinks.Limits{Messages: cmp.Or(s.arrayMax, 8*s.concurrency)}
 }

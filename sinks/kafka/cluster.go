@@ -281,7 +281,7 @@ func addressOf(broker kafkago.Broker) string {
 }
 
 // outdated drops a topic whose metadata turned out to be wrong. The next fetch then requests it
-// again. outdated keeps a topic that was fetched again meanwhile, or that has an error.
+// again. outdated keeps a topic that has been fetched again meanwhile, or that has an error.
 func (c *cluster) outdated(t *topic) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

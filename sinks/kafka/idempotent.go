@@ -308,7 +308,7 @@ func batchesOf(batch []sinks.Message) map[topicPartition][]plannedBatch {
 	return lines
 }
 
-// batchID is the parsed name of a planned batch. It has all data that another relay needs
+// batchID is the parsed name of a planned batch. It has all the data that another relay needs
 // to send the batch again, or to find out whether it was written.
 type batchID struct {
 	cluster  string // cluster id: a producer id is valid only in its cluster

@@ -94,7 +94,7 @@ type Options struct {
 	Password settings.Secret
 
 	// Token returns the current bearer token. The sink calls it for each new connection,
-	// concurrently. The sink replaces a connection before its token expires; the broker
+	// possibly concurrently. The sink replaces a connection before its token expires; the broker
 	// reports the time of expiry when the sink logs in.
 	Token func(context.Context) (settings.Secret, error)
 
@@ -175,19 +175,19 @@ func (o Options) checkLogin() error {
 	bearer := o.Token != nil || o.OAuth2.IsSet()
 	switch {
 	case o.SASL == "" && (o.Username != "" || o.Password != ""):
-		return errors.New("has a user name or password, but no sasl: set it to plain, scram-sha-256 or scram-sha-512")
+		return errors.New("has a user name or password, but no SASL mechanism: set sasl to plain, scram-sha-256 or scram-sha-512")
 	case o.SASL != oauthBearer && (bearer || len(o.SASLExtensions) > 0):
-		return errors.New("has a token, OAuth 2.0 or SASL extensions, which need the sasl oauthbearer")
+		return errors.New("has a token, OAuth 2.0 or SASL extensions, which require the SASL mechanism oauthbearer")
 	case o.SASL == "":
 		return nil
 	case o.SASL == oauthBearer && (o.Username != "" || o.Password != ""):
-		return errors.New("has a user name or password, which the sasl oauthbearer doesn't use: remove them")
+		return errors.New("has a user name or password, which the SASL mechanism oauthbearer doesn't use: remove them")
 	case o.SASL == oauthBearer && (o.Token != nil) == o.OAuth2.IsSet():
 		return errors.New("needs either a token or OAuth 2.0")
 	case o.SASL == oauthBearer:
 		return errors.Join(o.OAuth2.Check(), checkExtensions(o.SASLExtensions))
 	case !known:
-		return fmt.Errorf("has the sasl %q: it must be plain, scram-sha-256, scram-sha-512 or oauthbearer", o.SASL)
+		return fmt.Errorf("has the SASL mechanism %q: it must be plain, scram-sha-256, scram-sha-512 or oauthbearer", o.SASL)
 	case o.Username == "" || o.Password == "":
 		return errors.New("needs a user name and a password")
 	}

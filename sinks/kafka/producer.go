@@ -84,7 +84,7 @@ func (i *identity) reserve(l *producerState, p topicPartition, n int) (base int3
 	return base, i.ends[p].offset
 }
 
-// planned is called at the end of Plan. The producer becomes busy, or free again if the plan has no batch.
+// planned records the end of a Plan. The producer becomes busy, or free again if the plan has no batch.
 func (i *identity) planned(l *producerState) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -98,7 +98,7 @@ func (i *identity) planned(l *producerState) {
 	i.busy[l.producer] = l
 }
 
-// taken is called when the broker has written a batch of n records. The argument end is
+// taken records that the broker has written a batch of n records. The argument end is
 // the offset after the last record, or 0 if the offset is unknown.
 func (i *identity) taken(id batchID, n int, end int64) {
 	i.mu.Lock()

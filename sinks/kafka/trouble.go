@@ -40,7 +40,7 @@ func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
 
-// fails is called when a Send could not write to a partition. The argument began is the
+// fails records that a Send could not write to a partition. The argument began is the
 // start of the Send.
 func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	c.mu.Lock()
@@ -55,7 +55,7 @@ func (c *cluster) fails(p topicPartition, began time.Time, why sinks.Outcome) {
 	t.at, t.until, t.why = now, now.Add(pauseAfter(t.tries)), why
 }
 
-// works is called when a record batch was written to a partition.
+// works records that a record batch was written to a partition.
 func (c *cluster) works(p topicPartition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,8 +74,7 @@ func (c *cluster) troubleOf(p topicPartition) (t trouble, resting bool) {
 	return t, time.Now().Before(t.until)
 }
 
-// others reports whether anything was delivered to another partition after the time
-// t.since.
+// others reports whether a message was delivered to another partition after t.since.
 func (c *cluster) others(t trouble) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,7 +36,7 @@ type wire struct {
 	idle    map[string][]*conn // by address, the most recently used last
 }
 
-// secrets has the secrets and certificates of connections. A value is immutable.
+// secrets has the secrets and certificates of connections. It is immutable.
 type secrets struct {
 	tls      *tls.Config                          // nil: no TLS
 	login    func(context.Context) (login, error) // returns the current login; nil: no login
@@ -210,8 +210,8 @@ func (w *wire) greet(ctx context.Context, raw net.Conn, address string) (*conn, 
 }
 
 // giveBack returns a connection to the pool, or closes it if it was not made with the
-// current secrets. It also closes the connections to the same address that were idle for
-// longer than longestIdle.
+// current secrets. It also closes the connections to the same address that have been idle
+// for longer than longestIdle.
 func (w *wire) giveBack(address string, c *conn) {
 	c.usedAt = time.Now()
 	w.mu.Lock()
@@ -359,8 +359,9 @@ func (c *conn) ask(clientID string, key, version int16, body []byte) (*stream, e
 func (c *conn) close() { _ = c.raw.Close() }
 
 // Brokers, firewalls and load balancers close connections that are idle for
-// minutes. So the pool closes a connection that was idle for longestIdle. If a connection
-// was idle for suspiciousIdle, the pool checks that it is still open before using it.
+// minutes. So the pool closes a connection that has been idle for longestIdle. If a
+// connection has been idle for suspiciousIdle, the pool checks that it is still open before
+// using it.
 const (
 	longestIdle    = time.Minute
 	suspiciousIdle = time.Second

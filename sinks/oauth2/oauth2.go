@@ -154,7 +154,7 @@ func (s *Source) Token(ctx context.Context) (Token, error) {
 }
 
 // Forget makes the next call to Token request another token, because a destination has refused this one. It does nothing if the
-// token was replaced already.
+// token has already been replaced.
 func (s *Source) Forget(token Token) {
 	<-s.turn
 	if s.token.Secret == token.Secret {

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A nack means that one of the queues of a message has rejected it, because the queue is full or failed.
+// A nack means that one of the queues for a message has rejected it, because the queue is full or failed.
 // Other queues may have accepted the message, and get it again with each repetition. So after two
 // consecutive nacks, the sink publishes nothing with the message's exchange and routing key for a pause
 // of a second. Then it publishes one message at a time, with longer pauses, until the broker confirms

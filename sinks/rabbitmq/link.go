@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// connection is one of the sink's connections. After a loss, Open or the next Send
+// connection is one of the sink's connections. If it is lost, Open or the next Send
 // connects again.
 type connection struct {
 	sink *Sink

@@ -115,7 +115,7 @@ const mostShort = 255
 // checkShort returns an error if a text is too long for a short string.
 func checkShort(text string) error {
 	if len(text) > mostShort {
-		return fmt.Errorf("has %d bytes, and AMQP carries at most %d", len(text), mostShort)
+		return fmt.Errorf("has %d bytes, but AMQP allows at most %d", len(text), mostShort)
 	}
 	return nil
 }

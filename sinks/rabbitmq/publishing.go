@@ -136,7 +136,7 @@ func checkHeader(name string) error {
 	case slices.Contains(lists, name):
 		return errors.New("must be a list of routing keys in RabbitMQ, but a message's headers are texts: use another name")
 	case len(name) > mostShort:
-		return fmt.Errorf("has a name of %d bytes, and AMQP carries at most %d", len(name), mostShort)
+		return fmt.Errorf("has a name of %d bytes, but AMQP allows at most %d", len(name), mostShort)
 	}
 	return nil
 }

@@ -48,8 +48,8 @@ type Options struct {
 	// VirtualHost defaults to "/".
 	VirtualHost string
 
-	// Username and Password are the login. If both are empty, they default to guest
-	// and guest. By default, brokers accept this user only from their own machine.
+	// Username and Password are the login. If both are empty, both default to
+	// guest. By default, brokers accept this user only from their own machine.
 	Username string
 	Password settings.Secret
 
@@ -158,7 +158,7 @@ func New(options Options) (*Sink, error) {
 	return s, nil
 }
 
-// secrets has the login and certificates of connections. A value is immutable.
+// secrets has the login and certificates of connections. It is immutable.
 type secrets struct {
 	username string
 	password settings.Secret

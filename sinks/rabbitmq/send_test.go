@@ -260,10 +260,10 @@ func TestMessagesThatAMQPCannotCarry(t *testing.T) {
 		want   string
 		detail string
 	}{
-		"routing key":       {func(m *sinks.Message) { m.Headers["to"] = long }, "reject invalid", "the routing key has 256 bytes, and AMQP carries at most 255"},
+		"routing key":       {func(m *sinks.Message) { m.Headers["to"] = long }, "reject invalid", "the routing key has 256 bytes, but AMQP allows at most 255"},
 		"no routing key":    {func(m *sinks.Message) { delete(m.Headers, "to") }, "reject invalid", `the routing key needs the message's header to, which is missing`},
 		"no id":             {func(m *sinks.Message) { m.ID = "" }, "reject invalid", "the id is empty"},
-		"long id":           {func(m *sinks.Message) { m.ID = long }, "reject invalid", "the id has 256 bytes, and AMQP carries at most 255"},
+		"long id":           {func(m *sinks.Message) { m.ID = long }, "reject invalid", "the id has 256 bytes, but AMQP allows at most 255"},
 		"header's name":     {func(m *sinks.Message) { m.Headers[long] = "v" }, "reject invalid", "has a name of 256 bytes"},
 		"no header's name":  {func(m *sinks.Message) { m.Headers[""] = "v" }, "reject invalid", `the header "" has no name`},
 		"own header":        {func(m *sinks.Message) { m.Headers["Rowrelay-Key"] = "v" }, "reject invalid", `the header "Rowrelay-Key" belongs to the sink`},

@@ -155,7 +155,7 @@ func (n *session) getsBlocked() <-chan struct{} {
 
 func (n *session) dead() bool { return n.connection.IsClosed() }
 
-// isOld reports whether the connection was made with secrets that were replaced since.
+// isOld reports whether the connection was made with secrets that have been replaced since.
 func (n *session) isOld() bool { return n.secrets != n.sink.secrets.Load() }
 
 // enter registers a Send that uses the session. It returns false if the session is retired.

@@ -84,8 +84,8 @@ func escapedForms(secret string) []string {
 }
 
 // Present prepares a text, such as a server's answer, for an operator's screen. It
-// removes secrets and characters that can't be printed, and joins lines. It cuts a
-// text that is longer than the given number of bytes, and adds an ellipsis.
+// hides secrets, replaces characters that can't be printed with spaces, and joins the
+// lines. It cuts a text that is longer than the given number of bytes, and adds an ellipsis.
 func (r Redactor) Present(text string, most int) string {
 	text = strings.Map(printable, r.Redact(text))
 	text = strings.Join(strings.Fields(text), " ")

@@ -8,7 +8,7 @@ import (
 )
 
 // FromURL returns the settings in a sink's URL: the parameters of its query, and
-// the username and password before its host. The further arguments are the names of
+// the username and password before its host. The other arguments are the names of
 // settings that another part of the URL sets; FromURL returns an error if the query
 // has one of these settings. FromURL doesn't check values, and its errors don't
 // contain values.

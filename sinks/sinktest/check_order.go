@@ -86,8 +86,8 @@ func rejectHoldsItsKey(s *subject) {
 	s.inOrder(got, batch[1:])
 }
 
-// concurrentSends checks that concurrent Sends don't disturb each other, and that each
-// key stays in order. It makes 8 Sends at a time, or fewer if the sink allows fewer.
+// concurrentSends checks that concurrent Sends don't interfere with each other, and that
+// the messages of each key stay in order. It makes 8 Sends at a time, or fewer if the sink allows fewer.
 func concurrentSends(s *subject) { sendConcurrently(s, func() {}) }
 
 // renewedMeanwhile renews the sink while it sends. The sink's secrets stay the same.
