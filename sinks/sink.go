@@ -148,7 +148,7 @@ type Limited interface {
 // a function. The relay calls SendEach instead of Send, so that the sink's time-out
 // applies to each message and not to the batch. SendEach gives each message its own
 // context, which ends after the duration in the second argument. After ctx has ended,
-// SendEach begins to send no other message, and the remaining messages are [Unsent].
+// SendEach doesn't begin to send any other message. The remaining messages are [Unsent].
 // [Fan.SendEach] helps to implement it.
 type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome

@@ -12,7 +12,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// target is the URL that requests go to, or a template for their URLs.
+// target is the URL that requests go to, or a template for the URLs of messages.
 type target struct {
 	text  settings.Template
 	parts []part   // for each placeholder, the part of the URL it is in

@@ -97,7 +97,7 @@ type unanswered struct {
 	ids map[string]struct{}
 }
 
-// mostUnanswered is the maximum number of ids in memory. At this number, the next id replaces all others.
+// mostUnanswered is the maximum number of ids in memory. If memory has this number of ids, the next id replaces them.
 const mostUnanswered = 10_000
 
 func (u *unanswered) add(id string) {

@@ -53,7 +53,7 @@ type Field struct {
 	// empty.
 	Required bool
 
-	// Help describes the setting in one sentence or a few.
+	// Help describes the setting in one or more sentences.
 	Help string
 
 	// Min and Max are the inclusive limits of an int, duration or size, as a user
