@@ -35,8 +35,8 @@ func rate(what string, do func(ctx context.Context, d *table.Database) (float64,
 	return work{what: what, unit: "/s", goal: 0.9, do: do}
 }
 
-// besides creates both databases, and calls the function load for the one that gets the additional
-// rows.
+// besides creates both databases, and calls the function load, which writes the additional rows to one
+// of them.
 func besides(ctx context.Context, load func(ctx context.Context, d *table.Database) error) (b beside, err error) {
 	server := table.Servers["postgres15"]
 	for _, d := range []**table.Database{&b.loaded, &b.empty} {

@@ -93,8 +93,8 @@ type subject struct {
 	debezium.Side
 	db     *table.Database
 	kafka  debezium.Kafka
-	server int // the database server's process
-	broker int // Kafka's process
+	server int // the process id of the database server
+	broker int // the process id of Kafka
 }
 
 // on creates a database for the system, runs the system until it has delivered some
@@ -429,8 +429,8 @@ func ranged(values []float64, unit string, digits int) string {
 }
 
 // log measures how much of the write-ahead log the server can't remove because of the system:
-// while the system is down, after it has caught up, and while it is idle and another table is
-// written.
+// while the system is down, after it has caught up, and while it is idle and rows are written to
+// another table.
 func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figure)) error {
 	return u.onTopic(ctx, func(t *debezium.Topic) error {
 		written, err := u.logged(ctx, func() error { return u.fill(ctx, t, debeziumBacklog) })

@@ -21,20 +21,20 @@ const (
 	hourParts = 30     // number of parts into which the time is divided; the report compares the first and the last tenth of the parts
 )
 
-// hourRun is a steady load during which the tables are watched.
+// hourRun runs a steady load, and measures the relay and the sizes of the tables meanwhile.
 type hourRun struct {
 	*table.Database
 	clock    steady.Clock
 	relay    *relay.Relay
 	meter    cpu.Meter
 	part     time.Duration
-	snapshot bool // hold a snapshot open from a third of the time until half of it
+	snapshot bool // a snapshot is held open from a third of the time to half of the time
 	parts    []hourPart
 }
 
 // hourPart has the measurements of a part of the time.
 type hourPart struct {
-	p50, p99 time.Duration // how long the steady messages took, before the burst
+	p50, p99 time.Duration // latencies of the steady load before the burst
 	capacity float64       // messages per second of the burst
 	cost     float64       // µs of CPU per message of the burst, including the server's
 	hot      table.Size

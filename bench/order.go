@@ -16,7 +16,7 @@ import (
 )
 
 // orderWorkers is the number of concurrent calls. If all messages have one key, only one call is in
-// flight at a time. So the order divides the delivery rate by at most this number.
+// flight at a time. So keeping the order divides the delivery rate by at most this number.
 const orderWorkers = 4
 
 // keys defines the keys of a backlog, which are the same in each round.

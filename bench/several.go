@@ -15,7 +15,7 @@ import (
 )
 
 // severalRelays share the lanes of one table. On a machine with few cores they can't be faster than
-// one relay, but should hardly be slower.
+// one relay, but they shouldn't be much slower.
 type severalRelays struct{ relays int }
 
 func (c severalRelays) String() string {

@@ -22,8 +22,8 @@ import (
 const (
 	snapshotRounds = 10
 	snapshotRound  = 30_000 // messages of a round
-	// ahead is a number of messages: more than any relay or peer reads into memory while its handler
-	// is blocked.
+	// ahead is a number of messages that is higher than the number that any relay or peer reads into
+	// memory while its handler is blocked.
 	ahead = 6_000
 )
 
@@ -125,7 +125,7 @@ func ratesUnderSnapshot(ctx context.Context, d *table.Database, c drainer) (rate
 // hourOfRenewals is the number of a relay's renewals in an hour, one every two seconds.
 const hourOfRenewals = 1800
 
-// renewForAnHour makes the heartbeats and renewals of an hour, without waiting in between. It uses the leases and
+// renewForAnHour sends the heartbeats and renewals of an hour, without waiting in between. It uses the leases and
 // marks of the running relay, which is idle during this time.
 func renewForAnHour(ctx context.Context, d *table.Database) error {
 	store, err := sqlstore.Open(ctx, d.DB, d.Dialect, sqlstore.Options{})
@@ -181,8 +181,8 @@ func holdSnapshot(ctx context.Context, d *table.Database) (*sql.Tx, error) {
 	return tx, nil
 }
 
-// rounds writes each round's messages while the handler is blocked. Then a relay or peer, which
-// runs all the time, drains them.
+// rounds writes each round's messages while the handler of a relay or peer is blocked. When the
+// handler is unblocked, the relay or peer, which runs during all rounds, drains the messages.
 type rounds struct {
 	*table.Database
 	drainer

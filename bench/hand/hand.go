@@ -1,6 +1,6 @@
-// Package hand has handwritten loops. They have no leases of lanes, no fences, no retries, and nothing else
-// that a relay needs for its guarantees. They show the rate that the tables and statements alone permit; the
-// difference to a relay's rate is the cost of the relay's guarantees.
+// Package hand has handwritten loops, which lack a relay's guarantees: they don't lease lanes, check fences or
+// retry. They show the rate that the tables and statements alone permit. The difference between this rate and a
+// relay's rate is the cost of the relay's guarantees.
 package hand
 
 import (

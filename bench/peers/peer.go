@@ -45,8 +45,7 @@ const (
 	// tick is the poll interval of peers without notifications.
 	tick = time.Millisecond
 	// most is the batch size of all peers. It is large, because each peer is faster with larger
-	// batches. River completes at most this number of jobs in one statement, and a relay's
-	// buffer is smaller.
+	// batches. River completes at most this number of jobs in one statement.
 	most = 5000
 )
 

@@ -25,8 +25,7 @@ type Writer struct {
 }
 
 // Run writes messages until the context ends. If a transaction takes too long, the next one follows
-// immediately. The messages of this next transaction contain the time at which this transaction
-// should have begun.
+// immediately, and its messages contain the time at which it should have begun.
 func (w Writer) Run(ctx context.Context, d *table.Database) error {
 	each := max(1, int(float64(w.Rate)*w.Every.Seconds()))
 	next := time.Now()

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// These are expressions for columns of a filled row on PostgreSQL. They use the column n of
+// These are SQL expressions for the key and the lane of row n on PostgreSQL. The number n comes from
 // generate_series.
 const (
 	filledKey  = "'customer-' || mod(n, 5000)"

@@ -82,7 +82,7 @@ var shapes = []shape{
 			Header: p.headers("id", "id", "eventType", "type"),
 		}
 		if m.Waiting, m.Published = p.mark(); m.Waiting == "" {
-			m.Waiting = "false" // the connector reads all rows; they are then deleted, or stay without a mark
+			m.Waiting = "false" // the connector reads all rows; programs delete them, or keep them without a mark
 		}
 		m.Order = p.order()
 		return m

@@ -35,7 +35,7 @@ type Store interface {
 	storage.Operator
 }
 
-// Table is a source's table that has been opened, with what the daemon needs to use it.
+// Table is a source's table that has been opened.
 type Table struct {
 	Store    Store
 	Listener relay.Listener // wakes the relay; nil if the relay polls
@@ -229,7 +229,7 @@ func (a *App) Run(ctx context.Context, abort <-chan struct{}) error {
 	}
 }
 
-// Start opens every table, and starts the admin server and the relays. The context limits only the start. If Start fails,
+// Start opens the tables, and starts the admin server and the relays. The context limits only the start. If Start fails,
 // nothing keeps running.
 func (a *App) Start(ctx context.Context) (err error) {
 	defer func() {

@@ -11,7 +11,7 @@ import (
 )
 
 // This file switches to another configuration: after a SIGHUP, when a source that was down at the start can be opened, or
-// when a file names another database. The running daemon first makes a new daemon: it makes the new sinks, opens the new tables
+// when a file or a command names another database. The running daemon first makes a new daemon: it makes the new sinks, opens the new tables
 // and, if the admin server's address has changed, listens at the new address. An error in these steps leaves the running daemon as
 // it is. Then the running daemon stops, and the new daemon's relays start.
 
@@ -21,7 +21,7 @@ func (a *App) successor(ctx context.Context) *App {
 	wasDown := func(s *source) bool {
 		return slices.ContainsFunc(a.sources, func(was *source) bool { return was.config.Name == s.config.Name && was.down != nil })
 	}
-	var look <-chan time.Time // ticks when the daemon must read the database URLs again; nil if none comes from a file or a command
+	var look <-chan time.Time // ticks when the daemon must read the database URLs again; nil if no URL or password comes from a file or a command
 	if slices.ContainsFunc(a.sources, func(s *source) bool { return s.config.Database.Renewable() }) {
 		ticker := time.NewTicker(movedEvery)
 		defer ticker.Stop()
@@ -71,8 +71,8 @@ func (a *App) successor(ctx context.Context) *App {
 	}
 }
 
-// movedEvery is the interval at which the daemon reads files with databases' URLs, to notice that a file names another
-// database. A new login needs no restart, because each new connection reads the file.
+// movedEvery is the interval at which the daemon reads databases' URLs from their files and commands, to notice that one
+// names another database. A new login needs no restart, because each new connection uses the current login.
 const movedEvery = 5 * time.Second
 
 // prepare makes a daemon for a configuration, without starting it. It fails if a table for which mayBeDown returns false

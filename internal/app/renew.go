@@ -13,7 +13,7 @@ import (
 )
 
 // Secrets and certificates may change while the daemon runs. Files are changed by hand, by a secrets manager, or by Kubernetes,
-// which swaps a symbolic link; commands print another secret when they run again. The daemon gets the current secrets when a sink is
+// which swaps a symbolic link; a command may print another secret when it runs again. The daemon gets the current secrets when a sink is
 // opened and when a destination refuses a login, and also, at most once a second, when a sink sends or a token is checked. For each
 // new connection to a database, the daemon gets the database's current login.
 
@@ -191,7 +191,8 @@ func (r *renewing) inPlace() bool {
 	return can
 }
 
-// Open opens the sink with the current secrets. If the sink can't be made or opened with them, Open uses the previous secrets.
+// Open opens the sink with the current secrets. If the sink can't be made with them, Open uses the previous secrets. It also does
+// so if the sink can't be opened with them, provided that the sink is Renewable.
 func (r *renewing) Open(ctx context.Context) error {
 	if !r.inPlace() {
 		r.replace(ctx)
@@ -283,8 +284,8 @@ func (r *renewing) renew(ctx context.Context) error {
 	return err
 }
 
-// testOpen opens a sink. Some sinks don't connect in Open, but have a method Reach that connects and sends nothing. Their Reach is
-// called, too.
+// testOpen opens a sink. Some sinks don't connect in Open, but have a method Reach that connects and sends nothing. In this case
+// testOpen also calls Reach.
 func testOpen(ctx context.Context, sink sinks.Sink) error {
 	err := sink.Open(ctx)
 	if reachable, is := sink.(interface {

@@ -101,7 +101,7 @@ type Backend interface {
 	// given ones. The settlements have no duplicates, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// Purge deletes at most limit done rows that finished longer ago than the retention. It skips rows that
+	// Purge deletes at most limit rows that have been done for longer than the retention. It skips rows that
 	// finished before the argument `since`.
 	//
 	// It also deletes at most limit message ids that were written longer ago than [IDsKept] returns, and more than ten
@@ -256,8 +256,8 @@ type Queries struct {
 	// WrittenFrom is empty if the database searches all rows for a message.
 	WrittenFrom Query
 
-	// IDsOutOfOrder returns a line for each setting that allows ids out of order, because a relay could then miss
-	// messages. It is empty if the database has no such setting.
+	// IDsOutOfOrder returns a line for each setting of the database that allows ids out of order. With such a setting
+	// a relay could miss messages. IDsOutOfOrder is empty if the database has no such setting.
 	IDsOutOfOrder Query
 
 	// RowSecurity returns the name of each table whose rows a policy may hide from this user. It is empty if
@@ -296,8 +296,8 @@ type PoolChecker interface {
 // Heartbeat is the result of a heartbeat.
 type Heartbeat struct {
 	Stored bool   // false: the table has another claim mode now
-	XID    uint64 // the transaction's number, 0 where the database has none
-	Epoch  string // the server's epoch, as [FirstLine].Server
+	XID    uint64 // the transaction's number, or 0
+	Epoch  string // the server's epoch; see [FirstLine].Server
 }
 
 // LeaseChange describes a change of leases.
@@ -367,7 +367,7 @@ type Filter struct {
 
 	DoneSince, DoneUntil time.Time // selects only done rows that finished at or after DoneSince and before DoneUntil
 
-	To string // the sink that a Redirect gives the rows
+	To string // the new sink of redirected rows
 }
 
 // Bounded reports whether a listing examines only a limited number of rows. This is the case if LookThrough

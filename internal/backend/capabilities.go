@@ -37,7 +37,7 @@ type Capabilities struct {
 	// with their arguments in the given order:
 	//   - claim mode: the stored claim mode, if any
 	//   - delete old done: deletes some rows that were done a day ago or earlier; operators run this statement
-	//   - clock: the database's time, the age of the first done row in milliseconds, and the time zone
+	//   - clock: the database's time, the age of the oldest done row in milliseconds, and the time zone
 	//   - deregister (relay): deletes the relay from the table of relays
 	//   - end leases (relay): ends the relay's leases as if they had expired, and increases their fences
 	//   - end claims (relay): ends the relay's claims as if they had expired, if the table is claimed by rows
@@ -55,7 +55,7 @@ type Capabilities struct {
 	//     each action, the latest first
 	Statements Statements
 
-	// Queries has the statements whose arguments differ between databases, and those that some databases don't have.
+	// Queries has the statements that some databases don't have, and the statements whose arguments differ between databases.
 	Queries Queries
 }
 

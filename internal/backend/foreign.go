@@ -19,8 +19,8 @@ var (
 )
 
 // ForeignOutbox returns a table or view that has the name of an outbox table, but was created by another program. It
-// returns nil if there is none. The table's names must be quoted as the database needs it. A table that doesn't exist,
-// or whose columns can't be read, is not foreign.
+// returns nil if no such table or view exists. The names in the argument `table` must be quoted for the database. A table
+// that doesn't exist, or whose columns can't be read, is not foreign.
 func ForeignOutbox(ctx context.Context, q Querier, table dialect.Table) *storage.ForeignTable {
 	return foreign(ctx, q, table, ownOutbox)
 }

@@ -257,8 +257,8 @@ func (a *Alternatives) Add(lane int, condition string) {
 	a.lanes, a.conditions = append(a.lanes, lane), append(a.conditions, condition)
 }
 
-// Condition returns the SQL condition that is true for rows that meet one of the alternatives. If there are more than
-// eight, it groups them by ranges of lanes, because a server evaluates them one by one for each row.
+// Condition returns the SQL condition that is true for rows that meet one of the alternatives. It groups more than eight
+// alternatives by ranges of lanes, because a server evaluates alternatives one by one for each row.
 func (a *Alternatives) Condition() string {
 	const most = 8
 	if len(a.conditions) <= most {

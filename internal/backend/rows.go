@@ -541,7 +541,7 @@ func LastID(ctx context.Context, q Querier, query Query) (last int64, err error)
 	return last, err
 }
 
-// Clock reads the database's time, the age of the first done row (0 if no row is done), and the database's time zone.
+// Clock reads the database's time, the age of the oldest done row (0 if no row is done), and the database's time zone.
 func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest time.Duration, zone string, err error) {
 	var name text
 	err = One(ctx, q, query, (*moment)(&now), (*milliseconds)(&oldest), &name)

@@ -107,7 +107,7 @@ func (c *command) name() string { return filepath.Base(c.argv[0]) }
 
 // complaint returns the first line of a failed program's standard error. The line is left out if the program has printed
 // something to its standard output, because then the line may repeat a part of a secret. The last secret and the
-// program's arguments are removed from the line.
+// program's arguments of at least shortestToken bytes are removed from the line.
 func (c *command) complaint(stdout, stderr []byte) string {
 	line, _, _ := bytes.Cut(bytes.TrimSpace(stderr), []byte("\n"))
 	if len(line) == 0 || len(bytes.TrimSpace(stdout)) > 0 {

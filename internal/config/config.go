@@ -197,7 +197,7 @@ func (c Config) SourceNames() (names []string) {
 
 const (
 	maxFile   = 1 << 20  // the maximum size of a configuration file in bytes
-	maxSecret = 64 << 10 // the maximum size of a secret's file in bytes
+	maxSecret = 64 << 10 // the maximum size of a secret in bytes
 )
 
 // readLimited reads a file. It returns an error if the file has more bytes than the second argument.

@@ -216,7 +216,7 @@ func errNoURL(text string) error {
 	return fmt.Errorf("isn't a database's URL: write one that begins with %[2]s, such as %[1]s", databases.URLs()[0].Example, databases.Schemes())
 }
 
-// ParseKind reads a URL like ParseDatabase, but permits one that ends after its
+// ParseKind reads a URL like ParseDatabase, but permits a URL that ends after its
 // scheme, such as mysql:// or sqlite:, for commands that don't open the database.
 func ParseKind(text string) (Database, error) {
 	for _, form := range databases.URLs() {

@@ -131,8 +131,9 @@ func (r *reader) unknown(n *node, e entry, known []string) {
 // addresses are the names that settings for the address of a server have in this and other programs.
 var addresses = []string{"url", "uri", "dsn", "address", "addresses", "endpoint", "host", "hosts", "server", "servers", "broker", "brokers", "bootstrap_servers"}
 
-// suggest returns text to append to an error about an unknown name. The text suggests a known name that is similar or, instead of a name
-// for an address, the known one. If there is none, the text consists of the second argument and all known names.
+// suggest returns text to append to an error about an unknown name. The text suggests the most similar known name. If no known name is
+// similar, but the unknown name and a known name are both in addresses, it suggests that known name. Otherwise the text consists of the
+// second argument and all known names.
 func suggest(name, words string, known []string) string {
 	near := nearest(name, known)
 	if near == "" && slices.Contains(addresses, name) {

@@ -60,7 +60,7 @@ func derivedFrom(name string) (base string, ok bool) {
 }
 
 // fromOrigin reads a secret from the file or the command that the entry e names, and returns it as the node of the setting `name`. The
-// node has the position of the entry. If fromOrigin reports a problem, it returns nil.
+// node has the position of the entry. fromOrigin returns nil if it reports a problem, or if the secret's command doesn't run.
 func (r *reader) fromOrigin(n *node, e entry, name string) *node {
 	for _, other := range []string{name, name + "_file"} {
 		if other != e.key && n.get(other) != nil {

@@ -50,8 +50,8 @@ func (db *DB) read(request storage.ReadRequest) (page storage.Page) {
 	return page
 }
 
-// pending iterates over the pending rows at the positions. It leaves out a row if its topic is
-// excepted and it names no sinks.
+// pending iterates over the pending rows at the positions. It leaves out rows that name
+// no sinks and whose topic is in the list `except`.
 func (db *DB) pending(positions []storage.Position, except []string) func(yield func(*record) bool) {
 	return func(yield func(*record) bool) {
 		for _, p := range positions {

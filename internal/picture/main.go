@@ -2,7 +2,7 @@
 //
 //	go run ./internal/picture > docs/demo.svg
 //
-// Each line appears when the demo printed it, and the animation repeats. Without animation,
+// Each line appears at the time when the demo printed it, and the animation repeats. Without animation,
 // for example on paper, all lines are visible.
 package main
 

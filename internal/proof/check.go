@@ -40,7 +40,7 @@ const (
 )
 
 // reach is a number of seconds. An event explains a duplicate only if the message's earlier arrival was at most reach later than
-// the event. It can be later than the event because requests in flight still arrive, and a relay sends until it notices that its
+// the event. The arrival can be later than the event because requests in flight still arrive, and a relay sends until it notices that its
 // database is gone.
 const reach = 60
 

@@ -16,9 +16,9 @@ import (
 )
 
 // RecordExecuted is the environment variable that names a directory for executed statements. For
-// each target, the tests write a file in this directory. It has each executed statement once,
-// with numbers and lists normalised. Comparing the files of two runs shows how a change of the
-// code changes the statements.
+// each target, the tests write a file in this directory. The file has each executed
+// statement once, with numbers and lists normalised. Comparing the files of two runs shows how a
+// change of the code changes the statements.
 const RecordExecuted = "ROWRELAY_TEST_RECORD_SQL"
 
 // executed has the statements of one target.
@@ -57,7 +57,7 @@ func (e *executed) add(query string) {
 	e.statements[query] = true
 }
 
-// write adds the statements to the target's file, which has the statements of earlier pools.
+// write adds the statements to the target's file, which already has the statements of earlier pools.
 func (e *executed) write(directory, target string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
