@@ -86,7 +86,7 @@ func drained(ctx context.Context, d *table.Database) (float64, error) {
 	return drainedKeeping(ctx, d, 48*time.Hour)
 }
 
-// drainedBesidePurge drains while the janitor deletes rows that finished more than a day ago.
+// drainedBesidePurge drains a backlog while the janitor deletes rows that finished more than a day ago.
 func drainedBesidePurge(ctx context.Context, d *table.Database) (float64, error) {
 	return drainedKeeping(ctx, d, 24*time.Hour)
 }

@@ -21,7 +21,7 @@ const brokerPayload = 256
 
 // brokerCase compares three ways to deliver a backlog: relays with different configurations write
 // it to a broker, a bare producer writes it to the broker from memory, and a relay delivers it to a
-// sink that does nothing. The rate to the sink that does nothing is the table's own limit.
+// sink that does nothing. The rate of the relay with this sink is the table's limit.
 type brokerCase struct {
 	name   string
 	target func(ctx context.Context) (brokers.Target, error)

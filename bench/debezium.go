@@ -170,7 +170,7 @@ func (u *subject) fill(ctx context.Context, t *debezium.Topic, count int) error 
 	return err
 }
 
-// turn takes all measurements once, but doesn't measure the write-ahead log.
+// turn takes all measurements once, except the measurement of the write-ahead log.
 func (c *compared) turn(ctx context.Context, u *subject) error {
 	for _, part := range []func(context.Context, *subject) error{c.drains, c.steadily, c.killed} {
 		if err := part(ctx, u); err != nil {
@@ -324,7 +324,7 @@ func (u *subject) writeAt(ctx context.Context, t *debezium.Topic, rate, count in
 }
 
 // killed drains a backlog, and kills the process after each 15 % of it. The process is restarted
-// immediately, as by a supervisor.
+// immediately, as a supervisor would restart it.
 func (c *compared) killed(ctx context.Context, u *subject) error {
 	return u.onTopic(ctx, func(t *debezium.Topic) error {
 		if err := u.fill(ctx, t, debeziumBacklog); err != nil {
@@ -477,7 +477,7 @@ func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	return u.Held(ctx)
 }
 
-// logged calls do, and returns how many bytes PostgreSQL has written to its write-ahead log meanwhile.
+// logged calls the function do, and returns how many bytes PostgreSQL has written to its write-ahead log meanwhile.
 func (u *subject) logged(ctx context.Context, do func() error) (written int64, err error) {
 	var before string
 	if err := u.db.DB.QueryRowContext(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&before); err != nil {

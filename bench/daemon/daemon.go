@@ -83,7 +83,7 @@ func (p *Process) Watch(atMost time.Duration) (ran time.Duration, err error) {
 	}
 }
 
-// Peak returns the peak of the resident memory in bytes. It is only known on Linux.
+// Peak returns the peak of the resident memory in bytes. The peak is known only on Linux.
 func (p *Process) Peak() int64 { return p.peak }
 
 func (p *Process) look() {

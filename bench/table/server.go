@@ -41,7 +41,7 @@ var Servers = map[string]Server{
 // Missing reports whether the server isn't up.
 func (s Server) Missing() bool { return s.variable != "" && os.Getenv(s.variable) == "" }
 
-// Database is an empty database.
+// Database is a database that [Server.Create] has created.
 type Database struct {
 	Server
 	DB  *sql.DB

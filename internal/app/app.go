@@ -72,7 +72,7 @@ type Options struct {
 	// every table can be opened.
 	Drain bool
 
-	// Load reads the configuration again. Run calls it for each value that it receives from Reload. Then Run switches to the
+	// Load reads the configuration again. Run calls Load for each value that Run receives from Reload. Then Run switches to the
 	// new configuration, or keeps the previous one if the new one has an error.
 	Load   func() (config.Config, error)
 	Reload <-chan os.Signal

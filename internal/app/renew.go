@@ -191,8 +191,8 @@ func (r *renewing) inPlace() bool {
 	return can
 }
 
-// Open opens the sink with the current secrets. If the sink can't be made with them, Open uses the previous secrets. It also does
-// so if the sink can't be opened with them, provided that the sink is Renewable.
+// Open opens the sink with the current secrets. If the sink can't be made with them, Open uses the previous secrets. If the
+// sink can be made but not opened, only a Renewable sink is opened with the previous secrets.
 func (r *renewing) Open(ctx context.Context) error {
 	if !r.inPlace() {
 		r.replace(ctx)

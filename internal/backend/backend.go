@@ -15,11 +15,11 @@ import (
 
 // Backend is one table in one database. Its methods run the database's statements and return types of
 // package storage. A method that returns a [Query] doesn't run it; the store does. No method retries. A
-// method that fails returns the driver's error, which the dialect classifies. It has then changed nothing,
-// unless the connection broke. All methods except Read may be called concurrently. All times are by the
-// database's clock.
+// method that fails returns the driver's error, which the dialect classifies. Unless the connection broke, a
+// method that failed has changed nothing. All methods except Read may be called concurrently. All times come
+// from the database's clock.
 //
-// The store does what is the same for all databases: it retries while a database is busy, serializes
+// The store does the work that is the same for all databases: it retries while a database is busy, serializes
 // writers if the database allows only one, splits pages, runs the statements of [Capabilities], and
 // maintains the [Frontier].
 type Backend interface {
@@ -97,8 +97,8 @@ type Backend interface {
 
 	// SettleParts settles rows of leased lanes for some of their sinks, as [storage.Settlement].For
 	// describes: it adds a row with the result for these sinks, and the original row keeps the other sinks.
-	// It locks the lanes and finds the rows as Settle does, but changes only rows whose sinks are still the
-	// given ones. The settlements have no duplicates, and tx is not nil.
+	// It locks the lanes and finds the rows as Settle does, but changes a row only if it still has the sinks that
+	// the settlement names. The settlements have no duplicates, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
 	// Purge deletes at most limit rows that have been done for longer than the retention. It skips rows that
@@ -140,7 +140,7 @@ type Backend interface {
 	// the limits of the filter; see [ReadParked].
 	Parked(ctx context.Context, filter Filter, within int64, each func(storage.Parked)) error
 
-	// Delivered returns the done rows with ids of at most untilID, ordered by id, up to the filter's limit.
+	// Delivered returns the done rows whose ids are at most untilID, ordered by id, up to the filter's limit.
 	Delivered(ctx context.Context, filter Filter, untilID int64) ([]DeliveredRow, error)
 
 	// LastDelivered returns the done rows that finished last, the latest one first, up to the filter's limit.
@@ -288,12 +288,12 @@ type Explainer interface {
 
 // PoolChecker is implemented by a backend that can't work with every pool.
 type PoolChecker interface {
-	// CheckPool returns an error if the pool's connections are not configured as the statements need.
+	// CheckPool returns an error if the pool's connections lack a setting on which the statements depend.
 	// The error names the setting to change.
 	CheckPool(ctx context.Context) error
 }
 
-// Heartbeat is the result of a heartbeat.
+// Heartbeat is the result of the method Heartbeat of a [Backend].
 type Heartbeat struct {
 	Stored bool   // false: the table has another claim mode now
 	XID    uint64 // the transaction's number, or 0
@@ -317,11 +317,11 @@ type LeaseChangeKind string
 
 const (
 	Renew        LeaseChangeKind = "renew"         // extends the leases, and stores their marks
-	Release      LeaseChangeKind = "release"       // gives the lanes back, and stores their marks
+	Release      LeaseChangeKind = "release"       // ends the leases, and stores their marks
 	WriteJournal LeaseChangeKind = "write journal" // stores the lanes' journals
 )
 
-// Lease is a lane and its fence, with the values to store with it.
+// Lease is a lane and its fence, with the values to store for the lane.
 type Lease struct {
 	storage.Lease
 	Marks   string // JSON
@@ -349,7 +349,7 @@ type Read struct {
 	Number bool
 }
 
-// Settled is the result of a settle.
+// Settled is the result of Settle or SettleParts.
 type Settled struct {
 	Held    map[storage.Lease]bool // the leases that are still valid; used when claiming by lanes
 	Changed int                    // the number of changed rows

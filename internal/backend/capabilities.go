@@ -68,7 +68,7 @@ const (
 	// their ids, and no row appears below the last id. The store also serializes its own writers.
 	OneWriter Frontier = iota + 1
 
-	// Snapshots means that the [FirstLine] of each Read contains a snapshot, which shows what transactions the Read sees.
+	// Snapshots means that the [FirstLine] of each Read contains a snapshot, which shows which transactions the Read sees.
 	Snapshots
 
 	// OpenTransactions means that the backend is a [TransactionLister].
@@ -92,8 +92,8 @@ const (
 //
 // This requires that each transaction that writes has a number, and that numbers are issued in
 // ascending order. A transaction gets its number at most a second after it took an id for a row.
-// From then on it is listed as open, until its rows are visible to all. The number may be the
-// transaction's own, or the position in a log at its first change.
+// From then on, lists contain the transaction until its rows are visible to all other transactions. The
+// number may be the transaction's own, or the position in a log at the transaction's first change.
 type TransactionLister interface {
 	// ListOpen lists the open transactions, in a separate transaction that changes nothing. The token consists
 	// of letters and digits and differs in each call. If a database may return an outdated list, the backend can

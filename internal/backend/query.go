@@ -333,7 +333,7 @@ func (s *Settled) HeldOf(settlements []storage.Settlement) (some []storage.Settl
 	return some
 }
 
-// Add adds the result of another settle in the same transaction.
+// Add adds the result of another call of Settle or SettleParts in the same transaction.
 func (s *Settled) Add(more Settled) {
 	s.Changed += more.Changed
 	s.Fenced += more.Fenced

@@ -20,7 +20,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The columns of a message's tables.
+// Lists of columns of the tables outbox, outbox_held and outbox_done.
 const (
 	// Kept are the columns whose values a row keeps when it moves to another table.
 	Kept = "id, lane, message_id, topic, message_key, payload, payload_text, headers, priority, created_at, expires_at, sinks"
@@ -67,7 +67,7 @@ func Of(name, columns string) string {
 // statements add the payload's size, multiplied by [SizeOne].
 const (
 	HasPayload = 1 // the payload isn't NULL, though it may be empty
-	IsLater    = 2 // the available_at is in the future
+	IsLater    = 2 // available_at is in the future
 	IsRetry    = 4 // the row is a held row that waits for its next attempt
 	IsUTF16    = 8 // the payload is text in UTF-16, little-endian, which Row converts to UTF-8
 
@@ -131,7 +131,7 @@ type Columns struct {
 const neverExpires = 9999
 
 // mostCounted is the maximum number of attempts, and of crashes, of a row that is read. Row lowers higher numbers to it, so
-// that their columns of 32 bits don't overflow when a relay increases them.
+// that columns of 32 bits don't overflow when a relay increases the numbers.
 const mostCounted = 2_000_000_000
 
 // Row converts the columns to a row. A column that can't be read makes the row malformed instead of causing an error,
@@ -265,7 +265,7 @@ func fromUTF16(text []byte) []byte {
 // FirstLine describes the server and the snapshot of a read. The query of a read returns it as a text, in the first row
 // of the result or in each row.
 type FirstLine struct {
-	// Told reports that the read returned a FirstLine. Some databases return it only as a part of each message's
+	// Told reports whether the read returned a FirstLine. Some databases return it only as a part of each message's
 	// row, so they return none if there are no messages.
 	Told bool
 
@@ -376,7 +376,7 @@ func ReadRows(ctx context.Context, q Querier, query Query) (rows []storage.Row, 
 	return rows, err
 }
 
-// ReadFree returns the rows that a query has locked to claim them. It is used if a database's query can't count the bytes:
+// ReadFree returns the rows that a query has locked to claim them. A backend calls it if the database's query can't count the bytes:
 // if maxBytes is positive, ReadFree stops after the row with which the payloads reach maxBytes. For a large payload, the
 // query may select NULL and add the payload's size, multiplied by [SizeOne], to the flags. ReadFree then reads the missing
 // payloads of the returned rows with the query that the function `pick` returns.
@@ -548,7 +548,7 @@ func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest t
 	return now, oldest, string(name), err
 }
 
-// Members reads the living relays, each with the database's time.
+// Members reads the living relays, and the database's time from a column of each row.
 func Members(ctx context.Context, q Querier, query Query) (relays []storage.Member, now time.Time, err error) {
 	var name string
 	var setup text
@@ -720,7 +720,7 @@ func ReadBlockedKeys(ctx context.Context, q Querier, query Query) (keys []storag
 	return keys, err
 }
 
-// ReadSettled reads the result of a settle from lines that consist of a word and two numbers: ("lane", lane, fence) for
+// ReadSettled reads the result of Settle or SettleParts from lines that consist of a word and two numbers: ("lane", lane, fence) for
 // each lease that is still valid, ("changed", rows, 0), ("fenced", rows, 0) and ("xid", xid, 0).
 func ReadSettled(ctx context.Context, q Querier, query Query) (Settled, error) {
 	settled := Settled{Held: map[storage.Lease]bool{}}

@@ -55,7 +55,7 @@ type Versions struct {
 	Exists string
 
 	Argument string // the placeholder of a statement's first argument, such as $1
-	True     string // the literal that is_applied is set to
+	True     string // the literal for true in the column is_applied
 }
 
 // SessionLock is a lock that one connection holds.

@@ -13,8 +13,8 @@ import (
 
 // This file reads and changes what belongs to a table as a whole: the claim mode, the controls, and the log of actions.
 
-// ChangeMode changes the claim mode in the transaction tx, if the table has another mode. In any case it creates
-// missing indexes for claiming by rows, or drops them when claiming by lanes. It fails with storage.ErrOtherClaim
+// ChangeMode changes the claim mode in the transaction tx, if the table has another mode. Even if the mode
+// stays the same, it creates missing indexes for claiming by rows, or drops them if the mode is claiming by lanes. It fails with storage.ErrOtherClaim
 // while a relay with the other mode is alive. Its last argument is the query that stores the new mode. The other
 // statements are in each database's .sql file under the names that ChangeMode uses. If one of them is missing,
 // backendtest.Golden panics, except for "lock lanes", which a database needs only if rows have to be locked first.

@@ -42,7 +42,7 @@ type StatusQueries struct {
 
 	Oldest      Query // the age in milliseconds of the oldest row that could be delivered now
 	OldestRetry Query // the age in milliseconds of the oldest row that waits for another attempt
-	Held        Query // the number of parked rows that hold their keys, and how many milliseconds the first has held its key
+	Held        Query // the number of parked rows that hold their keys, and for how many milliseconds the oldest of them has held its key
 	Topics      Query // each topic among the first SampledTopics pending rows, and the number of its rows
 	Relays      Query // name, host, version, claim, since, last_heartbeat, alive, lanes, configuration of each relay
 	Leased      Query // the number of leased lanes

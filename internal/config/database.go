@@ -46,7 +46,7 @@ func (d Database) Settings() string {
 	return strings.Join(names, " and ")
 }
 
-// Moved reports whether the URL in the file, or from the command, has changed in more than its login.
+// Moved reports whether the URL that the file or the command has now differs from this database's URL in more than the login.
 func (d Database) Moved() bool {
 	now, err := d.reread(context.Background(), lastKnown)
 	return err == nil && now.withoutLogin() != d.withoutLogin()

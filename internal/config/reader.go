@@ -128,7 +128,7 @@ func (r *reader) unknown(n *node, e entry, known []string) {
 	r.report(e.line, e.column, n.child(e.key), "is not a setting here"+suggest(e.key, "the settings are", known))
 }
 
-// addresses are the names that settings for the address of a server have in this and other programs.
+// addresses has the names of settings for a server's address, in this and other programs.
 var addresses = []string{"url", "uri", "dsn", "address", "addresses", "endpoint", "host", "hosts", "server", "servers", "broker", "brokers", "bootstrap_servers"}
 
 // suggest returns text to append to an error about an unknown name. The text suggests the most similar known name. If no known name is

@@ -183,9 +183,9 @@ func (p *proof) enqueue() {
 	p.run(lines.String(), "enqueue")
 }
 
-// reach waits until about n messages are delivered or, if n is the number of all messages, until none is left. A large
-// count of a state is only an estimate. So at the end it checks the count of messages that are left, which is small, and
-// not the count of delivered ones.
+// reach waits until about n messages are delivered or, if n is the number of all messages, until none are left. A large
+// count of a state is only an estimate. So at the end, reach checks the number of messages that are left, which is small,
+// instead of the number of delivered messages.
 func (p *proof) reach(n int) {
 	p.t.Helper()
 	last, since := -1, time.Now()

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Verdict is what a history shows. docs/proof.md has the rules.
+// Verdict has the results of checking a history. docs/proof.md has the rules.
 type Verdict struct {
 	Messages    int            `json:"messages"`    // committed messages, except those whose commit the database lost
 	Faults      map[string]int `json:"faults"`      // by kind
@@ -68,7 +68,7 @@ type checker struct {
 type cause struct {
 	*Event
 	window string
-	limit  int // the most duplicates that it may cause; 0: no limit
+	limit  int // the maximum number of duplicates that it may cause; 0: no limit
 	caused int
 }
 

@@ -26,7 +26,7 @@ type Header struct {
 	Claim     string    `json:"claim"`               // lanes or rows
 	Ordered   bool      `json:"ordered"`             // the order of each key is promised
 	Exact     bool      `json:"exact,omitempty"`     // no duplicate may occur
-	Unsettled int       `json:"unsettled,omitempty"` // the most messages that one fault may cause to be sent again; 0: not known
+	Unsettled int       `json:"unsettled,omitempty"` // the maximum number of messages that one fault may cause to be sent again; 0: not known
 	Commit    string    `json:"commit"`
 	Command   string    `json:"command"` // the command that repeats the scene
 	Began     time.Time `json:"began"`
@@ -37,7 +37,7 @@ const (
 	Wrote   = "wrote"   // a transaction that wrote the message ended with this Outcome
 	Arrived = "arrived" // the destination accepted the message
 	Fault   = "fault"   // the scene caused a fault of the kind Kind
-	Symptom = "symptom" // a relay's log reports the consequence Kind of a fault, or of a slow machine
+	Symptom = "symptom" // a relay's log reports a consequence, of the kind Kind, of a fault or of a slow machine
 	Lane    = "lane"    // a query found that this Relay leased the Lane, with this Fence
 	Row     = "row"     // the table contains the message at the end, with State
 	Undone  = "undone"  // the database no longer has the transaction that had written the message

@@ -63,7 +63,7 @@ func withoutJIT(dsn string) string {
 	return dsn + "?jit=off"
 }
 
-// createDatabase copies a database of the server and returns the copy's URL.
+// createDatabase copies a database on the server and returns the copy's URL.
 func createDatabase(t testing.TB, driver, server, template string) string {
 	t.Helper()
 	name := "rowrelay_test_" + strings.ToLower(rand.Text())
@@ -73,7 +73,7 @@ func createDatabase(t testing.TB, driver, server, template string) string {
 }
 
 // strategy returns the option with which a server copies a database's files. By default, servers from version 15 on copy each
-// page through the WAL, which takes twice as long if their data are in memory. Older servers always copy files.
+// page through the WAL. If a server's data are in memory, this takes twice as long as copying files. Older servers always copy files.
 func strategy(t testing.TB, driver, server string) string {
 	t.Helper()
 	pool, release := admin(t, driver, server)
@@ -88,7 +88,7 @@ func strategy(t testing.TB, driver, server string) string {
 	return " STRATEGY file_copy"
 }
 
-// beside returns the URL of another database of the server.
+// beside returns the URL of another database on the same server.
 func beside(t testing.TB, server, name string) string {
 	t.Helper()
 	address, err := url.Parse(server)
