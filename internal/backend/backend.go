@@ -105,7 +105,7 @@ type Backend interface {
 	// finished before the argument `since`.
 	//
 	// It also deletes at most limit message ids that were written longer ago than [IDsKept] returns, and more than ten
-	// minutes before the pending row with the lowest id was created. It keeps the ids of held rows. A message's id is
+	// minutes before the pending rows with the lowest ids were created. It keeps the ids of held rows. A message's id is
 	// written before its row, and the ten minutes allow for long transactions and differing clocks.
 	//
 	// Purge returns the number of deleted rows or of deleted ids, whichever is higher. The result `until` is the value

@@ -33,7 +33,7 @@ type Capabilities struct {
 	// Pending is the table of pending rows (outbox), as statements name it.
 	Pending string
 
-	// Statements has the statements of the database's .sql file. Each file has the following statements,
+	// Statements has the statements of the database's .sql file. Each file has at least the following statements,
 	// with their arguments in the given order:
 	//   - claim mode: the stored claim mode, if any
 	//   - delete old done: deletes some rows that were done a day ago or earlier; operators run this statement

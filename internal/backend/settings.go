@@ -14,10 +14,11 @@ import (
 // This file reads and changes what belongs to a table as a whole: the claim mode, the controls, and the log of actions.
 
 // ChangeMode changes the claim mode in the transaction tx, if the table has another mode. Even if the mode
-// stays the same, it creates missing indexes for claiming by rows, or drops them if the mode is claiming by lanes. It fails with storage.ErrOtherClaim
-// while a relay with the other mode is alive. Its last argument is the query that stores the new mode. The other
-// statements are in each database's .sql file under the names that ChangeMode uses. If one of them is missing,
-// backendtest.Golden panics, except for "lock lanes", which a database needs only if rows have to be locked first.
+// stays the same, it creates missing indexes for claiming by rows, or drops them if the mode is claiming by
+// lanes. It fails with storage.ErrOtherClaim while a relay with the other mode is alive. Its last argument is
+// the query that stores the new mode. The other statements are in each database's .sql file under the names
+// that ChangeMode uses. If one of them is missing, backendtest.Golden panics, except for "lock lanes", which a
+// database needs only if rows have to be locked first.
 //
 // ChangeMode removes the state of the other mode. It ends leases and increases their fences. It deletes the lanes' marks,
 // because rows may have returned to the table with ids below them. It ends claims, because no relay would free them. It ends

@@ -8,7 +8,7 @@ import (
 )
 
 // LockRow locks a pending row, as another session's transaction would, and returns a function that
-// unlocks it. The function may be called repeatedly. Reads still return the row, and claims skip it. A
+// unlocks it. The returned function may be called repeatedly. Reads still return the row, and claims skip it. A
 // settlement that has to change the row waits until the row is unlocked, and keeps its lanes locked meanwhile.
 func (db *DB) LockRow(id int64) (unlock func()) {
 	db.mu.Lock()

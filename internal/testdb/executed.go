@@ -57,7 +57,7 @@ func (e *executed) add(query string) {
 	e.statements[query] = true
 }
 
-// write adds the statements to the target's file, which already has the statements of earlier pools.
+// write adds the statements to the target's file, which may already have the statements of earlier pools.
 func (e *executed) write(directory, target string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

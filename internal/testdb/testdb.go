@@ -1,8 +1,8 @@
 // Package testdb gives each test its own empty database, on every database and driver that the
 // project supports.
 //
-// The servers are those that deploy/servers starts. If one is not configured, its tests are
-// skipped, or fail if REQUIRE_SERVERS=1 is set. Only tests may import this package, because it
+// deploy/servers starts the servers. If a server is not configured, its tests are skipped, or fail
+// if REQUIRE_SERVERS=1 is set. Only tests may import this package, because it
 // imports the drivers. Two of the drivers need a build tag, and one needs a linker flag, which the
 // Makefile's test target sets.
 package testdb
@@ -41,7 +41,7 @@ type Target struct {
 	createOutbox func(t testing.TB) (dsn, url string)
 }
 
-// Database is an empty database that belongs to one test.
+// Database is a database that belongs to one test.
 type Database struct {
 	Name   string // the target's name
 	Kind   string // the target's kind

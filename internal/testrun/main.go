@@ -1,6 +1,6 @@
 // Command testrun runs go test for one target of the Makefile, and prints each result immediately: a package's closing
 // line when the package ends, and a failed test's output when the test fails. If nothing was printed for half a minute,
-// it prints the running tests. Each line begins with the target's name.
+// it prints the three tests that have been running longest. Each line begins with the target's name.
 //
 //	testrun NAME ARGUMENT…
 //
@@ -222,10 +222,10 @@ func (r *report) printRunning(now time.Time) {
 	})
 	line := fmt.Sprintf("%d tests passed", r.passed)
 	if len(tests) == 0 {
-		line += ", no test runs: packages are being compiled"
+		line += ", no test is running: packages are being compiled"
 	}
 	for _, t := range tests[:min(3, len(tests))] {
-		line += fmt.Sprintf(", %s runs for %s", t.name, now.Sub(r.running[t]).Round(time.Second))
+		line += fmt.Sprintf(", %s has been running for %s", t.name, now.Sub(r.running[t]).Round(time.Second))
 	}
 	r.print(line)
 }

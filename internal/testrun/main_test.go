@@ -131,7 +131,7 @@ func TestRunningTestsArePrinted(t *testing.T) {
 	r.read(step("pause", "a", "TestA", ""))
 	r.read(step("pass", "a", "TestB", ""))
 	r.printRunning(time.Unix('F', 0))
-	if want := "suite: 1 tests passed, TestC runs for 3s, TestD runs for 2s, TestE runs for 1s\n"; out.String() != want {
+	if want := "suite: 1 tests passed, TestC has been running for 3s, TestD has been running for 2s, TestE has been running for 1s\n"; out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
 }
