@@ -10,7 +10,7 @@ import (
 // shape is a kind of outbox table that is recognised by its columns.
 type shape struct {
 	name    string
-	columns []string // the table has all of them; compared in lower case, without underscores
+	columns []string // the names of columns that the table must have; compared in lower case, without underscores
 	mapping func(proposal) Mapping
 }
 
@@ -34,7 +34,7 @@ var shapes = []shape{
 		return Mapping{
 			Topic: p.col("payloadType"), Key: p.col("aggregateIdentifier"), Payload: p.col("payload"), ID: p.col("eventIdentifier"),
 			Header: p.headers("aggregate-type", "type", "payload-revision", "payloadRevision", "sequence-number", "sequenceNumber"),
-			// An event store keeps all events, so no column shows which have been sent.
+			// An event store keeps all events, so no column shows which events have been sent.
 			Waiting: "false", Order: p.col("globalIndex"),
 		}
 	}},
@@ -210,7 +210,8 @@ var fractional = regexp.MustCompile(`\([1-6]\)$`)
 
 var defaultText = regexp.MustCompile(`^'?([A-Za-z_]+)'?(::.*)?$`)
 
-// mark returns the condition that a row waits, and the assignments that mark it as sent, or nothing.
+// mark returns the condition that a row waits, and the assignments that mark a row as sent. The results are empty if no column shows
+// which rows have been sent.
 func (p proposal) mark() (waiting string, published []string) {
 	at := p.first("published_at", "sent_at", "processed_at", "dispatched_at", "delivered_at", "completed_at", "published_on", "processed_on", "processed_on_utc", "processed_date")
 	if at != "" {

@@ -1,5 +1,5 @@
-// Package app is the daemon that `rowrelay run` runs: one relay for each source of a configuration, their metrics, and the
-// admin server. The daemon starts and stops these together.
+// Package app is the daemon that `rowrelay run` runs. The daemon starts and stops one relay for each source of a configuration,
+// the relays' metrics, and the admin server.
 //
 // Its input is a configuration from package config, and a function that opens a source's table. Its output is log lines,
 // metrics and the error of [App.Run]. If one relay fails, the daemon stops the others and returns the error; otherwise the
@@ -110,7 +110,7 @@ type App struct {
 	ended      context.Context // cancelled when every relay has ended, or one has failed
 	end        func()
 	handedOver bool         // another daemon uses the same state, so Stop doesn't close it
-	back       chan *source // receives each source whose table couldn't be opened at the start, once it can be opened
+	back       chan *source // receives each source whose table couldn't be opened at the start, once the table can be opened
 }
 
 // source is a table with its relay.

@@ -219,7 +219,7 @@ func (r *renewing) Open(ctx context.Context) error {
 	return err
 }
 
-// replace replaces the sink by one with the current secrets and certificates.
+// replace replaces the sink by a new sink with the current secrets and certificates.
 func (r *renewing) replace(ctx context.Context) {
 	to, state := r.secrets.sink(ctx, r.name, onOpen)
 	before := r.current()
@@ -344,7 +344,7 @@ func (r *renewing) Send(ctx context.Context, batch []sinks.Message) []sinks.Outc
 	return outcomes
 }
 
-// hasRenewed reports whether the sink's secrets now differ from those that the refused messages were sent with. If a login was
+// hasRenewed reports whether the sink's secrets now differ from the secrets with which the refused messages were sent. If a login was
 // refused, it runs the commands again.
 func (r *renewing) hasRenewed(ctx context.Context, used string, outcomes []sinks.Outcome) bool {
 	// A refusal by one of a sink's many destinations is no reason to run the commands, because that destination may refuse every login.

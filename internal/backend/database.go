@@ -9,7 +9,7 @@ import (
 )
 
 // Database describes a database product, such as PostgreSQL: its URLs, its backend and its schema.
-// Each folder of relay/sqlstore has one.
+// Each database's folder in relay/sqlstore has a Database.
 type Database struct {
 	// URLs are the forms of the product's database URLs, one for each dialect.
 	URLs []URL

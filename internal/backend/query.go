@@ -367,8 +367,8 @@ func (s *Settled) Write(ctx context.Context, q Querier, writes []Write) error {
 func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }
 
 // NamesSinks reports whether a settlement moves a pending row that names sinks, in a table that is claimed by lanes. In one
-// call of Settle, either no settlement does this, or all do and name the same sinks. Settle then changes a row only if
-// the row still names these sinks, because after a failover an earlier change of the row's sinks may be lost while the
+// call of Settle, either no settlement moves such a row, or all settlements do, and all name the same sinks. In this case
+// Settle changes a row only if the row still names these sinks, because after a failover an earlier change of the row's sinks may be lost while the
 // lease is still valid.
 func NamesSinks(s *storage.Settlement) bool { return s.Sinks != "" && !s.Deferred && s.Token == "" }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// command is a program that prints a secret, such as a token that expires. The command keeps the last secret. When a caller requests
-// the secret and its age exceeds 80 % of `cache`, the command runs the program again in the background. The methods may be called
+// command gets a secret, such as a token that expires, from a program that prints the secret. It keeps the last secret. When a caller
+// requests the secret and its age exceeds 80 % of `cache`, command runs the program again in the background. The methods may be called
 // concurrently.
 type command struct {
 	argv    []string      // the program and its arguments, which may contain secrets
@@ -155,7 +155,7 @@ type commands struct {
 
 func newCommands() *commands { return &commands{run: execute, known: map[string]*command{}} }
 
-// of returns the command with these parameters.
+// of returns the command with these settings.
 func (c *commands) of(s commandSettings) *command {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -123,7 +123,7 @@ func (r *reader) checkAdmin(root *node, c *Config) {
 		r.fail(n, "has the same token for readers and operators, so readers could change everything: use two tokens")
 	}
 	if u := c.Admin.UserHeader; (u.Name == "") != (len(u.TrustedProxies) == 0) {
-		r.fail(n.get("user_header"), "needs both name and trusted_proxies: the header counts only in requests of these proxies")
+		r.fail(n.get("user_header"), "needs both name and trusted_proxies: the header counts only in requests from these proxies")
 	}
 	if (c.Admin.TLS.CertFile == "") != (c.Admin.TLS.KeyFile == "") {
 		r.fail(n.get("tls"), "needs both cert_file and key_file")

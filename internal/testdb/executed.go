@@ -16,9 +16,9 @@ import (
 )
 
 // RecordExecuted is the environment variable that names a directory for executed statements. For
-// each target, the tests write a file in this directory. The file has each executed
-// statement once, with numbers and lists normalised. Comparing the files of two runs shows how a
-// change of the code changes the statements.
+// each target, the tests write a file in this directory. The file has each executed statement once,
+// with numbers and lists normalised. Comparing the files of two runs shows how a change of the
+// code changes the statements.
 const RecordExecuted = "ROWRELAY_TEST_RECORD_SQL"
 
 // executed has the statements of one target.

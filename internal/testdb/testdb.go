@@ -1,8 +1,8 @@
 // Package testdb gives each test its own empty database, on every database and driver that the
 // project supports.
 //
-// deploy/servers starts the servers. If a server is not configured, its tests are skipped, or fail
-// if REQUIRE_SERVERS=1 is set. Only tests may import this package, because it
+// The script in deploy/servers starts the servers. If a server is not configured, its tests are
+// skipped, or fail if REQUIRE_SERVERS=1 is set. Only tests may import this package, because it
 // imports the drivers. Two of the drivers need a build tag, and one needs a linker flag, which the
 // Makefile's test target sets.
 package testdb
