@@ -11,9 +11,9 @@ import (
 )
 
 // This file switches to another configuration: after a SIGHUP, when a source that was down at the start can be opened, or
-// when a file or a command names another database. The running daemon first makes a new daemon: it makes the new sinks, opens the new tables
-// and, if the admin server's address has changed, listens at the new address. An error in these steps leaves the running daemon as
-// it is. Then the running daemon stops, and the new daemon's relays start.
+// when a file or a command names another database. The running daemon first makes a new daemon: it makes the new sinks, opens
+// the new tables and, if the admin server's address has changed, listens at the new address. An error in these steps leaves the
+// running daemon as it is. Then the running daemon stops, and the new daemon's relays start.
 
 // successor waits until another daemon must take over, and returns that daemon. It returns nil when this daemon must stop
 // without a successor.
@@ -71,8 +71,8 @@ func (a *App) successor(ctx context.Context) *App {
 	}
 }
 
-// movedEvery is the interval at which the daemon reads databases' URLs from their files and commands, to notice that one
-// names another database. A new login needs no restart, because each new connection uses the current login.
+// movedEvery is the interval at which the daemon reads databases' URLs from their files and commands, to notice when a
+// URL names another database. A new login needs no restart, because each new connection uses the current login.
 const movedEvery = 5 * time.Second
 
 // prepare makes a daemon for a configuration, without starting it. It fails if a table for which mayBeDown returns false

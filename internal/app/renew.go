@@ -192,7 +192,7 @@ func (r *renewing) inPlace() bool {
 }
 
 // Open opens the sink with the current secrets. If the sink can't be made with them, Open uses the previous secrets. If the
-// sink can be made but not opened, only a Renewable sink is opened with the previous secrets.
+// sink can be made with them but not opened, Open tries the previous secrets, but only if the sink is Renewable.
 func (r *renewing) Open(ctx context.Context) error {
 	if !r.inPlace() {
 		r.replace(ctx)
@@ -284,8 +284,8 @@ func (r *renewing) renew(ctx context.Context) error {
 	return err
 }
 
-// testOpen opens a sink. Some sinks don't connect in Open, but have a method Reach that connects and sends nothing. In this case
-// testOpen also calls Reach.
+// testOpen opens a sink, and calls the sink's method Reach if it has one. Some sinks don't connect in Open, but have a method Reach,
+// which connects and sends nothing.
 func testOpen(ctx context.Context, sink sinks.Sink) error {
 	err := sink.Open(ctx)
 	if reachable, is := sink.(interface {

@@ -368,8 +368,8 @@ func BySinks(s *storage.Settlement) bool { return s.Deferred || s.Left != "" }
 
 // NamesSinks reports whether a settlement moves a pending row that names sinks, in a table that is claimed by lanes. In one
 // call of Settle, either no settlement moves such a row, or all settlements do, and all name the same sinks. In this case
-// Settle changes a row only if the row still names these sinks, because after a failover an earlier change of the row's sinks may be lost while the
-// lease is still valid.
+// Settle changes a row only if the row still names these sinks, because after a failover an earlier change of the row's
+// sinks may be lost while the lease is still valid.
 func NamesSinks(s *storage.Settlement) bool { return s.Sinks != "" && !s.Deferred && s.Token == "" }
 
 // Groups has the settlements of a batch, grouped by the tables that their rows move from and to.

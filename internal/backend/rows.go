@@ -548,7 +548,7 @@ func Clock(ctx context.Context, q Querier, query Query) (now time.Time, oldest t
 	return now, oldest, string(name), err
 }
 
-// Members reads the living relays, and the database's time from a column of each row.
+// Members reads the living relays and the database's time. Each row of the query's result has the time.
 func Members(ctx context.Context, q Querier, query Query) (relays []storage.Member, now time.Time, err error) {
 	var name string
 	var setup text

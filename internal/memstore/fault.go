@@ -8,9 +8,9 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Save returns a function that restores the current state of the table: rows, leases, relays,
-// the claim mode and the last assigned id. Calling it is like an asynchronous failover, or like the crash of a server
-// that confirms commits before writing them to disk. Open transactions and settlements in progress
+// Save returns a function that restores the current state of the table: rows, leases, relays, the
+// claim mode and the last assigned id. Calling it is like an asynchronous failover, or like the
+// crash of a server that confirms commits before writing them to disk. Open transactions and settlements in progress
 // are lost, but relays and sinks keep their memory. The returned function may be called repeatedly.
 func (db *DB) Save() (restore func()) {
 	db.mu.Lock()

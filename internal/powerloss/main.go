@@ -1,7 +1,8 @@
 // Command powerloss mounts a copy of a folder as a disk whose power can fail. After SIGUSR1 each operation on the mounted
 // disk returns EIO, and the folder contains what a real disk could contain then: what was synced, and nothing or random
-// parts of the rest. Then the program waits for another signal before it unmounts the disk and ends. After SIGTERM without a
-// power failure, the folder contains everything, and the program unmounts the disk and ends. It needs Linux with FUSE, and must run as root.
+// parts of the rest. Then the program waits for another signal before it unmounts the disk and ends. After SIGTERM without
+// a power failure, the folder contains everything, and the program unmounts the disk and ends. It needs Linux with FUSE,
+// and must run as root.
 package main
 
 import (

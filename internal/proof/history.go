@@ -37,7 +37,7 @@ const (
 	Wrote   = "wrote"   // a transaction that wrote the message ended with this Outcome
 	Arrived = "arrived" // the destination accepted the message
 	Fault   = "fault"   // the scene caused a fault of the kind Kind
-	Symptom = "symptom" // a relay's log reports a consequence, of the kind Kind, of a fault or of a slow machine
+	Symptom = "symptom" // a relay's log reports a consequence of a fault or of a slow machine; Kind is the kind of this consequence
 	Lane    = "lane"    // a query found that this Relay leased the Lane, with this Fence
 	Row     = "row"     // the table contains the message at the end, with State
 	Undone  = "undone"  // the database no longer has the transaction that had written the message
