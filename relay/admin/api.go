@@ -387,6 +387,22 @@ type attempt struct {
 	Became string    `json:"became"`
 }
 
+// find finds the rows of the message with this id. If it finds none, it writes the response and returns false.
+func (a *api) find(w http.ResponseWriter, request *http.Request, of *table, id string, filter storage.Filter) (sought storage.Found, ok bool) {
+	sought, err := of.Reads.Find(request.Context(), filter, findPatience(request.URL.Query()))
+	switch {
+	case err != nil:
+		a.failed(w, "read message "+id, err)
+	case len(sought.Infos) > 0:
+		return sought, true
+	case !sought.All():
+		writeProblem(w, http.StatusNotFound, fmt.Sprintf("message %s was not found in the rows up to id %d of %d: ?all=yes searches for longer, rowrelay messages show --all searches all rows", id, sought.Until, sought.Last))
+	default:
+		writeProblem(w, http.StatusNotFound, "message "+id+" doesn't exist")
+	}
+	return sought, false
+}
+
 // message returns the rows of one message. A message may have one row for each of its sinks.
 func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 	id := request.PathValue("id")
@@ -395,23 +411,13 @@ func (a *api) message(w http.ResponseWriter, request *http.Request, of *table) {
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	sought, err := of.Reads.Find(request.Context(), filter, findPatience(request.URL.Query()))
-	if err != nil {
-		a.failed(w, "read message "+id, err)
-		return
-	}
-	found := sought.Infos
-	if len(found) == 0 && !sought.All() {
-		writeProblem(w, http.StatusNotFound, fmt.Sprintf("message %s was not found in the rows up to id %d of %d: ?all=yes searches for longer, rowrelay messages show --all searches all rows", id, sought.Until, sought.Last))
-		return
-	}
-	if len(found) == 0 {
-		writeProblem(w, http.StatusNotFound, "message "+id+" doesn't exist")
+	sought, ok := a.find(w, request, of, id, filter)
+	if !ok {
 		return
 	}
 	hide := a.options.HidePayloads || request.URL.Query().Get("payload") == "no"
 	shown := []shownMessage{}
-	for _, info := range found {
+	for _, info := range sought.Infos {
 		each := shownMessage{PayloadBytes: len(info.Message.Payload), PayloadHidden: hide, PayloadCut: len(info.Message.Payload) > mostPayload, Attempted: []attempt{}, TraceURL: a.traceURL(info.Message.Headers), Copyable: of.Write != nil}
 		if each.PayloadCut {
 			info.Message.Payload = cutPayload(info.Message.Payload)

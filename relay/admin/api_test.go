@@ -120,7 +120,10 @@ func TestFindingInALargeTable(t *testing.T) {
 	t.Parallel()
 	const absent = "0197a3b4-0000-7abc-8def-0123456789ab"
 	s := &seeker{}
-	d := newDesk(t, 1, func(o *Options) { s.Operator, o.Sources[0].Operator = o.Sources[0].Operator, s })
+	d := newDesk(t, 1, func(o *Options) {
+		s.Operator, o.Sources[0].Operator = o.Sources[0].Operator, s
+		o.Sources[0].Write = func(context.Context, outbox.Message) error { return nil }
+	})
 	for path, want := range map[string]string{
 		"/api/messages?id=1":         `"looked_until":7`,
 		"/api/messages?id=" + absent: `"messages":[],"looked_until":7`,
@@ -133,6 +136,10 @@ func TestFindingInALargeTable(t *testing.T) {
 	}
 	if d.ask("GET", "/api/messages?all=yes&id=1", "", "Authorization", "Bearer "+operators); s.patience != countTimeout {
 		t.Errorf("with all=yes the search had a time limit of %v", s.patience)
+	}
+	copied := d.asOperator("POST", "/api/messages", `{"copy_of":"`+absent+`","payload":""}`)
+	if copied.Code != http.StatusNotFound || !strings.Contains(copied.Body.String(), "in the rows up to id 7 of 9") {
+		t.Errorf("a copy of it: %d %s", copied.Code, copied.Body)
 	}
 }
 

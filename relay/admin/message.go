@@ -146,13 +146,8 @@ func (a *api) copyMessage(w http.ResponseWriter, request *http.Request, of *tabl
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	sought, err := of.Reads.Find(request.Context(), filter, operate.FindPatience)
-	if err != nil {
-		a.failed(w, "read message "+asked.CopyOf, err)
-		return
-	}
-	if len(sought.Infos) == 0 {
-		writeProblem(w, http.StatusNotFound, "message "+asked.CopyOf+" doesn't exist")
+	sought, ok := a.find(w, request, of, asked.CopyOf, filter)
+	if !ok {
 		return
 	}
 	from := sought.Infos[0].Message
