@@ -158,7 +158,7 @@ func renewForAnHour(ctx context.Context, d *table.Database) error {
 			return err
 		}
 		if held, err := store.Renew(ctx, owner, renewals, 15*time.Second); err != nil || len(held) != len(renewals) {
-			return fmt.Errorf("renewed %d of %d leases: %w", len(held), len(renewals), err)
+			return fmt.Errorf("renewed %d of %d leases: %v", len(held), len(renewals), err)
 		}
 	}
 	return nil

@@ -147,7 +147,7 @@ func (r *stuckRun) goOn(ctx context.Context, behind int) error {
 			return err
 		}
 		if n, err := store.Requeue(ctx, storage.Filter{Key: stuckKey}); err != nil || n != 1 {
-			return fmt.Errorf("requeued %d messages, want only the message that holds the key: %w", n, err)
+			return fmt.Errorf("requeued %d messages, want only the message that holds the key: %v", n, err)
 		}
 	}
 	if err := until(ctx, func() bool { return sink.passed.Load() >= 1 }); err != nil {
