@@ -80,7 +80,7 @@ func (postgres) facts(a *Adoption, f *Facts) {
 	f.Rights = []string{"The function runs with the rights of the user that runs this command. The user must own the table, and needs INSERT on the outbox. Don't drop this user, because INSERTs would fail."}
 	if a.Way == View {
 		f.Costs = []string{"Each new row is written once, to the outbox only. In a test with messages of 200 bytes, writing and delivering together wrote 5 % more write-ahead log than with a loop over the table, and 49 % less with retention: 0."}
-		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. So does --undo."}
+		f.Locks = []string{"LOCK TABLE … IN ACCESS EXCLUSIVE MODE: all programs wait. The command waits for it at most half a second at a time, and tries for ten minutes. --undo waits in the same way."}
 		f.Limits = []string{
 			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
 			"These fail: INSERT … ON CONFLICT with columns or a constraint, TRUNCATE, and an INSERT into another table with a foreign key that refers to a new row.",
@@ -113,7 +113,7 @@ func (m mysql) facts(a *Adoption, f *Facts) {
 		f.Rights = append(f.Rights, "The user also needs CREATE, DROP, SELECT, INSERT and DELETE on the table "+m.list(a)+", which lists the keys of forwarded rows until the trigger exists. --undo drops it.")
 	}
 	if parents := strings.Join(a.Table.Parents, ", "); parents != "" {
-		f.Limits = append(f.Limits, "The table has foreign keys, so "+parents+" must be locked, too; the user needs SELECT and LOCK TABLES on them. While the lock is taken, a transaction that has written to one of them can fail with the error 1213 (deadlock). Programs have to repeat it, as after any deadlock.")
+		f.Limits = append(f.Limits, "The table has foreign keys, so "+parents+" must be locked, too; the user needs SELECT and LOCK TABLES on them. While the command takes the lock, a transaction that has written to one of them can fail with the error 1213 (deadlock). Programs have to repeat it, as after any deadlock.")
 	}
 	if a.deletes() {
 		f.Limits = append(f.Limits, "A trigger can't delete the row that it forwards. So new rows stay in the table: delete old ones from time to time, and all of them before the old loop is started again, because it would send them again.")

@@ -202,7 +202,8 @@ func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest
 	})
 }
 
-// undo drops the list first: DROP commits, and without a record nothing would say that a killed undo has left the list.
+// undo drops the list before it deletes the record, because DROP commits. If undo deleted the record first and was killed, no later
+// undo would know that the list still exists.
 func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption, look func(context.Context, queryer) error) error {
 	if err := a.execute(ctx, conn, "create list"); err != nil { // a killed undo may have dropped it, and LOCK TABLES needs it
 		return err

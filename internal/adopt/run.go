@@ -17,7 +17,7 @@ const (
 	firstRows = 1000
 	lastRows  = 32_000
 
-	// lockedRows is the largest number of rows that are forwarded while writers wait.
+	// lockedRows is the largest number of rows that are forwarded while writers wait, if rows are marked.
 	lockedRows = 4000
 
 	// patience is how long Run and Undo try to get the lock.

@@ -54,10 +54,10 @@ func (a *App) successor(ctx context.Context) *App {
 				next, err = a.prepare(ctx, c, wasDown)
 			}
 			if err != nil {
-				a.logger.Error("a file with a database's URL names another database, which can't be used: trying again", "error", err)
+				a.logger.Error("the settings name another database, which can't be used: trying again", "error", err)
 				continue
 			}
-			a.logger.Info("switching to the databases that the files name now")
+			a.logger.Info("switching to the databases that the settings name now")
 		case back := <-a.back:
 			var err error
 			next, err = a.prepare(ctx, a.config, func(s *source) bool { return s.config.Name != back.config.Name && wasDown(s) })

@@ -234,7 +234,7 @@ func (r *renewing) replace(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	if err != nil {
-		r.logger.Error("the sink can't be made from its renewed files: the previous secrets and certificates stay in use", "sink", r.name, "error", err)
+		r.logger.Error("the sink can't be made from its renewed secrets and certificates: the previous secrets and certificates stay in use", "sink", r.name, "error", err)
 		return
 	}
 	r.logger.Info("the sink's secrets or certificates were renewed", "sink", r.name)
