@@ -161,8 +161,8 @@ func (o Options) redactor() settings.Redactor {
 }
 
 // Kind describes the sink for a registry: the kind "plugin", and URLs such as
-// "plugin:./path/to/program?sha256=…&arg=…&config.NAME=…". What plug-ins
-// log goes to the logger, or to slog.Default() if the logger is nil.
+// "plugin:./path/to/program?sha256=…&arg=…&config.NAME=…". The
+// plug-ins' log lines go to the logger, or to slog.Default() if the logger is nil.
 func Kind(logger *slog.Logger) sinks.Kind {
 	return sinks.Kind{
 		Name:    "plugin",
@@ -177,7 +177,7 @@ func Kind(logger *slog.Logger) sinks.Kind {
 			{Name: "secrets", Type: settings.TypeSecretMap, Help: "Settings as in `config`. Values of at least 4 characters are removed from everything the plug-in logs or reports."},
 			{Name: "env", Type: settings.TypeSecretMap, Check: settings.Check(checkEnv), Help: "The plug-in's environment. The plug-in gets no variables of the relay's own environment."},
 			{Name: "sha256", Type: settings.TypeString, Check: settings.Check(checkSHA256), Help: "The SHA-256 checksum that the program must have, in hexadecimal digits."},
-			{Name: "memory", Type: settings.TypeSize, Min: "0", Help: "The maximum memory in use by all processes of the plug-in. A plug-in that exceeds it is killed. 0 is no limit. Linux only."},
+			{Name: "memory", Type: settings.TypeSize, Min: "0", Help: "The maximum memory in use by all processes of the plug-in. A plug-in that exceeds it is killed. 0 means no limit. Linux only."},
 			{Name: "tls", Type: settings.TypeBool, Default: "true", Help: "Whether relay and plug-in authenticate each other and encrypt the connection, with certificates made for one run (AutoMTLS)."},
 			{Name: "directory", Type: settings.TypeString, Help: "Where the relay makes a private directory for the socket and, with `sha256`, for the copy of the program. By default the system's temporary directory. Programs must be allowed to run there."},
 			{Name: "start_timeout", Type: settings.TypeDuration, Default: DefaultStartTimeout.String(), Min: "100ms", Max: "10m", Help: "The time limit from starting the plug-in to its first answer."},

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	noOutcome = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the plug-in gave no outcome for this message")
+	noOutcome = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the plug-in returned no outcome for this message")
 )
 
 // delivery is the state of one running Send.

@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// server implements the relay's calls in the plug-in.
+// server answers the relay's calls in the plug-in's process.
 type server struct {
 	pluginv1.UnimplementedSinkServer
 	kind    sinks.Kind

@@ -44,13 +44,13 @@ type Sink struct {
 
 	mu       sync.Mutex
 	process  *process   // the current process, or one that died and was not cleaned up yet; otherwise nil
-	promise  sinkLimits // what the plug-in's sink promised when it was opened
+	promise  sinkLimits // the order and limits that the plug-in's sink reported when it was opened
 	crashes  crashes
 	suspects suspects
 	lastSend atomic.Uint64
 }
 
-// New returns a Sink. It starts nothing.
+// New returns a Sink. It doesn't start the plug-in.
 func New(options Options) (*Sink, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -213,8 +213,8 @@ func (c *crashes) count(now time.Time, cause error) {
 	}
 }
 
-// forget resets the count. It is called when the plug-in has delivered something or has
-// run for longLife.
+// forget resets the count. The caller has found that the plug-in delivered something or ran
+// for longLife.
 func (c *crashes) forget() { c.consecutive, c.until, c.last = 0, time.Time{}, nil }
 
 // allow returns an error if the plug-in must not be started yet. After each pause the relay starts the plug-in once; if
@@ -243,7 +243,7 @@ func (s *Sink) Close(ctx context.Context) error {
 	return nil
 }
 
-// close asks the plug-in to close its sink. If the process has exited, nothing is open.
+// close asks the plug-in to close its sink. If the process has exited, close does nothing.
 func (p *process) close(ctx context.Context) error {
 	if !p.alive() {
 		return nil

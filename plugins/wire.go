@@ -21,7 +21,7 @@ import (
 )
 
 // cookie is the environment variable by which a plug-in recognises that a relay started
-// it. Its value is no secret.
+// it. Its value is not a secret.
 var cookie = goplugin.HandshakeConfig{
 	MagicCookieKey:   "ROWRELAY_PLUGIN",
 	MagicCookieValue: "rowrelay-sink",
@@ -56,7 +56,7 @@ type service struct {
 	server *server
 }
 
-// GRPCServer is called in the plug-in.
+// GRPCServer registers the server. go-plugin calls it in the plug-in's process.
 func (s *service) GRPCServer(_ *goplugin.GRPCBroker, registrar *grpc.Server) error {
 	if s.server == nil {
 		return errors.New("serve a sink: no sink is set")
@@ -65,7 +65,7 @@ func (s *service) GRPCServer(_ *goplugin.GRPCBroker, registrar *grpc.Server) err
 	return nil
 }
 
-// GRPCClient is called in the relay.
+// GRPCClient returns a client for the plug-in. go-plugin calls it in the relay.
 func (*service) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, connection *grpc.ClientConn) (any, error) {
 	return pluginv1.NewSinkClient(connection), nil
 }
@@ -155,7 +155,7 @@ var results = map[sinks.Result]pluginv1.Result{
 	sinks.Unavailable: pluginv1.Result_UNAVAILABLE, sinks.Unsent: pluginv1.Result_UNSENT,
 }
 
-// meaning is what a reason of the protocol stands for in package sinks.
+// meaning describes a reason of the protocol in the terms of package sinks.
 type meaning struct {
 	reason sinks.Reason
 	with   sinks.Result // the result to which the reason belongs

@@ -77,7 +77,7 @@ func run(ctx context.Context, c config) error {
 		return err
 	}
 	defer pool.Close()
-	db := stdlib.OpenDB(*pool.Config().ConnConfig) // for the relay: it keeps a few connections busy
+	db := stdlib.OpenDB(*pool.Config().ConnConfig) // for the relay, which keeps several connections busy
 	defer func() { _ = db.Close() }()
 	db.SetMaxIdleConns(8)
 

@@ -25,7 +25,7 @@ const (
 	ordersShipped outbox.Topic[order] = "orders.shipped" // goes to Kafka
 )
 
-// writer is what the shop needs of the App. Tests pass a Recorder.
+// writer is the part of the App that the shop needs. Tests pass a Recorder.
 type writer interface {
 	Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error
 }

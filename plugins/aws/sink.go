@@ -83,7 +83,7 @@ func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return r.outcomes
 }
 
-// run is one Send. Only the goroutine that called Send changes it; other goroutines make one request each.
+// run is the state of one Send. Only the goroutine that called Send changes it. The other goroutines make one request each.
 type run struct {
 	sink     *sink
 	batch    []sinks.Message
@@ -191,7 +191,7 @@ func (r *run) start(ctx context.Context) bool {
 }
 
 // enter takes a slot. If no slot is free and this Send has requests in flight, it returns false, so that the caller reads
-// their answers first. Without such requests it waits for a slot.
+// their answers first. Without such requests it waits for a slot until the context ends.
 func (r *run) enter(ctx context.Context) bool {
 	select {
 	case r.sink.slots <- struct{}{}:

@@ -20,7 +20,7 @@ type link struct {
 	stream     jetstream.Stream // set before the first Send
 
 	mu      sync.Mutex
-	raw     net.Conn                                     // the network connection to the server that answered last
+	raw     net.Conn                                     // the network connection that the client opened last
 	waiting map[string]map[*context.CancelCauseFunc]bool // requests without an answer, by subject
 	refused error                                        // the server's error if the client may not subscribe to answers; otherwise nil
 }

@@ -30,7 +30,7 @@ type sink struct {
 	subjects subjects
 }
 
-// Open connects if the connection is missing, lost or doesn't answer, and makes sure that the stream exists.
+// Open connects unless the present connection works, and makes sure that the stream exists.
 func (s *sink) Open(ctx context.Context) error {
 	if s.link != nil && s.link.up() && s.find(ctx, false) == nil {
 		return nil
@@ -101,7 +101,7 @@ func (s *sink) Destination() string { return fmt.Sprintf("nats %s, stream %s", s
 // Order returns sinks.OrderPrefix: a message is sent only after the stream has stored the previous message of its key.
 func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
 
-// Send publishes messages of different keys concurrently. If the context ends while the server's answers are missing,
+// Send publishes messages of different keys concurrently. If the context ends before the server has answered,
 // Send closes the connection, so that the client sends nothing later.
 func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	link := s.link

@@ -21,7 +21,7 @@ import (
 // previous message, and its own position in the outbox table. If a relay died before it recorded some deliveries, their
 // messages are at the end of the list, because later messages of the key have waited for them.
 
-// known is what the sink knows about the end of a subject's list.
+// known describes the end of a subject's list, as far as the sink knows it.
 type known struct {
 	last   uint64            // the sequence of the subject's last message; 0 if it has none
 	newest int64             // the last message's position in the table
@@ -55,7 +55,7 @@ func (s *subjects) set(subject string, k known) {
 	s.known[subject] = &k
 }
 
-// attempts limits how often store publishes a message. It tries again if another program has published to the subject.
+// attempts limits how often store publishes a message. store tries again if another program has published to the subject.
 const attempts = 4
 
 // store publishes a message, unless the stream already has it. It returns the message's sequence in

@@ -20,7 +20,7 @@ const (
 	payloadAttribute = "rowrelay-payload" // "null" if the payload is NULL
 )
 
-// Pub/Sub's limits of messages.
+// Pub/Sub's limits for messages.
 const (
 	mostAttributes = 100
 	longestName    = 256

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// meaning is what an error means for the messages of a request.
+// meaning describes the effect of an error on the messages of a request.
 type meaning struct {
 	result sinks.Result
 	reason sinks.Reason

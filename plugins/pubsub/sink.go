@@ -18,9 +18,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/settings"
 )
 
-// sink publishes messages to topics of one project. It makes Publish requests: Pub/Sub stores all messages of a
-// request in their order, or none. It doesn't use the client's Publisher, which collects messages and publishes them
-// later.
+// sink publishes messages to topics of one project. Pub/Sub stores either all messages of a
+// Publish request, in their order, or none. The sink makes these requests itself, because the client's Publisher
+// would collect messages and publish them later.
 type sink struct {
 	project  string
 	topic    settings.Template // the topic's id
@@ -118,7 +118,7 @@ func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome 
 	return r.outcomes
 }
 
-// run is one Send.
+// run is the state of one Send.
 type run struct {
 	sink     *sink
 	batch    []sinks.Message
@@ -138,7 +138,7 @@ type request struct {
 	failed   meaning
 }
 
-// Pub/Sub's limits of requests. A request's size includes the name of the topic and the lengths of its parts.
+// Pub/Sub's limits for requests. A request's size includes the name of the topic and the lengths of its parts.
 const (
 	mostMessages = 1000
 	mostBytes    = 10_000_000
@@ -196,7 +196,7 @@ func (r *run) round(left []int) (requests []*request, later []int) {
 	return requests, later
 }
 
-// settle records an outcome. If the message was not delivered, the later ones of its key are not sent.
+// settle records an outcome. If the message was not delivered, the later messages of its key are not sent.
 func (r *run) settle(i int, o sinks.Outcome) {
 	key := r.batch[i].Key
 	if key != "" && r.blocked[key] {

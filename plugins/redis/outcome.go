@@ -56,7 +56,7 @@ var outages = map[string]sinks.Reason{
 	"ASK":         sinks.ReasonConfig,
 }
 
-// outcome returns the outcome of a message. The error of adding its entry is err; nil means that the entry was added.
+// outcome returns the outcome of a message. If err is nil, the server has added the message's entry.
 func (s *sink) outcome(ctx context.Context, m *sinks.Message, e entry, err error) sinks.Outcome {
 	if err == nil {
 		return sinks.Ok(e.stream + " " + e.id)

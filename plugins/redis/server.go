@@ -35,7 +35,8 @@ type link struct {
 	open map[*connection]bool
 }
 
-// Deadlines of contexts limit reading and writing. The client's own time limits are off.
+// unlimited turns off the client's own time limits, retries and redirects. The deadlines of contexts limit reading and
+// writing.
 const unlimited = -1
 
 func dial(s server) *link {

@@ -28,7 +28,7 @@ type sink struct {
 	link *link // set by Open; nil if the sink isn't open
 }
 
-// Open connects if the sink isn't connected or the server doesn't answer.
+// Open connects if the sink isn't connected, and checks that the server answers.
 func (s *sink) Open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.server.timeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func (s *sink) Destination() string {
 func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send sends the batch in rounds. A round has at most one message of each key, so that a message is added only after
-// all earlier messages of its key. If the context ends while answers are missing, Send closes all connections, so that
+// all earlier messages of its key. If the context ends before the server has answered, Send closes all connections, so that
 // the client sends nothing later.
 func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	if s.link == nil {
@@ -230,7 +230,7 @@ const waitFor = 2 * time.Second
 func replicated(waited *redis.Cmd, replicas int) error {
 	has, err := waited.Int64()
 	if err == nil && has < int64(replicas) {
-		err = fmt.Errorf("only %d of %d replicas have received it in time", has, replicas)
+		err = fmt.Errorf("only %d of %d replicas have received the entry in time", has, replicas)
 	}
 	if err != nil {
 		return unreplicated{err}
