@@ -213,8 +213,8 @@ func (c *crashes) count(now time.Time, cause error) {
 	}
 }
 
-// forget resets the count. The caller has found that the plug-in delivered something or ran
-// for longLife.
+// forget resets the count, after the exit of a plug-in that delivered something or ran for
+// longLife.
 func (c *crashes) forget() { c.consecutive, c.until, c.last = 0, time.Time{}, nil }
 
 // allow returns an error if the plug-in must not be started yet. After each pause the relay starts the plug-in once; if

@@ -22,7 +22,7 @@ func kind() sinks.Kind {
 		Fields: append([]settings.Field{
 			{Name: "servers", Type: settings.TypeString, Default: "nats://localhost:4222", Check: settings.Check(checkServers), Help: "The servers of one cluster, as nats://host:port or tls://host:port, separated by commas."},
 			{Name: "stream", Type: settings.TypeString, Required: true, Check: settings.Check(checkStream), Help: "The stream that stores the messages."},
-			{Name: "subject", Type: settings.TypeString, Default: "{topic}", Check: settings.Parses(parseSubject), Help: "The subject. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills. With {key} or {id} as a token of its own, the stream stores no message twice (see below)."},
+			{Name: "subject", Type: settings.TypeString, Default: "{topic}", Check: settings.Parses(parseSubject), Help: "The subject. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills. With {key} or {id} as a token of its own, the stream recognises duplicates even after its duplicate window."},
 			{Name: "username", Type: settings.TypeString, Help: "The user name."},
 			{Name: "password", Type: settings.TypeSecret, Help: "The user's password."},
 			{Name: "token", Type: settings.TypeSecret, Help: "A token, for servers that authenticate clients with a token."},

@@ -18,7 +18,7 @@ func kind() sinks.Kind {
 		Fields: []settings.Field{
 			{Name: "project", Type: settings.TypeString, Required: true, Check: settings.Check(checkProject), Help: "The project that has the topics."},
 			{Name: "topic", Type: settings.TypeString, Default: "{topic}", Check: settings.Parses(parseTopic), Help: "The id of the topic. It may contain {topic}, {key}, {id} and {header:NAME}, which each message fills."},
-			{Name: "ordering", Type: settings.TypeBool, Default: "true", Help: "Publish the message's key as the ordering key. With false, subscriptions keep no order, and requests hold messages of many keys."},
+			{Name: "ordering", Type: settings.TypeBool, Default: "true", Help: "Publish the message's key as the ordering key. With false, subscriptions keep no order, and a request can contain messages of many keys."},
 			{Name: "endpoint", Type: settings.TypeString, Check: settings.Check(checkEndpoint), Help: "The endpoint, such as europe-west1-pubsub.googleapis.com:443. By default the global endpoint."},
 			{Name: "concurrency", Type: settings.TypeInt, Default: "64", Min: "1", Max: "1000", Help: "The maximum number of concurrent requests."},
 		},
