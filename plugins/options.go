@@ -145,7 +145,7 @@ func (o Options) settings() map[string]string {
 	return settings
 }
 
-// redactor returns a redactor for the secrets. It leaves out very short secrets:
+// redactor returns a redactor for the values of Secrets and Env. It leaves out very short secrets:
 // hiding each "1" would protect nothing and make other texts unreadable.
 func (o Options) redactor() settings.Redactor {
 	const shortest = 4

@@ -246,8 +246,8 @@ func (p *process) checkHealth() error {
 	}
 }
 
-// kill kills the process and its children. It stores the cause of the first
-// call.
+// kill kills the process and its children. It stores the first cause that is
+// not nil.
 func (p *process) kill(cause error) {
 	p.mu.Lock()
 	if p.killed == nil {

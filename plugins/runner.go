@@ -59,7 +59,7 @@ func (r *runner) Start(context.Context) error {
 	return nil
 }
 
-// live starts the process and waits for its end. It locks its thread, because the
+// live starts the process and waits until it has ended. It locks its thread, because the
 // kernel kills the process when the thread that started the process ends.
 func (r *runner) live(started chan<- error) {
 	runtime.LockOSThread()
@@ -139,7 +139,7 @@ func (r *runner) Wait(context.Context) error {
 	return nil
 }
 
-// Kill kills the process and its group. It doesn't wait for their end.
+// Kill kills the process and its group. It doesn't wait until they have ended.
 func (r *runner) Kill(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

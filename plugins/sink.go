@@ -110,7 +110,7 @@ func (p *process) open(ctx context.Context, checkOnly bool) (sinkLimits, error) 
 	return promiseOf(response), nil
 }
 
-// sinkLimits is the order that a plug-in's open sink promises, and its limits. Zero means no limit.
+// sinkLimits has the order and the limits that a plug-in's sink reported when it was opened. Zero means no limit.
 type sinkLimits struct {
 	order        sinks.Order
 	messages     int

@@ -25,7 +25,7 @@ const (
 	ordersShipped outbox.Topic[order] = "orders.shipped" // goes to Kafka
 )
 
-// writer is the part of the App that the shop needs. Tests pass a Recorder.
+// writer is the part of the App that the shop needs. A test can pass an outboxtest.Recorder.
 type writer interface {
 	Write(ctx context.Context, tx outbox.Execer, messages ...outbox.Message) error
 }
@@ -70,7 +70,7 @@ func (s *shop) post(statement string, topic outbox.Topic[order]) http.HandlerFun
 	}
 }
 
-// sendReceipt handles the messages of ordersTaken. A message may arrive twice; the mailer ignores an id that it has seen.
+// sendReceipt handles the messages of ordersTaken. A message may arrive twice, so a real mailer must ignore ids that it has seen.
 func sendReceipt(_ context.Context, o order, m sinks.Message) error {
 	if o.Total < 0 {
 		return inproc.Permanent(fmt.Errorf("order %d has a negative total", o.ID)) // parked immediately

@@ -63,7 +63,7 @@ func (s *sink) Destination() string {
 func (s *sink) Order() sinks.Order { return sinks.OrderPrefix }
 
 // Send sends the messages in requests of up to 10, concurrently. A request has at most one message of each key, because
-// the service may refuse one message of a request and store the later ones.
+// the service may refuse one message of a request and store the messages after it.
 func (s *sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	r := &run{sink: s, batch: batch, outcomes: make([]sinks.Outcome, len(batch)), next: make([]int, len(batch)), entries: make([]*entry, len(batch)),
 		to: make([]string, len(batch)), alone: make([]bool, len(batch)), failures: map[string]failure{}, answers: make(chan answered)}

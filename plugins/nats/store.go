@@ -17,7 +17,7 @@ import (
 // If all messages of a subject have the same key (or the same id), a message is stored only once, even after the stream
 // has forgotten its id. Each request names the expected sequence of the subject's last message, and the stream refuses
 // the message if the subject's last message has another sequence. So the plug-in notices when another relay has stored a
-// message of the key. The stored messages of a subject are a list: the header of each message has the sequence of the
+// message of the key. The stored messages of a subject form a linked list: the header of each message has the sequence of the
 // previous message, and its own position in the outbox table. If a relay died before it recorded some deliveries, their
 // messages are at the end of the list, because later messages of the key have waited for them.
 
