@@ -50,7 +50,7 @@ func TestAddressNamesWhatIsShown(t *testing.T) {
 	})
 }
 
-// The time line of a key shows what was delivered, what holds the key, and what waits, and unblocks it.
+// The timeline of a key shows what was delivered, what holds the key, and what waits, and unblocks it.
 func TestTimeLineOfAKey(t *testing.T) {
 	onSQLite(t, func(s *scene) {
 		key := "k/" + script
@@ -60,7 +60,7 @@ func TestTimeLineOfAKey(t *testing.T) {
 		s.write(outbox.Message{Topic: "ledger.entry", Key: key, Payload: []byte("parked")}, outbox.Message{Topic: "ledger.entry", Key: key, Payload: []byte("waits")})
 		s.counted(storage.StateError, 1)
 		s.login()
-		s.do("open the line", shows("#messages", "ledger.entry"), clickOn("#messages tbody tr"), shows("#panel", "Message 2"), click("#panel", "Time line of its key"),
+		s.do("open the line", shows("#messages", "ledger.entry"), clickOn("#messages tbody tr"), shows("#panel", "Message 2"), click("#panel", "Timeline of its key"),
 			shows("#panel h2", "Key \u2068"+key), shows("#panel", "Blocks the key: later messages wait"), shows("#panel", "1 ledger.entry"), shows("#panel", "2 ledger.entry"), shows("#panel", "3 ledger.entry"), shows("#panel", "HTTP 409"))
 		s.picture("key", 1280, 900, false)
 		s.picture("key-phone", 390, 844, true)

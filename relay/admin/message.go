@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// This file has what the API offers for one message: a link to its trace, the time line of its key, and a copy of it.
+// This file has what the API offers for one message: a link to its trace, the timeline of its key, and a copy of it.
 
 // traceparent matches the value of the W3C header traceparent, and captures the trace's id.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
@@ -35,13 +35,13 @@ func (a *api) traceURL(headers map[string]string) string {
 	return ""
 }
 
-// Bounds of the time line of a key.
+// Bounds of the timeline of a key.
 const (
 	mostOfAKey  = 20        // messages in each list
 	deliveredIn = time.Hour // how far back delivered messages are searched by default
 )
 
-// keyLine is the time line of a key: its last delivered messages, the messages that are parked or wait for another attempt, and
+// keyLine is the timeline of a key: its last delivered messages, the messages that are parked or wait for another attempt, and
 // the next messages to be sent. Each list is in the order of ids.
 type keyLine struct {
 	Key       string            `json:"key"`
@@ -58,7 +58,7 @@ type keyLine struct {
 	LookedThrough int `json:"looked_through,omitempty"`
 }
 
-// key returns the time line of a key.
+// key returns the timeline of a key.
 func (a *api) key(w http.ResponseWriter, request *http.Request, of *table) {
 	query, ctx := request.URL.Query(), request.Context()
 	selection := operate.Selection{Key: query.Get("key"), Since: query.Get("since"), Limit: mostOfAKey}

@@ -66,7 +66,7 @@ func (follower) LastDelivered(_ context.Context, filter storage.Filter, since ti
 	return infos, nil
 }
 
-// The time line of a key has its delivered messages, its messages that are parked or wait for another attempt, and its waiting
+// The timeline of a key has its delivered messages, its messages that are parked or wait for another attempt, and its waiting
 // messages.
 func TestKeyLine(t *testing.T) {
 	t.Parallel()

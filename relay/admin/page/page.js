@@ -49,7 +49,7 @@ let source = '';
 let overview = null;
 let listed = [], chosen = -1, next = 0, filter = new URLSearchParams(), findTurn = 0; // findTurn counts requests, so that late answers to earlier ones are ignored
 let open = null, openUntil = 0, openTurn = 0, shownAs = ''; // the message in the panel, and the time until which it is requested every second
-let openKey = null; // the key whose time line is in the panel
+let openKey = null; // the key whose timeline is in the panel
 let ticked = new Set(); // the ids of the ticked messages of the list
 let jobs = [];
 let seenAt = 0; // the time of the last overview
@@ -508,7 +508,7 @@ function showPanel(same, nodes) {
   else if (focused >= 0) ([...$('panel').querySelectorAll('a, button, pre')][focused] || $('panel')).focus();
 }
 
-// showKey shows the time line of a key: its delivered messages, the messages that block it, and its waiting messages.
+// showKey shows the timeline of a key: its delivered messages, the messages that block it, and its waiting messages.
 const showKey = tell(async (key, more = '') => {
   const same = openKey === key, turn = ++openTurn;
   const line = await api(`keys?key=${encodeURIComponent(key)}${more}`);
@@ -576,7 +576,7 @@ function messageParts(message, first) {
       el('button', {type: 'button', className: 'plain danger', onclick: () => ask('discard', {ids: [String(message.id)], state: 'retry'})}, 'Discard…')) : '',
     canChange() && message.state === 'done' ? el('div', {className: 'buttons'}, el('button', {type: 'button', className: 'plain', onclick: () => ask('replay', {ids: [String(message.id)]})}, 'Replay…')) : '',
     el('div', {className: 'buttons'},
-      message.key ? el('button', {type: 'button', className: 'plain small', onclick: () => showKey(message.key)}, 'Time line of its key') : null,
+      message.key ? el('button', {type: 'button', className: 'plain small', onclick: () => showKey(message.key)}, 'Timeline of its key') : null,
       /^https?:/.test(message.trace_url || '') ? el('a', {href: message.trace_url, target: '_blank', rel: 'noopener noreferrer'}, 'Trace') : null,
       canChange() && message.key ? el('button', {type: 'button', className: 'plain small', onclick: () => steer('key', message.key)}, 'Pause its key…') : null,
       canChange() ? el('button', {type: 'button', className: 'plain small', onclick: () => steer('topic', message.topic)}, 'Pause its topic…') : null,
