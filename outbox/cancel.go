@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// CancelAhead is a limit of [Writer.Cancel]: it cancels only messages whose AvailableAt is more than
+// CancelAhead limits [Writer.Cancel], which cancels only messages whose AvailableAt is more than
 // CancelAhead in the future. The transaction has to commit at most CancelAhead after the call.
 const CancelAhead = 5 * time.Second
 
@@ -27,16 +27,16 @@ const CancelAhead = 5 * time.Second
 // If the transaction is rolled back, the messages are delivered when they are due.
 //
 // At READ COMMITTED, Cancel deletes all cancellable messages that the transaction can see. On SQLite,
-// on MySQL and on MariaDB before 11.6 it does so at every isolation level. On the other databases, at a
-// higher level, Cancel may fail with a serialization error, or may not return the id of a message that
+// MySQL, and MariaDB before 11.6 the same is true at every isolation level. On the other databases, at
+// a higher level, Cancel may fail with a serialization error, or may not return the id of a message that
 // a relay is moving at that moment.
 //
 // An id is the UUID that the message was written with; for any other text Cancel returns an
 // error that matches [ErrInvalid]. With Options.Duplicates, Cancel also deletes the ids of
 // cancelled messages from the table of ids, so that the same transaction can write a message
 // with the same ID and a new time. Cancel refuses a *sql.DB and a *pgx.Batch. On MySQL and
-// MariaDB tx must also have the method QueryContext, as a *sql.Tx has. outbox/README.md names
-// the rights that Cancel needs. Cancel runs two or three short statements for each id.
+// MariaDB tx must also have the method QueryContext, as a *sql.Tx has. outbox/README.md lists
+// the rights that Cancel needs. Cancel runs at most three short statements for each id.
 func (w *Writer) Cancel(ctx context.Context, tx Execer, messageIDs ...string) (cancelled []string, err error) {
 	if len(messageIDs) == 0 {
 		return nil, nil

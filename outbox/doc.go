@@ -7,7 +7,7 @@
 //   - A message is delivered at least once. A duplicate has the same ID.
 //   - Messages with the same Key are delivered one after the other, in the
 //     order in which they were inserted. See [Options] (KeyLocks) if several writers
-//     use a key at the same time. Messages without a Key have no order.
+//     use a key concurrently. Messages without a Key have no order.
 //   - [Writer.Cancel] cancels a message until five seconds before its AvailableAt.
 //   - A Writer can refuse a message that was already written: see [Options] (Duplicates).
 //   - A broker that is down neither delays the transaction nor makes it fail.

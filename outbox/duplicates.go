@@ -29,7 +29,7 @@ import (
 // transactions with one Write each can't deadlock. Transactions with several Writes can deadlock.
 //
 // The check inserts one more row for each message with an ID, and runs one more statement for
-// each Write. It needs a transaction, and the rights that outbox/README.md names.
+// each Write. It needs a transaction, and the rights that outbox/README.md lists.
 type Duplicates int
 
 const (
@@ -69,8 +69,8 @@ func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 //
 // One statement inserts all ids that don't exist yet. If it inserts fewer rows than there are ids, some
 // ids existed, and insertIDs then inserts each id separately to find out which ones. insertIDs runs no
-// SELECT, because tx may lack QueryContext. On PostgreSQL an error would abort the transaction, so none
-// of its statements fails for an existing id.
+// SELECT, because tx may lack QueryContext. On PostgreSQL an error would abort the transaction, so its
+// INSERTs skip existing ids without an error.
 func (w *Writer) withoutDuplicates(ctx context.Context, tx Execer, messages []Message, rows []dialect.Row) ([]dialect.Row, error) {
 	var ids, twice []string
 	first := make(map[string]int, len(rows)) // the index of each id's first row; -1: the id was already written
@@ -147,7 +147,7 @@ func (w *Writer) insertIDs(ctx context.Context, tx Execer, ids []string) (known 
 			known = append(known, id)
 		}
 	}
-	if w.duplicates == RefuseDuplicates && len(known) > 0 { // known is empty if a Cancel or a relay has deleted the existing ids meanwhile; then all ids are inserted now
+	if w.duplicates == RefuseDuplicates && len(known) > 0 { // known is empty if a Cancel or a relay has meanwhile deleted the existing ids, so that the loop inserted all of them
 		err = w.run(ctx, tx, takeBack)
 	}
 	return known, err

@@ -47,5 +47,5 @@ type Message struct {
 	// the file and stdout sinks, and plug-ins pass it on to the consumer. Default 0.
 	Priority int16
 
-	unwritable error // the error of Topic.Message if it could not encode the body
+	unwritable error // the error of encoding/json if Topic.Message could not encode the body
 }

@@ -46,7 +46,7 @@ type pgxPool struct {
 	name string
 }
 
-// BeginTx is never called. From this method handle.Begins concludes that the handle is not a
+// BeginTx is never called. It makes handle.Begins return true, because the handle is not a
 // transaction.
 func (pgxPool) BeginTx() {}
 

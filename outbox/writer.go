@@ -38,7 +38,7 @@ func WithoutTransaction(db Execer) Execer {
 // alone wraps a handle that the caller passed through WithoutTransaction.
 type alone struct{ Execer }
 
-// BeginTx is never called. From this method handle.Begins concludes that the handle is not a
+// BeginTx is never called. It makes handle.Begins return true, because the handle is not a
 // transaction.
 func (alone) BeginTx() {}
 

@@ -98,7 +98,8 @@ type Dialect interface {
 	MakeRowIndexes(table Table) []Query
 	DropRowIndexes(table Table) []Query
 
-	// RowIndexes selects how many of these indexes exist: at most RowIndexCount.
+	// RowIndexes selects how many of the indexes for claiming by rows exist: at most
+	// RowIndexCount.
 	RowIndexes(table Table) Query
 
 	// The methods below classify an error of any driver. They return false for nil.
@@ -181,14 +182,14 @@ func inboxVersion(table Table) Query {
 	return Query{SQL: "SELECT CASE WHEN COUNT(*) >= 0 THEN '1' END FROM " + table.Inbox + " WHERE consumer IS NULL"}
 }
 
-// Fitting is implemented by a dialect whose servers differ in their abilities. The
+// Fitting is implemented by a dialect whose servers differ in their capabilities. The
 // code that opens a table queries the server and uses the variant for that server.
 type Fitting interface {
 	// Server returns a query that selects facts about the server. Each row has a name, in
 	// lower case, and a value. The query needs no table and no privilege. Server also
-	// returns a trial, which locks rows of the table. It shows whether a SELECT skips rows
-	// that another transaction has locked, and doesn't wait for them. The trial is nil if
-	// all supported versions of the server can do this.
+	// returns a trial, which locks rows of the table. The trial shows whether a SELECT can
+	// skip rows that another transaction has locked, instead of waiting for them. The trial
+	// is nil if all supported versions of the server can skip locked rows.
 	Server(table Table) (facts Query, trial *Trial)
 
 	// Fit returns the variant for a server with these facts. If no variant fits, the
@@ -259,8 +260,9 @@ type Repeating interface {
 const DefaultTable = "outbox"
 
 const (
-	// Databases truncate or refuse longer names. The longest name that is derived from a
-	// table's name is the sequence of the version table, "_schema_version_id_seq".
+	// PostgreSQL truncates longer names, and the other databases have higher limits. The
+	// longest suffix that is added to a table's name is "_schema_version_id_seq", for the
+	// sequence of the version table.
 	maxIdentifier = 63
 	maxName       = 40
 )
@@ -296,7 +298,7 @@ type Table struct {
 	Inbox string
 
 	// Channel is the name of the channel on which relays listen for notifications. It has no
-	// schema, so that a producer that names the schema and a relay that uses search_path have
+	// schema, so that a producer that names the schema and a relay that uses search_path use
 	// the same channel. It isn't quoted; a statement that uses it as an identifier quotes it.
 	Channel string
 
@@ -364,8 +366,8 @@ func (t Table) String() string {
 // name includes the schema, as in DROP INDEX. The suffix has at most 22 bytes.
 func (t Table) Index(suffix string) string { return t.prefix + t.quoted(t.Name+"_"+suffix) }
 
-// IndexName returns the same name without the schema, for PostgreSQL's CREATE INDEX: an
-// index is always in its table's schema.
+// IndexName returns the name that Index returns, but without the schema. Statements such as
+// PostgreSQL's CREATE INDEX need this form, because an index is always in its table's schema.
 func (t Table) IndexName(suffix string) string { return t.quoted(t.Name + "_" + suffix) }
 
 // Beside returns a name in the table's schema. The name must not need quotes.

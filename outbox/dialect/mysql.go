@@ -148,7 +148,7 @@ func (mysql) Receive(table Table, consumer, messageID string) Query {
 	return Query{SQL: "INSERT INTO " + table.Backquoted().Inbox + " (consumer, message_id) VALUES (?, ?)", Args: []any{consumer, messageID}}
 }
 
-// Received reports "duplicate entry for key". The error rolls back only the statement.
+// Received recognises "duplicate entry for key". The error rolls back only the statement.
 func (mysql) Received(err error) bool { return hasMySQLNumber(err, "1062") }
 
 // PurgeReceived orders by all columns of the index, so that a replica that repeats the
@@ -383,7 +383,7 @@ func mysqlSkipNote(skips bool) Note {
 	if skips {
 		return Note{Name: "locked rows", OK: true, Detail: "are skipped (SKIP LOCKED)"}
 	}
-	return Note{Name: "locked rows", OK: true, Detail: "can't be skipped (no SKIP LOCKED): relays claim one after the other"}
+	return Note{Name: "locked rows", OK: true, Detail: "can't be skipped, because the server has no SKIP LOCKED: relays claim one after the other"}
 }
 
 func (mysql) settings() []Setting {
@@ -404,7 +404,7 @@ func (mysql) settings() []Setting {
 		return s
 	}
 	text := func(name string) Setting {
-		return setting(name, "utf8mb4", charset, "all but utf8mb4", not("utf8mb4"), "the server converts keys and topics to another character set", "utf8mb4, as charset=utf8mb4 does")
+		return setting(name, "utf8mb4", charset, "all but utf8mb4", not("utf8mb4"), "the server converts keys and topics to another character set", "utf8mb4 (charset=utf8mb4 of go-sql-driver)")
 	}
 	return []Setting{
 		only(MySQL(), setting("transaction_isolation", "'READ-COMMITTED'", isolation, dirty, uncommitted, "uncommitted messages would be delivered", "READ-COMMITTED or REPEATABLE-READ")),

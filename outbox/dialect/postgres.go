@@ -194,7 +194,7 @@ func (postgres) MakeRowIndexes(table Table) []Query {
 }
 
 // makeRowIndexes creates the indexes on PostgreSQL and SQLite. Two contain the rows without a
-// claim, by id and by priority; the third finds claims that have ended.
+// claim, by id and by priority. The third is used to find claims that have ended.
 func makeRowIndexes(name func(suffix string) string, on string) []Query {
 	return []Query{
 		{SQL: "CREATE INDEX IF NOT EXISTS " + name("claim_id") + " ON " + on + " (id) WHERE claimed_until IS NULL"},
@@ -304,7 +304,7 @@ func (postgres) Fit(server Server) (Fit, error) {
 
 func (postgres) settings() []Setting {
 	return []Setting{
-		{Name: "client_encoding", Value: "UTF8", Why: "pgx treats all text as UTF-8", Refused: "all except UTF8, and except SQL_ASCII if the server converts nothing"},
+		{Name: "client_encoding", Value: "UTF8", Why: "pgx treats all text as UTF-8", Refused: "all except UTF8, and except SQL_ASCII if the database's encoding is UTF8 or SQL_ASCII"},
 		{Name: "datestyle", Value: "ISO", Why: "in the modes exec and simple_protocol pgx reads times as text", Refused: "a format that the driver can't read as a time"},
 		{Name: "bytea_output", Value: "hex", Why: "in the modes exec and simple_protocol pgx reads bytes as text", Refused: "a format that the driver can't read as bytes"},
 		{Name: "standard_conforming_strings", Value: "on", Why: "in the mode simple_protocol pgx writes values into the SQL text"},

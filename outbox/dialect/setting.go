@@ -27,8 +27,8 @@ func Settings(d Dialect) []Setting {
 	return nil
 }
 
-// fits returns an error if a setting of the session has a refused value. It ignores settings that are missing
-// from the map values.
+// fits returns an error if a setting of the session has a refused value. It ignores settings that the map doesn't
+// contain.
 func fits(settings []Setting, values map[string]string) error {
 	for _, s := range settings {
 		if value := values[s.Name]; value != "" && s.unfit != nil && s.unfit(value) {

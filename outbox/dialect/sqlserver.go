@@ -197,7 +197,7 @@ func (sqlserver) SchemaVersion(table Table) Query {
 }
 
 // MakeRowIndexes creates three indexes. Two contain the rows without a claim, by id and
-// by priority; the third finds claims that have ended. Page locks are off: with them, READPAST
+// by priority. The third is used to find claims that have ended. Page locks are off: with them, READPAST
 // would skip all rows of a locked page, even the free ones, or wait for the page.
 func (sqlserver) MakeRowIndexes(table Table) []Query {
 	var queries []Query

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The sizes of the columns in bytes, on every database.
+// The maximum lengths in bytes. The columns have these sizes on every database.
 const (
 	maxConsumer  = 100
 	maxMessageID = 255

@@ -46,7 +46,7 @@
 //     duplicate may arrive after later messages of its key.
 //   - If relay and consumer share a database: sinks/inproc can run a handler
 //     inside the transaction that marks its message as delivered.
-//   - If the effect is outside the database, such as a mail or a payment: no table
+//   - If the effect is outside the database, such as an email or a payment: no table
 //     can ensure that it happens only once. If the other system recognises
 //     duplicates by an id, pass the message's id to that system.
 //
@@ -74,9 +74,9 @@
 //
 // # The table
 //
-// "rowrelay migrate up --inbox --database URL" creates the table, and so does
-// migrations.NewInbox in a program. "rowrelay migrate print --inbox" prints the SQL
-// for other tools. The default name is inbox, and one table serves any number of
+// "rowrelay migrate up --inbox --database URL" creates the table. A program can create
+// it with migrations.NewInbox and the method Up. "rowrelay migrate print --inbox"
+// prints the SQL for other tools. The default name is inbox, and one table serves any number of
 // consumers. A consumer needs the right to INSERT, and for Clean also SELECT and
 // DELETE; on SQL Server it always needs SELECT. When a consumer is retired, delete
 // its ids: DELETE FROM inbox WHERE consumer = '…'.
