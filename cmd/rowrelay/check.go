@@ -31,7 +31,7 @@ checks cover:
   - the schema, its columns, and the rights of the database's user
   - the database's clock, and transactions that have been open for a long time
   - the plan of each statement of a relay and of an operator
-  - pending messages that relays have missed, because relays already read higher ids
+  - pending messages that relays missed, because they had already read higher ids
   - topics of pending messages without a route
   - parked messages
   - whether a relay of this configuration would wait, because live relays have other
@@ -41,8 +41,8 @@ checks cover:
   - whether notifications arrive
   - whether sinks can be opened and their endpoints reached
 
-It changes nothing and sends no message. Its duration doesn't depend on the size of
-the table. (A plug-in that doesn't support checks is opened, and may then create
+The command changes nothing and sends no message. Its duration doesn't depend on the
+size of the table. (A plug-in that doesn't support checks is opened, and may then create
 something. On PostgreSQL, one notification wakes the running relays.)
 
 The exit code is 1 if a check fails. A line that begins with "note" describes what
@@ -80,7 +80,7 @@ func (p program) checkCommand() *cobra.Command {
 	flags.target.addTableFlags(command)
 	command.Flags().StringVar(&flags.sink, "sink", "", "with --database: also check the sink with this `URL`")
 	command.Flags().String("claim", "", "with --database: how relays will claim messages, `lanes or rows`")
-	command.Flags().BoolVar(&report.strict, "strict", false, "fail if there are notes, too")
+	command.Flags().BoolVar(&report.strict, "strict", false, "also fail if there are notes")
 	jsonFlag(command, &report.json)
 	return command
 }
@@ -148,7 +148,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	}
 	for _, found := range sqlstore.Check(ctx, db, d, forRelay, claim) {
 		// The connection and the schema were checked above, with a hint that contains the complete
-		// command. The claim mode is checked below, because only a live relay can prevent a change of it.
+		// command. The claim mode is checked below: a new relay can change it unless another relay is alive.
 		if !slices.Contains([]string{"connection", "schema", "claim"}, found.Name) {
 			found.Name = name + found.Name
 			c.add(found)
@@ -178,7 +178,7 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 	}
 }
 
-// explainInCheck is like explain, but doesn't advise to run check.
+// explainInCheck is like explain, but its hints don't advise the user to run check.
 func explainInCheck(source config.Source, d dialect.Dialect, err error) error {
 	if d.Denied(err) {
 		return hinted(err, hintRights)
@@ -245,12 +245,12 @@ func (c *checkReport) checkNotifications(ctx context.Context, name string, sourc
 		stop()
 	}
 	if err != nil {
-		err = hinted(err, "if it can't be fixed, let the relay only poll: --listen off, or listen: off in a configuration")
+		err = hinted(err, "if you can't fix the cause, let the relay only poll: --listen off, or listen: off in a configuration")
 	}
-	heard := "arrive; plain INSERTs send none (see rowrelay migrate up --notify)"
+	heard := "relays receive notifications, but plain INSERTs send none (see rowrelay migrate up --notify)"
 	if steps, made := migrations.New(db, d, migrations.Options{Table: source.Table}); made == nil {
 		if there, _ := steps.Notifies(ctx); there {
-			heard = "arrive; plain INSERTs send them"
+			heard = "relays receive notifications, and plain INSERTs send them"
 		}
 	}
 	c.tried(name+"notifications", heard, err)

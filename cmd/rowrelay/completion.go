@@ -55,7 +55,7 @@ func (p program) completeValues(command *cobra.Command) {
 	}
 }
 
-// completeNames completes the kind and the name that pause or limit takes.
+// completeNames completes the first two arguments of pause, resume, limit and unlimit: a kind and a name.
 func (p program) completeNames(kinds []storage.ControlKind) cobra.CompletionFunc {
 	return func(command *cobra.Command, args []string, typed string) (found []string, _ cobra.ShellCompDirective) {
 		switch len(args) {
@@ -87,7 +87,7 @@ func (p program) sources(command *cobra.Command) []string {
 	return c.SourceNames()
 }
 
-// knownNames are names that were found in a configuration and in the rows of a table. They may be incomplete.
+// knownNames are names that were found in a configuration and in the rows of a table. The lists may be incomplete.
 type knownNames struct{ topics, sinks, relays []string }
 
 // known returns the names from the configuration, and from bounded queries of the table.

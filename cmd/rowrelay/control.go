@@ -36,9 +36,9 @@ const limitHelp = `Limit how many messages per second all relays of a table toge
 limit is divided equally among the live relays. A relay that starts is counted within
 two seconds.`
 
-const actionsHelp = `List the actions of operators, the last one first: pause, resume, limit, unlimit,
-requeue, redirect, skip, discard and replay. An action without a count is in progress or
-was aborted.`
+const actionsHelp = `List the actions of operators, newest first: pause, resume, limit, unlimit, requeue,
+redirect, skip, discard and replay. An action without a count is in progress or was
+aborted.`
 
 // steering holds the flags of pause, resume, limit and unlimit.
 type steering struct {

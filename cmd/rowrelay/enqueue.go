@@ -18,7 +18,7 @@ import (
 const enqueueHelp = `Write messages to the table, one for each line of stdin. A line is a JSON object with
 these members, of which only topic is required:
 
-  topic           decides the sinks, by the routes of the configuration
+  topic           selects the sinks, through the routes of the configuration
   key             messages of the same key are delivered in order
   payload         a string is stored as text, any other value as its JSON
   payload_base64  a binary payload, instead of payload

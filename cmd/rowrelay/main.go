@@ -71,7 +71,7 @@ func (p program) run(ctx context.Context, args []string) int {
 	if err == nil {
 		return exitDone
 	}
-	_, _ = fmt.Fprintf(p.stderr, "rowrelay: %v\n", err) // if stderr fails, no output is left for the error
+	_, _ = fmt.Fprintf(p.stderr, "rowrelay: %v\n", err) // if this fails, the error can't be printed anywhere
 	if errors.As(err, new(usageError)) {
 		return exitUsage
 	}
@@ -153,8 +153,8 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// usage makes an error of the configuration a usageError. If the only problems are failed commands that print secrets, it
-// returns the error unchanged, because a restart may help.
+// usage makes an error of the configuration a usageError. If the only problems are commands that should print secrets but
+// failed, it returns the error unchanged, because a restart may help.
 func usage(err error) error {
 	var problems *config.Problems
 	if err == nil || errors.As(err, new(usageError)) || errors.As(err, &problems) && problems.MayPass() {

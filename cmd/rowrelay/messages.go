@@ -19,8 +19,8 @@ import (
 )
 
 const listHelp = `List the messages with the given ids, or those that match all given filters, lowest id
-first. An id is the id of a row or of a message; rowrelay messages show explains
-how ids are found and shows payloads, which are left out here.
+first. An id is the id of a row or of a message; rowrelay messages show --help explains
+how ids are found. The list leaves out payloads, which rowrelay messages show prints.
 
 In a large table, filters search about the first 20,000 messages of each state. With
 --all they search the whole table.`
@@ -48,10 +48,10 @@ Until then the messages are shown in the state retry.
 With --state retry, the command parks messages that wait for their next attempt, and
 unblocks their keys.`
 
-const retryHelp = `Retry now the messages that wait for their next attempt (state retry). Select them by ids, by
-filters (which must all match), or with --all. Their earlier attempts still count. The relay
-tries them within about two seconds, or later if a sink's buffer is full. Messages that are
-due already are not changed, because a relay may be sending them.`
+const retryHelp = `Immediately retry messages that wait for their next attempt (state retry). Select them by
+ids, by filters (which must all match), or with --all. Their earlier attempts still count.
+The relay tries them within about two seconds, or later if a sink's buffer is full. Messages
+that are due already are not changed, because a relay may be sending them.`
 
 const discardHelp = `Delete parked messages (state error) for good. Select them by ids, by filters (which must
 all match), or with --all; without ids the command asks for confirmation, unless --yes is
@@ -67,7 +67,7 @@ func (p program) messagesCommand() *cobra.Command {
 	return group("messages", "List, show, requeue, replay, skip or discard messages",
 		p.listCommand(), p.showCommand(),
 		p.requeueCommand(), p.replayCommand(), p.replaysCommand(),
-		p.changeCommand("retry [ID…]", "Retry now the messages that wait for their next attempt", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
+		p.changeCommand("retry [ID…]", "Immediately retry messages that wait for their next attempt", retryHelp, change{action: operate.Requeue, done: "retried"}, storage.StateRetry),
 		p.changeCommand("skip [ID…]", "Unblock the keys that parked messages hold", skipHelp,
 			change{operate.Skip, "skipped", "later messages of their keys are sent, which can't be undone"}, storage.StateError, storage.StateRetry),
 		p.changeCommand("discard [ID…]", "Delete parked messages", discardHelp, change{operate.Discard, "discarded", "they are deleted for good"}, storage.StateError, storage.StateRetry),
@@ -195,7 +195,7 @@ func (m *messages) printNext(filter storage.Filter, found []storage.Info) error 
 	if len(filter.IDs) > 0 || len(found) < filter.Limit {
 		return nil
 	}
-	_, err := fmt.Fprintf(m.stderr, "listed %d messages, as many as --limit permits: continue with --after %d, or use a filter, for example --state pending\n", len(found), found[len(found)-1].ID)
+	_, err := fmt.Fprintf(m.stderr, "listed %d messages, the maximum that --limit permits: continue with --after %d, or use a filter, for example --state pending\n", len(found), found[len(found)-1].ID)
 	return err
 }
 
@@ -472,7 +472,7 @@ func cell(text string, most int) string {
 func topicFlag(command *cobra.Command, to *string) {
 	command.Flags().Func("topic", "only messages of exactly this `topic`", func(topic string) error {
 		if *to = topic; strings.HasSuffix(topic, "*") {
-			return errors.New("a topic is compared as it is, without wildcards; lists have --topic-prefix")
+			return errors.New("--topic has no wildcards; rowrelay messages list and some other commands have --topic-prefix")
 		}
 		return nil
 	})

@@ -293,7 +293,7 @@ func TestListThatReachesItsLimit(t *testing.T) {
 		if err := json.Unmarshal([]byte(whole), &ids); err != nil || len(ids) != 4 {
 			t.Fatalf("the list has %d messages (%v): %s", len(ids), err, whole)
 		}
-		if _, told := list("3"); !strings.Contains(told, fmt.Sprintf("listed 3 messages, as many as --limit permits: continue with --after %d,", ids[2].ID)) {
+		if _, told := list("3"); !strings.Contains(told, fmt.Sprintf("listed 3 messages, the maximum that --limit permits: continue with --after %d,", ids[2].ID)) {
 			t.Errorf("a list at its limit prints %q", told)
 		}
 	})

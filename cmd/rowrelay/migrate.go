@@ -117,12 +117,12 @@ func (m *migrate) on(ctx context.Context, source config.Source, create bool, wor
 }
 
 var migrateUpHelp = `Create the tables, or update tables of an older version. The command can safely be run
-at any time, repeatedly, and by several processes concurrently. It creates a database
-file that doesn't exist.
+at any time, repeatedly, and by several processes concurrently. It creates a missing
+database file.
 
 --notify creates a trigger, on ` + databases.Notifying() + ` only. With it, a plain INSERT or a COPY
 wakes listening relays when it commits; without it, relays find the messages with their
-next poll (after 5 to 200 ms). The trigger takes some 30 µs of the server's time per
+next poll (after at most 200 ms by default). The trigger takes some 30 µs of the server's time per
 transaction (see docs/operating.md), and makes PREPARE TRANSACTION fail.
 --notify=false drops the trigger. Without the flag nothing changes.`
 
@@ -333,7 +333,7 @@ Schemes are ` + databases.Schemes() + `.
 
 --for prints a migration for another tool:
   ` + strings.Join(migrations.Tools(), ", ") + `
-Such a migration contains no BEGIN and COMMIT, because the tools have their own. With
+Such a migration contains no BEGIN or COMMIT, because the tools add their own. With
 --dir the command writes it into the tool's folder of migrations, under the next number
 or revision, and prints the names of the files:
   rowrelay migrate print --for alembic --database ` + databases.URLs()[0].Dialect + `: --dir migrations/versions
@@ -474,7 +474,7 @@ type migrationJSON struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// report prints the migrations. If the list is empty, it prints its last argument.
+// report prints the migrations or, if the list is empty, the text otherwise.
 func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
 	if m.json {
 		shown := []migrationJSON{}

@@ -98,8 +98,8 @@ func (c *pluginFlags) find(args []string) (found []namedPlugin, err error) {
 }
 
 const pluginListHelp = `List plug-ins with their programs and the programs' SHA-256 checksums. A configuration can
-require a checksum with the setting sha256. Plug-ins that arguments or --config name are not
-started.
+require a checksum with the setting sha256. The command doesn't start plug-ins that are
+named by arguments or by --config.
 
 Without arguments and --config, list the programs in PATH whose names begin with
 rowrelay-plugin-, and start them to get their kinds and versions. To run one of them, a sink

@@ -129,7 +129,7 @@ func TestRequeueRefusesUnknownSinks(t *testing.T) {
 	}{
 		{"no relay", "orders", "no relay is alive", nil},
 		{"a dead relay", "orders", "no relay is alive", map[string][]string{"dead": {"orders: Kafka"}}},
-		{"a typo", "order", `no relay has a sink "order", they have orders`, map[string][]string{"a": {"orders: Kafka"}, "dead": {"order: Kafka"}}},
+		{"a typo", "order", `no live relay has a sink "order"; they have orders`, map[string][]string{"a": {"orders: Kafka"}, "dead": {"order: Kafka"}}},
 		{"a living relay's", "orders", "", map[string][]string{"a": {"billing: HTTP"}, "b": {"orders: Kafka"}}},
 		{"of a relay with many", "orders", "", map[string][]string{"a": {"billing: HTTP", "…"}}},
 	} {

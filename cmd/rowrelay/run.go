@@ -27,8 +27,8 @@ again. On SIGHUP the relays reread the configuration file and the secrets that i
 names. If these contain an error, the relays continue with the previous
 configuration. Log settings change only at a restart.
 
-The first relay of a table stores its --claim with the table. It can be changed only
-while no relay of the table is alive.
+The first relay of a table stores its --claim with the table. A relay with another
+--claim can start only while no relay of the table is alive.
 
 If live relays of the table have other sinks or routes, a new relay waits until they
 have stopped. So a relay that is started for a trial takes no messages from them.

@@ -27,8 +27,8 @@ and relays.
   done       delivered, and kept for the retention
 
 At most 50,000 messages of a state are counted. If there are more, the count is the
-database's estimate ("about") or a lower bound ("at least"). Figures that take the
-database more than 2 s are left out.
+database's estimate ("about") or a lower bound ("at least"). A figure that takes the
+database more than 2 s is shown as unknown.
 
 The topics are those of the first 1,000 pending messages. With --config, a topic to which
 no route of the configuration applies is marked with "no route": its messages wait.

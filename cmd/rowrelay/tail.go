@@ -20,9 +20,9 @@ topic's sinks), and the message's id.
 
 The command queries the table once a second for the messages that were delivered last.
 The query uses an index and reads at most --limit rows, so its cost doesn't depend on the
-size of the table. If more were delivered since the last query, a line reports the gap.
-The command prints only messages that the relay keeps: with a retention of 0, it prints
-nothing.`
+size of the table. If more than --limit messages were delivered since the last query, a
+line on stderr reports the gap. The command prints only messages that the relay keeps:
+with a retention of 0, it prints nothing.`
 
 // following holds the flags and the state of tail.
 type following struct {
@@ -34,7 +34,7 @@ type following struct {
 	json   bool
 
 	from time.Time             // rows that were delivered at this time or later are queried
-	seen map[seenRow]time.Time // the printed rows that were delivered at the time from or later, with their times of delivery
+	seen map[seenRow]time.Time // the printed rows whose delivery was not before the field from, with their times of delivery
 }
 
 // seenRow is a row that was printed. A message may have one row for each of its sinks.

@@ -162,7 +162,7 @@ func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator,
 	if len(names) == 0 {
 		return usagef("--to: no relay is alive, so the existing sinks are unknown: give --config with the relay's configuration, or start the relay first")
 	}
-	return usagef("--to: no relay has a sink %q, they have %s", to, strings.Join(names, ", "))
+	return usagef("--to: no live relay has a sink %q; they have %s", to, strings.Join(names, ", "))
 }
 
 // livingSinks returns the names of the live relays' sinks. The result all is false if the relays may have more sinks, because a

@@ -35,7 +35,7 @@ func newTracer(ctx context.Context, logger *slog.Logger) (tracer relay.Tracer, f
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"} {
 		if protocol := os.Getenv(name); protocol != "" && protocol != "http/protobuf" {
-			return nil, nil, fmt.Errorf("%s is %q: must be http/protobuf, which every collector takes (at port 4318 by default)", name, protocol)
+			return nil, nil, fmt.Errorf("%s is %q: must be http/protobuf, which every collector accepts (on port 4318 by default)", name, protocol)
 		}
 	}
 	client, err := otlptracehttp.New(ctx)
