@@ -69,8 +69,8 @@ func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 //
 // One statement inserts all ids that don't exist yet. If it inserts fewer rows than there are ids, some
 // ids existed, and insertIDs then inserts each id separately to find out which ones. insertIDs runs no
-// SELECT, because tx may lack QueryContext. On PostgreSQL an error would abort the transaction, so its
-// INSERTs skip existing ids without an error.
+// SELECT, because tx may lack QueryContext. On PostgreSQL an error would abort the transaction, so
+// the statements skip existing ids without an error.
 func (w *Writer) withoutDuplicates(ctx context.Context, tx Execer, messages []Message, rows []dialect.Row) ([]dialect.Row, error) {
 	var ids, twice []string
 	first := make(map[string]int, len(rows)) // the index of each id's first row; -1: the id was already written

@@ -3,8 +3,8 @@ package outbox
 import "time"
 
 // Message is one message to be delivered. The zero values of all fields but
-// Topic are valid. A Message is a plain value: it may be copied, and its maps
-// and slices are not changed by this package.
+// Topic are valid. A Message is a plain value: it may be copied, and this
+// package doesn't change its maps and slices.
 type Message struct {
 	// ID identifies the message to its consumers, which use it to recognise
 	// duplicates. It is a UUID in its canonical text form, stored in lower case. If

@@ -41,10 +41,11 @@ type Options struct {
 	KeyLocks bool
 
 	// Notify makes Write add a NOTIFY to the transaction, which wakes listening
-	// relays when the transaction commits. It only makes delivery faster: without
-	// Notify, relays find the messages when they poll. To wake a relay in the same
+	// relays when the transaction commits. Notify only makes delivery faster: without
+	// it, relays find the messages when they poll. To wake a relay in the same
 	// process, it is cheaper to call its Wake method after the commit. NewWriter
-	// refuses Notify except on PostgreSQL, as other databases have no notifications.
+	// refuses Notify except on PostgreSQL, because other databases have no
+	// notifications.
 	Notify bool
 
 	// NotifyInterval is the minimum time between two notifications of this Writer.

@@ -44,7 +44,7 @@ type Dialect interface {
 	// (ahead). The first statement deletes it from the pending table, the second from the
 	// held table. The caller runs them in this order, because relays move scheduled messages
 	// from pending to held, and back only when the messages are due. The caller runs the second
-	// only if the first affects no row. Neither statement locks other rows or waits for a
+	// statement only if the first affects no row. Neither statement locks other rows or waits for a
 	// relay's send to end.
 	//
 	// On some databases the caller first runs the query find, which takes no locks. It
@@ -418,7 +418,7 @@ var reserved = strings.Fields(`
 	values varchar varchar2 variadic varying verbose view waitfor when whenever
 	where while window with within writetext`)
 
-// WrongKind is the error if the database is of another kind than the dialect.
+// WrongKind is the error for a dialect that doesn't fit the kind of the database.
 type WrongKind struct {
 	Server string // the kind of the database, such as "SQL Server"
 	Given  string // the Name of the dialect that was passed
@@ -440,7 +440,7 @@ func (w *WrongKind) Unwrap() error { return w.Err }
 
 // Explain returns a [WrongKind] that wraps err if the database is of another kind than the
 // dialect, because err itself is then a misleading error about our SQL. Otherwise Explain
-// returns err. It queries the database, so use it only for errors during the start.
+// returns err. It queries the database, so use it only for errors at startup.
 func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	if err == nil {
 		return nil

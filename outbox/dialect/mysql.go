@@ -185,7 +185,7 @@ func (mysql) SchemaVersion(table Table) Query {
 
 // MakeRowIndexes creates both indexes in one statement, so that both exist or neither does. MySQL
 // has no partial indexes, so the indexes begin with claimed_until. Rows without a claim are
-// first, because their claimed_until is NULL. The same indexes find claims that have ended.
+// first, because their claimed_until is NULL. The same indexes are used to find claims that have ended.
 func (mysql) MakeRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending +
 		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
@@ -254,8 +254,8 @@ func (mysql) ReadOnly(err error) bool {
 	return hasMySQLNumber(err, "1792", "1836") || hasMySQLNumber(err, "1290") && says(err, "read-only", "read_only")
 }
 
-// Made recognises that a table, column or index exists already. Gone recognises that it doesn't
-// exist.
+// Made recognises the errors for a table, column or index that exists already. Gone recognises
+// the errors for one that doesn't exist.
 func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050", "1060", "1061") }
 func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1054", "1091", "1146", "4092") }
 
@@ -309,7 +309,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	facts := server.Facts
 	is, version := flavourMySQL, strings.TrimPrefix(facts["version"], "5.5.5-") // MariaDB adds this prefix for replicas
 	if version == "" {
-		return Fit{}, errors.New("the server's list of variables has no version, so it may be cut off: set sql_select_limit of this session to its default, in the URL or in the server")
+		return Fit{}, errors.New("the server's list of variables has no version, so the list may be cut off: set sql_select_limit of this session to its default, in the URL or in the server")
 	}
 	if strings.Contains(version, "TiDB") { // its servers assign ids out of order and don't show open transactions
 		return Fit{}, fmt.Errorf("the server is TiDB %s, which rowrelay does not support: use MySQL or MariaDB", version)

@@ -85,6 +85,6 @@
 // message_id. If the INSERT affects no row (ON CONFLICT DO NOTHING), or violates the
 // primary key, the message is a duplicate.
 //
-// The package imports only the standard library and package outbox. With pgx,
+// The package imports only the standard library and packages of its own module. With pgx,
 // without database/sql, pass the result of outbox.Pgx to Once.
 package inbox

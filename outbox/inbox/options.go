@@ -30,8 +30,8 @@ type Options struct {
 
 // New returns the Inbox of one consumer. Several consumers that receive the same
 // messages can share a table, because each id is stored with the consumer's name.
-// All processes of a consumer must use the same name, and it must not change:
-// under a new name all messages count as new. The name has 1 to 100 bytes of UTF-8.
+// All processes of a consumer must use the same name, and the name must not
+// change: under a new name all messages count as new. The name has 1 to 100 bytes of UTF-8.
 // The error lists all invalid arguments.
 func New(d dialect.Dialect, consumer string, options Options) (*Inbox, error) {
 	if d == nil {
