@@ -19,9 +19,9 @@ import (
 )
 
 const pauseHelp = `Pause sending in all relays of a table, until rowrelay resume or a given time. Relays
-apply a pause within a second. It is stored with the table, so it survives restarts.
-rowrelay status lists pauses, and rowrelay actions shows who made them. Batches that are
-being sent are finished as usual. A pause doesn't count as an attempt and loses no
+apply a pause within a second. A pause is stored with the table, so it survives restarts.
+rowrelay status lists pauses, and rowrelay actions shows who made them. Relays finish the
+batches that they are already sending. A pause doesn't count as an attempt and loses no
 message. Everything that isn't paused is still sent.
 
   sink NAME   no message is sent to this sink

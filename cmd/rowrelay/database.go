@@ -30,9 +30,8 @@ const maxConnections = 10
 // maxIdleTime is how long a connection stays open without use, if the server doesn't close it sooner.
 const maxIdleTime = 5 * time.Minute
 
-// relayIdleTime is how long a server keeps a relay's session that runs no statement. If the network drops the packets of a relay
-// that is in a transaction, the server keeps the transaction's locks for this time, and no other relay can take over the locked
-// lanes meanwhile.
+// relayIdleTime is how long a server keeps an idle session of a relay. If the network drops the packets of a relay that is in a
+// transaction, the server keeps the transaction's locks for this time. Meanwhile no other relay can take over the locked lanes.
 const relayIdleTime = 20 * time.Second
 
 // errURL means that the driver can't parse the URL.
@@ -43,7 +42,7 @@ type pool struct {
 	create bool          // create a missing SQLite file
 	most   int           // the largest number of connections; 0: maxConnections
 	idle   time.Duration // how long MySQL and MariaDB keep a session that runs no statement; 0: the server's setting
-	limit  time.Duration // the longest time of a statement, on servers that don't end a statement when its call is cancelled; 0: no limit
+	limit  time.Duration // the maximum duration of a statement, on servers that don't end a statement when its call is cancelled; 0: no limit
 }
 
 // databaseDriver opens one kind of database. The drivers are in drivers_*.go.
@@ -207,7 +206,7 @@ func withOperator(ctx context.Context, source config.Source, work func(storage.O
 	return explain(source, work(store))
 }
 
-// closing closes the closer and joins an error of Close to err. It is called with defer.
+// closing calls Close, and joins an error of Close to err. It is called with defer.
 func closing(closer io.Closer, err *error) {
 	if closeErr := closer.Close(); closeErr != nil {
 		*err = errors.Join(*err, fmt.Errorf("close the database: %w", closeErr))

@@ -22,8 +22,8 @@ type lines struct {
 	number int // number of the last line that was read, from 1
 }
 
-// newLines returns a reader that limits the length of a line. A line may hold a payload of the given
-// number of bytes, even if JSON escapes every byte, and a message's other members.
+// newLines returns a reader that limits the length of a line. The limit leaves room for a payload of the
+// given number of bytes, even if JSON escapes every byte, and for a message's other members.
 func newLines(from io.Reader, payload int) *lines {
 	const rest = 1 << 20
 	return &lines{from: bufio.NewReaderSize(from, 64<<10), most: 6*payload + rest}

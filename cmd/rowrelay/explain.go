@@ -50,7 +50,7 @@ func explain(source config.Source, err error) error {
 	return hinted(err, refusalHint(source.Database, err))
 }
 
-// explainedError is an error with a hint for the user, printed on a line of its own.
+// explainedError is an error with a hint for the user, which is printed on a separate line.
 type explainedError struct {
 	error
 	hint string

@@ -97,8 +97,8 @@ func (p program) execute(ctx context.Context, args []string) error {
 }
 
 var rootHelp = `rowrelay delivers messages from a table in your own database to an HTTP endpoint,
-a file or a broker. An application writes the message and the change that it
-describes in one transaction. A relay then delivers the message at least once, and
+a file or a broker. In one transaction, an application makes a change and writes the
+message that describes it. A relay then delivers the message at least once, and
 the messages of a key in order.
 
 See it work:    rowrelay demo
@@ -196,7 +196,7 @@ func onlyCommands(command *cobra.Command, args []string) error {
 	return usagef("%s needs a command", command.CommandPath())
 }
 
-// sameSignal is how long after the first signal another one counts as the same signal: a
+// sameSignal is the time after the first signal in which other signals are ignored: a
 // supervisor may signal both the process and its group.
 const sameSignal = 500 * time.Millisecond
 

@@ -28,13 +28,14 @@ In a large table, filters search about the first 20,000 messages of each state. 
 const showHelp = `Show everything about a message, including its payload and its last failed attempts (at
 most 20). ID is the id of its row in the table, or the id of the message.
 
-A row's id is found immediately. A message's id can have several rows: one for each of
-its sinks, and the copies that replays wrote. Most message ids begin with the time when
-they were made (UUIDs of version 7 or 1). The rows of that time are found immediately in
-a table of any size. For half a second the command also searches the rows that were
-written later, which may be copies. If the id contains no time, the command searches the
-whole table for half a second. If half a second was not enough, a line on stderr reports
-it: continue with --after, or search everything with --all, however long it takes.`
+The command finds a row's id immediately. A message's id can belong to several rows: one
+for each of its sinks, and the copies that replays wrote. Most message ids contain the
+time at which they were generated (UUIDs of version 7 or 1). The command finds the rows
+of that time immediately in a table of any size. For half a second the command also
+searches the rows that were written later, which may be copies. If the id contains no
+time, the command searches the whole table for half a second. If half a second was not
+enough, a line on stderr reports this: continue with --after, or search everything with
+--all, however long it takes.`
 
 const skipHelp = `Unblock the keys that parked messages hold (on_park: hold), so that the later messages
 of these keys are sent. The messages stay parked, and can still be requeued or discarded.
@@ -339,7 +340,7 @@ func counted(n int) string {
 	return grouped(n) + " messages"
 }
 
-// unchanged returns the error of a command that has changed fewer messages than its ids name. The argument expected describes
+// unchanged returns the error of a command that has changed fewer messages than it was given ids. The argument expected describes
 // the messages that it can change.
 func unchanged(filter storage.Filter, changed int, done, expected string) error {
 	if len(filter.IDs) == 1 {

@@ -176,7 +176,7 @@ func startListed(ctx context.Context, sink *plugins.Sink, l listedPlugin) listed
 	return l
 }
 
-// pluginPrefix begins the names of the programs that list finds.
+// pluginPrefix is the prefix of the names of the programs that list finds.
 const pluginPrefix = "rowrelay-plugin-"
 
 // installedPlugins returns the paths of the plug-ins in the directories of path, sorted by name. Of several

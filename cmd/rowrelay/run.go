@@ -52,7 +52,7 @@ type setting struct{ flag, name, help string }
 var sourceSettings = []setting{
 	{"claim", "claim", "claim messages by `lanes` (in order per key) or rows (competing consumers, no order) (default lanes)"},
 	{"pick", "pick", "with --claim rows: take messages `oldest` first, newest first, or by priority (default oldest)"},
-	{"name", "relay_name", "the relay's `name`: if a relay of this name was killed, its messages are taken over immediately (default a new name for each process)"},
+	{"name", "relay_name", "the relay's `name`: a relay with the name of a killed relay takes over its messages immediately (default a new name for each process)"},
 	{"lease", "lease", "other relays take over the messages of a dead relay after this `duration`, from 1s to 1h (default 15s)"},
 	{"poll", "poll", "poll for new messages at least this often, a `duration` from 1ms to 1m (default 200ms)"},
 	{"listen", "listen", "`on`: notifications wake the relay (on " + databases.Notifying() + "); off: the relay only polls (default on)"},

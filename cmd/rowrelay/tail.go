@@ -34,7 +34,7 @@ type following struct {
 	json   bool
 
 	from time.Time             // rows that were delivered at this time or later are queried
-	seen map[seenRow]time.Time // the printed rows whose delivery was not before the field from, with their times of delivery
+	seen map[seenRow]time.Time // the printed rows that were delivered at f.from or later, with their times of delivery
 }
 
 // seenRow is a row that was printed. A message may have one row for each of its sinks.
