@@ -122,8 +122,9 @@ database file.
 
 --notify creates a trigger, on ` + databases.Notifying() + ` only. With it, a plain INSERT or a COPY
 wakes listening relays when it commits; without it, relays find the messages with their
-next poll (after at most 200 ms by default). The trigger takes some 30 µs of the server's time per
-transaction (see docs/operating.md), and makes PREPARE TRANSACTION fail.
+next poll (after at most 200 ms by default). The trigger takes some 30 µs of the
+server's time per transaction (see docs/operating.md), and makes PREPARE TRANSACTION
+fail.
 --notify=false drops the trigger. Without the flag nothing changes.`
 
 // notifyFlag adds --notify.
