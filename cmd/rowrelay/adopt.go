@@ -130,7 +130,7 @@ func (a *adoption) run(command *cobra.Command, source config.Source) (err error)
 	case a.status:
 		return a.printStatus(ctx, opened)
 	case a.undo:
-		return a.takeBack(ctx, opened)
+		return a.revert(ctx, opened)
 	}
 	survey, err := opened.Survey(ctx)
 	if err != nil {
@@ -257,7 +257,7 @@ func (a *adoption) showProgress(forwarded int64, try int) {
 	_, _ = fmt.Fprintln(a.stderr, text) // an error doesn't matter, because the text only shows progress
 }
 
-func (a *adoption) takeBack(ctx context.Context, opened *adopt.Adoption) error {
+func (a *adoption) revert(ctx context.Context, opened *adopt.Adoption) error {
 	if opened.Adopted() == "" && !opened.Recorded() {
 		return a.program.print(a.from + " is not adopted, so there is nothing to undo.\n")
 	}

@@ -187,7 +187,7 @@ func (p program) migrateDownCommand() *cobra.Command {
 			if taken != nil {
 				list = append(list, *taken)
 			}
-			return m.report(source, "taken back", list, source.Table+" has no migration to revert; if the table "+source.Table+"_schema_version exists, it can be dropped")
+			return m.report(source, "reverted", list, source.Table+" has no migration to revert; if the table "+source.Table+"_schema_version exists, it can be dropped")
 		})
 	})
 	command.Flags().BoolVar(&discard, "discard-messages", false, "lose undelivered messages")
@@ -482,7 +482,7 @@ func (m *migrate) report(source config.Source, name string, list []migrations.Mi
 		for _, each := range list {
 			shown = append(shown, migrationJSON{each.Version, each.Name, each.Applied, each.AppliedAt.UTC()})
 		}
-		report := map[string]any{"table": source.Table, strings.ReplaceAll(name, " ", "_"): shown}
+		report := map[string]any{"table": source.Table, name: shown}
 		if m.notifies != nil {
 			report["notify"] = *m.notifies
 		}

@@ -25,7 +25,7 @@ func TestMigrating(t *testing.T) {
 			{"migrate status", "applied"},
 			{"migrate status --json", `"applied": true`},
 			{"status", "pending"},
-			{"migrate down --json", `"taken_back"`},
+			{"migrate down --json", `"reverted"`},
 			{"migrate status", "pending"},
 			{"migrate up --json", `"applied": [`},
 		} {
@@ -55,8 +55,8 @@ func TestNotifyTrigger(t *testing.T) {
 			{"migrate up --notify=false", "plain INSERTs notify off"},
 			{"migrate up --notify=false", "plain INSERTs notify off"},
 			{"migrate up --notify", "plain INSERTs notify on"},
-			{"migrate down", "taken back"},
-			{"migrate down", "taken back"},
+			{"migrate down", "reverted"},
+			{"migrate down", "reverted"},
 		} {
 			got := mustRun(t, append(strings.Fields(step.line), "--database", db.URL)...)
 			if !strings.Contains(spaced(got.stdout), step.want) {
@@ -222,7 +222,7 @@ func TestMigratingAnInbox(t *testing.T) {
 			{"migrate status --inbox", "applied"},
 			{"migrate status", "pending"}, // the status of the outbox
 			{"migrate up --inbox --table received", "received"},
-			{"migrate down --inbox", "taken back"},
+			{"migrate down --inbox", "reverted"},
 			{"migrate status --inbox", "pending"},
 			{"migrate status --inbox --table received", "applied"},
 		} {

@@ -135,7 +135,7 @@ func shareTable(s *scene, claim string) {
 	for _, p := range s.processes {
 		p.kill()
 	}
-	eventually(t, "the tables are taken back", func() bool { // until the killed relays count as dead
+	eventually(t, "the migrations are reverted", func() bool { // until the killed relays count as dead
 		return exec.Command(binary, "migrate", "down", "--database", s.URL).Run() == nil
 	})
 	s.startAs(*previous, "back", "run", "--database", s.URL, "--sink", e.URL+"/back", "--claim", claim)

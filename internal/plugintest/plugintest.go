@@ -107,7 +107,7 @@ func newProof(t *testing.T, s Scene) *proof {
 	t.Cleanup(func() { // an error ends the loop: after a failed test, the killed relays may still hold their leases
 		for reverted := true; reverted; { // one migration at a time
 			out, err := exec.Command(p.rowrelay, append([]string{"migrate", "down", "--discard-messages"}, p.database...)...).Output()
-			reverted = err == nil && bytes.Contains(out, []byte("taken back"))
+			reverted = err == nil && bytes.Contains(out, []byte("reverted"))
 		}
 	})
 	p.writeConfig()
