@@ -91,7 +91,7 @@ const (
 	// the breaker opens when (1 + patiencePer × u) × BreakerThreshold keys have failed.
 	patiencePer = 4
 	mostUsual   = 10
-	usualOver   = 32 // the number of deliveries over which the mean is taken
+	usualOver   = 32 // the mean is a moving average in which each delivery has the weight 1/usualOver
 
 	mostDestinations = 10_000
 

@@ -65,8 +65,8 @@ type patternRoute struct {
 // maxCachedTopics limits how many topics are kept in memory, in case an application puts ids into topics.
 const maxCachedTopics = 10_000
 
-// newRouter compiles routes. A sink has the index of its name in the list `names`. The index after the last sink means "no
-// route".
+// newRouter compiles routes. The index of a sink is the index of its name in the list `names`. The index after the last
+// sink means "no route".
 func newRouter(routes []Route, names []string) (*router, error) {
 	if len(routes) == 0 && len(names) > 1 {
 		return nil, fmt.Errorf("routes: required if there are several sinks (%d here)", len(names))

@@ -73,7 +73,7 @@ func (d Database) read(ctx context.Context, how urgency) (Database, error) {
 	return now, err
 }
 
-// reread returns the database that the file or command of the URL names now.
+// reread returns the database with the URL that its file or command has now. If the URL comes from neither, it returns d.
 func (d Database) reread(ctx context.Context, how urgency) (Database, error) {
 	if d.from == (origin{}) {
 		return d, nil

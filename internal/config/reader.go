@@ -19,7 +19,7 @@ type reader struct {
 	secrets     []origin  // the files and commands from which secrets are read
 	commands    *commands // nil: no command runs
 	sourcesOnly bool      // only the commands of sources run
-	password    string    // the value of the setting password of the current source
+	password    string    // the value of the current source's setting `password`
 	pending     bool      // a secret is unknown, because its command didn't run
 	stale       []error   // errors of failed commands; their previous secrets stay in use
 }

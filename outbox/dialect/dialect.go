@@ -480,8 +480,8 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 	return kind{}
 }
 
-// Misunderstood reports whether the database found a syntax error in a statement, which
-// means that the dialect belongs to another database.
+// Misunderstood reports whether the database did not understand a statement, for example because of a
+// syntax error. Then the dialect belongs to another database.
 func Misunderstood(err error) bool {
 	return says(err, "syntax error", "error in your SQL syntax", "unrecognized token", "Incorrect syntax near", "ORA-009", "missing named argument", "Unknown column '$")
 }

@@ -102,7 +102,7 @@ var nameCharacters = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.fifo)?$`)
 // checkName returns a value that is part of a name, or an error that completes the sentence "the value …".
 func checkName(_ int, value string) (string, error) {
 	if !nameCharacters.MatchString(value) {
-		return "", errors.New("has a character that names of queues and topics can't have: use letters, digits, hyphens and underscores, and .fifo at the end")
+		return "", errors.New("can't be part of the name of a queue or topic: use letters, digits, hyphens and underscores, with .fifo at the end if it is a FIFO queue or topic")
 	}
 	return value, nil
 }

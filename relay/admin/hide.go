@@ -46,8 +46,8 @@ func (a *api) hideInfo(info *storage.Info) {
 	}
 }
 
-// hideReason hides the destination's last answer in the reason of a pause that a relay has set. It leaves other reasons as
-// they are.
+// hideReason removes a destination's answer from a reason. Only the reasons of pauses that relays have set contain one. Other reasons
+// are returned unchanged.
 func (a *api) hideReason(text string) string {
 	const answer = "the last answer: "
 	numbers, _, found := strings.Cut(text, answer)

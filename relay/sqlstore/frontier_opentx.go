@@ -89,7 +89,7 @@ const (
 	untold = -1
 
 	// The checkpoint of a list has the highest id that was known when an older list began, grace lists earlier. So the id is
-	// older than grace times listEvery. This is the second within which a transaction gets its number after an id; see
+	// at least a second old (grace × listEvery). A transaction gets its number within a second after an id; see
 	// [backend.TransactionLister].
 	grace     = 4
 	listEvery = 250 * time.Millisecond

@@ -719,7 +719,7 @@ type Filter struct {
 	// NewestFirst makes Parked return the highest id first.
 	NewestFirst bool
 
-	// NoPayloads reports that a listing needs no payloads. A Store may return them nevertheless.
+	// NoPayloads allows a listing to leave out payloads. A Store may return them nevertheless.
 	NoPayloads bool
 }
 
@@ -738,8 +738,8 @@ type Info struct {
 	ClaimedBy  string
 	FinishedAt time.Time // zero unless done
 
-	// AttemptLog has the message's last failed attempts. Only Find returns it, and List if the filter
-	// has IDs. It is empty for a delivered message. Attempts that an older release made are not in it.
+	// AttemptLog has the message's last failed attempts. Find returns it, and List returns it if the
+	// filter has IDs. It is empty for a delivered message. Attempts that an older release made are not in it.
 	AttemptLog AttemptLog
 }
 

@@ -134,7 +134,7 @@ func (s *IdempotentSink) leader(ctx context.Context, p topicPartition) (string, 
 	return leader, t, nil
 }
 
-// partitionError is the error of a single partition: it has no leader, or its leader doesn't answer.
+// partitionError is the error of a single partition: it has no leader, or its leader doesn't answer or answers with an error.
 type partitionError struct{ err error }
 
 func (e *partitionError) Error() string { return e.err.Error() }

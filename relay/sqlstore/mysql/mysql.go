@@ -324,10 +324,11 @@ func (m *MySQL) withTimeLimit(statement string, limit time.Duration) string {
 	return strings.Replace(statement, "SELECT ", "SELECT /*+ MAX_EXECUTION_TIME("+number(limit.Milliseconds())+") */ ", 1)
 }
 
-// walk returns a query for columns of the rows t at the positions. Without keys, the query uses the index on ids. With keys,
-// it uses the primary key. One SELECT reads successive positions with ascending lanes. If the lane of a position isn't higher
-// than the previous lane, another SELECT begins. The query names the index, because with wrong or missing statistics a server
-// would read and sort the whole table. It compares excepted topics as bytes, because the collation ignores spaces at the end.
+// walk returns a query for the given columns of the rows at the positions; the table's alias is t. Without keys, the query uses
+// the index on ids. With keys, it uses the primary key. One SELECT reads successive positions with ascending lanes. If the lane
+// of a position isn't higher than the previous lane, another SELECT begins. The query names the index, because with wrong or
+// missing statistics a server would read and sort the whole table. It compares excepted topics as bytes, because the collation
+// ignores spaces at the end.
 func (m *MySQL) walk(columns string, positions []storage.Position, except []string, limit int) backend.Query {
 	otherThan := ""
 	if len(except) > 0 {

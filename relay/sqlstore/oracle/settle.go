@@ -136,7 +136,7 @@ func readAt(s *settlement) string {
 	return backend.ReadAt(s).UTC().Format("2006-01-02 15:04:05.000000")
 }
 
-// asTime returns an expression for the time in a text that readAt has formatted.
+// asTime returns an SQL expression that converts a text in the format of readAt to a time. The argument is an SQL expression, too.
 func asTime(text string) string { return "TO_TIMESTAMP(" + text + ", 'YYYY-MM-DD HH24:MI:SS.FF6')" }
 
 // moving builds the statements that move the rows that still belong to the relay. If lanes
@@ -147,7 +147,7 @@ type moving struct {
 	keep    bool
 	claim   string // the definition of the column of g with the settlement's fence or token
 	byLanes bool
-	token   string // the condition that a row of outbox has the claim's token or, in leased lanes, the settlements' sinks; empty if the settlements name none
+	token   string // another condition for rows of outbox: in leased lanes that their sinks are the settlement's (empty if no settlement names sinks), otherwise that they have the claim's token
 }
 
 // row is the condition that t is the row of the settlement g.
