@@ -289,6 +289,9 @@ func (a *adoption) revert(ctx context.Context, opened *adopt.Adoption) error {
 	}
 	if flags := mappingFlags(m, proposed); opened.Remembered() && flags != "" {
 		text += "To adopt the table again with the same mapping, give" + flags + "\n"
+		if rest != "" {
+			text += "If the old loop has run meanwhile, replace the number by the last one that it has sent.\n"
+		}
 	}
 	return a.program.print(text)
 }
@@ -384,7 +387,11 @@ func (a *adoption) printMapping(opened *adopt.Adoption, survey adopt.Survey) err
 		{"rows that wait", count(opened, survey.Waiting)},
 	}
 	if survey.Sampled {
-		rows = append(rows, []string{"a row", fmt.Sprintf("topic %q, key %q, id %q", survey.Topic.String, survey.Key.String, survey.ID.String)})
+		row := fmt.Sprintf("topic %q, key %q", survey.Topic.String, survey.Key.String)
+		if m.ID != "" {
+			row += fmt.Sprintf(", id %q", survey.ID.String)
+		}
+		rows = append(rows, []string{"a row", row})
 	}
 	return a.printTable(rows)
 }
@@ -419,7 +426,7 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	section("LIMITS", facts.Limits)
 	if err := opened.Check(); err != nil {
 		section("MISSING", []string{err.Error()})
-		return a.program.print(text.String())
+		return cmp.Or(a.program.print(text.String()), usage(err))
 	}
 	script, err := opened.Script()
 	if err != nil {

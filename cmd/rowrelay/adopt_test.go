@@ -76,7 +76,7 @@ func TestAdopt(t *testing.T) {
 		wants(adopt("", "--yes", "--waiting", "id > 1", "--published", "none", "--topic", "upper(kind)", "--header", "by='me'"), exitDone, "were forwarded")
 		wants(adopt("", "--status"), exitDone, "waiting rows in the table               0")
 		wants(adopt("", "--undo", "--yes"), exitDone, "The rows with id > 6 were not forwarded",
-			`give --topic 'upper(kind)' --waiting 'id > 6' --header 'by='\''me'\''' --published 'none'`)
+			`give --topic 'upper(kind)' --waiting 'id > 6' --header 'by='\''me'\''' --published 'none'`, "If the old loop has run meanwhile")
 
 		for _, wrong := range []struct {
 			flags []string
@@ -91,6 +91,7 @@ func TestAdopt(t *testing.T) {
 			{[]string{"--published", "sent_at=no_such_function(kind)", "--print"}, exitFailed, "check the statements that forward the rows of events"},
 			{[]string{"--plan", "--undo"}, exitUsage, "use --undo --print"},
 			{[]string{"--waiting", "", "--print"}, exitUsage, "which rows have been sent"},
+			{[]string{"--waiting", "", "--plan"}, exitUsage, "which rows have been sent"},
 		} {
 			wants(adopt("", wrong.flags...), wrong.code, wrong.text)
 		}

@@ -91,7 +91,11 @@ func (postgres) facts(a *Adoption, f *Facts) {
 		}
 		return
 	}
-	f.Costs = []string{"Each row is written to the table and to the outbox, and updated once to mark it. In a test with messages of 200 bytes, writing and delivering together wrote 69 % more write-ahead log than with a loop over the table, and 18 % more with retention: 0. A view (--view) writes less."}
+	mark := ""
+	if a.marks() {
+		mark = ", and updated once to mark it"
+	}
+	f.Costs = []string{"Each row is written to the table and to the outbox" + mark + ". In a test with messages of 200 bytes, writing and delivering together wrote 69 % more write-ahead log than with a loop over the table, and 18 % more with retention: 0. A view (--view) writes less."}
 	f.Locks = []string{
 		"LOCK TABLE … IN EXCLUSIVE MODE: programs that write wait, and programs that read don't. The command waits for it at most half a second at a time, and tries for ten minutes.",
 		"--undo locks the table IN ACCESS EXCLUSIVE MODE: programs that read wait, too.",
