@@ -217,3 +217,50 @@ func TestTakeoverChecksTheLeaseAgainAfterLocking(t *testing.T) {
 		}
 	})
 }
+
+// All statements lock the lanes in the same order. Otherwise a renewal and a statement that writes journals could wait for each other.
+func TestJournalsLockLanesInOrder(t *testing.T) {
+	onVersioned(t, func(t *testing.T, table table) {
+		l := leasingRelay(t, table, "r", storage.Lanes)
+		// Now the rows are stored in descending order, and the server reads the whole table.
+		exec(t, table.DB, "WITH moved AS (DELETE FROM outbox_lanes RETURNING *) INSERT INTO outbox_lanes SELECT * FROM moved ORDER BY lane DESC")
+		exec(t, table.DB, "ANALYZE outbox_lanes")
+		tx, err := table.OpenAnother(t).BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback() }()
+		var pid int
+		if err := tx.QueryRow("SELECT pg_backend_pid() FROM outbox_lanes WHERE lane = 0 FOR UPDATE").Scan(&pid); err != nil {
+			t.Fatal(err)
+		}
+		var journals []storage.Journal
+		for _, renewal := range l.renewals[:3] {
+			journals = append(journals, storage.Journal{Lease: renewal.Lease, Suspects: []storage.Suspect{{Sink: "main", ID: 1}}})
+		}
+		written := make(chan error, 1)
+		go func() {
+			held, err := l.store.WriteJournal(t.Context(), l.name, journals)
+			if err == nil && len(held) != len(journals) {
+				err = fmt.Errorf("%d leases are valid, want %d", len(held), len(journals))
+			}
+			written <- err
+		}()
+		eventually(t, "the journals wait for lane 0", func() (waits bool) {
+			if err := table.DB.QueryRow("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))", pid).Scan(&waits); err != nil {
+				t.Fatal(err)
+			}
+			return waits
+		})
+		var free int
+		if err := table.DB.QueryRow("SELECT count(*) FROM (SELECT lane FROM outbox_lanes WHERE lane > 0 FOR UPDATE SKIP LOCKED) AS l").Scan(&free); err != nil || free != storage.Lanes-1 {
+			t.Errorf("%d lanes after the locked one are free, %v; want %d", free, err, storage.Lanes-1)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-written; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -293,9 +293,14 @@ SET owner = NULL, until = NULL, marks = {given marks}, journal = NULL, crashes =
 {leases}
 RETURNING l.lane, l.fence, {xid}
 
+-- Locks the lanes in the same order as "renew", so that the two can't wait for each other.
 -- name: write journal
+WITH g AS MATERIALIZED (
+    SELECT l.lane, l.fence, g.journal
+    FROM {lanes} AS l JOIN {given leases} ON l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
+    ORDER BY l.lane FOR NO KEY UPDATE OF l)
 UPDATE {lanes} AS l SET journal = g.journal
-{leases}
+FROM g WHERE l.lane = g.lane
 RETURNING l.lane, l.fence, {xid}
 
 -- name: journals

@@ -173,9 +173,12 @@ RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
 --   7: e
 
 -- write the journal
+WITH g AS MATERIALIZED (
+    SELECT l.lane, l.fence, g.journal
+    FROM app."Events_lanes" AS l JOIN unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal) ON l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
+    ORDER BY l.lane FOR NO KEY UPDATE OF l)
 UPDATE app."Events_lanes" AS l SET journal = g.journal
-FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::boolean[], $5::text[]) AS g (lane, fence, marks, calm, journal)
-WHERE l.lane = g.lane AND l.fence = g.fence AND l.owner = $6::text
+FROM g WHERE l.lane = g.lane
 RETURNING l.lane, l.fence, pg_current_xact_id()::text::bigint;
 --   1: {1,2}
 --   2: {7,8}
