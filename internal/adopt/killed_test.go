@@ -80,11 +80,7 @@ func killedBefore(t *testing.T, db testdb.Database, statement int, again bool, c
 		insert("c")
 		want = []string{"a", "b", "c", "written after the kill", "new"}
 	}
-	process := newProcess(t, db, statement)
-	if err := run(process.pool); (err != nil) != process.dead {
-		t.Fatalf("the run ends with %v, killed: %v", err, process.dead)
-	}
-	check(t, process.pool.Close())
+	dead := kills(t, db, statement, "", func(_ *testing.T, _ testdb.Database, pool *sql.DB) error { return run(pool) })
 	insert("written after the kill")
 	check(t, run(db.DB))
 	insert("new")
@@ -93,56 +89,32 @@ func killedBefore(t *testing.T, db testdb.Database, statement int, again bool, c
 	undo(t, a)
 	execute(t, db, "DROP TABLE events")
 	execute(t, db, "DELETE FROM outbox")
-	return process.dead
+	return dead
 }
 
-// A run is killed before its n-th statement. Afterwards the table is given back, and nothing stays in the schema.
-func TestUndoAfterAKilledRunLeavesNothing(t *testing.T) {
+// A run or an undo is killed before its n-th statement. The next undo ends the work, so nothing stays in the schema.
+func TestUndoLeavesNothing(t *testing.T) {
 	t.Parallel()
 	on(t, func(t *testing.T, db testdb.Database) {
 		execute(t, db, events[db.Kind])
 		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}')")
 		before := objects(t, db)
-		for statement, dead := 1, true; dead; statement++ {
-			process := newProcess(t, db, statement)
-			if err := runUnmarked(t, db, process.pool); (err != nil) != process.dead {
-				t.Fatalf("the run ends with %v, killed: %v", err, process.dead)
-			}
-			dead = process.dead
-			check(t, process.pool.Close())
-			check(t, undoIfAdopted(t, db, db.DB))
-			if now := objects(t, db); !slices.Equal(now, before) {
-				t.Fatalf("after a run that was killed before its statement %d the schema has %q, want %q", statement, now, before)
-			}
-		}
-	}, everyServer...)
-}
-
-// An undo is killed before its n-th statement. The next one ends the work, so nothing stays in the schema.
-func TestUndoKilledBeforeEachStatement(t *testing.T) {
-	t.Parallel()
-	on(t, func(t *testing.T, db testdb.Database) {
-		execute(t, db, events[db.Kind])
-		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}')")
-		before := objects(t, db)
-		for _, until := range []string{"", "CREATE TRIGGER"} {
-			for statement, dead := 1, true; dead; statement++ {
-				run := newProcess(t, db, -1)
-				run.before = until
-				if err := runUnmarked(t, db, run.pool); (err != nil) != run.dead {
-					t.Fatalf("the run ends with %v, killed: %v", err, run.dead)
-				}
-				check(t, run.pool.Close())
-
-				undo := newProcess(t, db, statement)
-				if err := undoIfAdopted(t, db, undo.pool); (err != nil) != undo.dead {
-					t.Fatalf("the undo ends with %v, killed: %v", err, undo.dead)
-				}
-				dead = undo.dead
-				check(t, undo.pool.Close())
+		for name, isKilled := range map[string]func(statement int) bool{
+			"run": func(n int) bool { return kills(t, db, n, "", runUnmarked) },
+			"undo": func(n int) bool {
+				check(t, runUnmarked(t, db, db.DB))
+				return kills(t, db, n, "", undoIfAdopted)
+			},
+			"undo of a run without a trigger": func(n int) bool {
+				kills(t, db, -1, "CREATE TRIGGER", runUnmarked)
+				return kills(t, db, n, "", undoIfAdopted)
+			},
+		} {
+			for statement, again := 1, true; again; statement++ {
+				again = isKilled(statement)
 				check(t, undoIfAdopted(t, db, db.DB))
 				if now := objects(t, db); !slices.Equal(now, before) {
-					t.Fatalf("after an undo that was killed before its statement %d the schema has %q, want %q", statement, now, before)
+					t.Fatalf("%s, killed before statement %d: the schema has %q, want %q", name, statement, now, before)
 				}
 			}
 		}
@@ -202,12 +174,9 @@ func TestUndoWithoutItsLockKeepsTheForwardedRows(t *testing.T) {
 	on(t, func(t *testing.T, db testdb.Database) {
 		execute(t, db, events[db.Kind])
 		execute(t, db, "INSERT INTO events (kind, aggregate_id, body) VALUES ('a', '1', '{}'), ('b', '1', '{}')")
-		killed := newProcess(t, db, -1)
-		killed.before = "CREATE TRIGGER"
-		if err := runUnmarked(t, db, killed.pool); !killed.dead {
-			t.Fatalf("the run created no trigger: %v", err)
+		if !kills(t, db, -1, "CREATE TRIGGER", runUnmarked) {
+			t.Fatal("the run created no trigger")
 		}
-		check(t, killed.pool.Close())
 
 		writer, err := db.OpenAnother(t).BeginTx(t.Context(), nil)
 		check(t, err)
@@ -222,6 +191,18 @@ func TestUndoWithoutItsLockKeepsTheForwardedRows(t *testing.T) {
 		check(t, err)
 		wantLines(t, db, "SELECT topic FROM outbox ORDER BY id", "a", "b", "c")
 	}, "mysql/gosql", "mariadb1011/gosql")
+}
+
+// kills calls work with a process that is killed, and reports whether the kill happened. See process for the arguments limit and before.
+func kills(t *testing.T, db testdb.Database, limit int, before string, work func(*testing.T, testdb.Database, *sql.DB) error) bool {
+	t.Helper()
+	p := newProcess(t, db, limit)
+	p.before = before
+	if err := work(t, db, p.pool); (err != nil) != p.dead {
+		t.Fatalf("the process ends with %v, killed: %v", err, p.dead)
+	}
+	check(t, p.pool.Close())
+	return p.dead
 }
 
 // process is the database connections of a process that is killed before its statement number limit, or before the first statement
