@@ -69,7 +69,7 @@ func createDatabase(t testing.TB, driver, server, template string) string {
 	name := "rowrelay_test_" + strings.ToLower(rand.Text())
 	execute(t, driver, server, "CREATE DATABASE "+name+" TEMPLATE "+template+strategy(t, driver, server))
 	t.Cleanup(func() { execute(t, driver, server, "DROP DATABASE "+name+" WITH (FORCE)") })
-	return beside(t, server, name)
+	return onServerOf(t, server, name)
 }
 
 // strategy returns the option with which a server copies a database's files. By default, servers from version 15 on copy each
@@ -88,8 +88,8 @@ func strategy(t testing.TB, driver, server string) string {
 	return " STRATEGY file_copy"
 }
 
-// beside returns the URL of another database on the same server.
-func beside(t testing.TB, server, name string) string {
+// onServerOf returns the URL of another database on the same server.
+func onServerOf(t testing.TB, server, name string) string {
 	t.Helper()
 	address, err := url.Parse(server)
 	if err != nil {
@@ -132,7 +132,7 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 	if ask(); !is {
 		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // the database exists if an earlier run was interrupted
 		do("CREATE DATABASE " + name + " TEMPLATE template0")
-		pool, err := sql.Open(driver, beside(t, server, name))
+		pool, err := sql.Open(driver, onServerOf(t, server, name))
 		if err != nil {
 			t.Fatal(err)
 		}
