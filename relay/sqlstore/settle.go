@@ -349,15 +349,15 @@ func (h *handling) split(ids []int64) (handled, others []int64) {
 
 // purges records where the last purge ended.
 type purges struct {
-	mu    sync.Mutex // held by a purge
-	since time.Time  // by the database's clock: the next purge skips rows that finished before this time
-	anew  time.Time  // by this host's clock: the time at which the field `since` is reset
+	mu      sync.Mutex // held by a purge
+	since   time.Time  // by the database's clock: the next purge skips rows that finished before this time
+	restart time.Time  // by this host's clock: the time at which the field `since` is reset
 }
 
-// purgeAnewEvery is the interval at which a purge starts again at the oldest done row. On PostgreSQL, the other purges begin
-// where the previous one ended, and miss a row if the transaction that settled it was open for longer than the retention. On
+// purgeAllEvery is the interval at which a purge starts again at the oldest done row. On PostgreSQL, every other purge begins
+// where the previous one ended, and misses a row if the transaction that settled it was open for longer than the retention. On
 // other databases, every purge starts at the oldest row.
-const purgeAnewEvery = 5 * time.Minute
+const purgeAllEvery = 5 * time.Minute
 
 // Purge implements [storage.Store].
 func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (int, error) {
@@ -366,8 +366,8 @@ func (s *Store) Purge(ctx context.Context, retention time.Duration, limit int) (
 	}
 	s.purges.mu.Lock()
 	defer s.purges.mu.Unlock()
-	if now := time.Now(); !now.Before(s.purges.anew) {
-		s.purges.since, s.purges.anew = time.Time{}, now.Add(purgeAnewEvery)
+	if now := time.Now(); !now.Before(s.purges.restart) {
+		s.purges.since, s.purges.restart = time.Time{}, now.Add(purgeAllEvery)
 	}
 	return write(ctx, s, "purge table", func() (int, uint64, error) {
 		purged, until, err := s.backend.Purge(ctx, retention, limit, s.purges.since)
