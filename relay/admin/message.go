@@ -158,7 +158,7 @@ func (a *api) copyMessage(w http.ResponseWriter, request *http.Request, of *tabl
 	if made.Headers == nil {
 		made.Headers = map[string]string{}
 	}
-	maps.DeleteFunc(made.Headers, func(name, _ string) bool { return strings.HasPrefix(strings.ToLower(name), "rowrelay-") }) // these headers describe only the original, such as those of a dead letter
+	maps.DeleteFunc(made.Headers, func(name, _ string) bool { return strings.HasPrefix(strings.ToLower(name), "rowrelay-") }) // for example the headers of a dead letter, which describe only the original
 	made.Headers[storage.CopyOfHeader] = from.ID
 	action := storage.Action{By: a.author(request, asked.By), Action: "copy", Target: "message " + from.ID + " as " + made.ID, Reason: asked.Reason}
 	if err := logged(request.Context(), of.Operator, action, func(ctx context.Context) error { return of.Write(ctx, made) }); err != nil {
