@@ -287,7 +287,11 @@ func (a *adoption) revert(ctx context.Context, opened *adopt.Adoption) error {
 		m.Waiting = rest
 		text += fmt.Sprintf("Forwarded rows are not marked. The rows with %s were not forwarded: the old loop must send only these.\n", rest)
 	}
-	if flags := mappingFlags(m, proposed); opened.Remembered() && flags != "" {
+	flags := mappingFlags(m, proposed)
+	if opened.Way == adopt.View {
+		flags += " --view"
+	}
+	if opened.Remembered() && flags != "" {
 		text += "To adopt the table again with the same mapping, give" + flags + "\n"
 		if rest != "" {
 			text += "If the old loop has run meanwhile, replace the number by the last one that it has sent.\n"

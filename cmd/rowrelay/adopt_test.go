@@ -78,6 +78,11 @@ func TestAdopt(t *testing.T) {
 		wants(adopt("", "--undo", "--yes"), exitDone, "The rows with id > 6 were not forwarded",
 			`give --topic 'upper(kind)' --waiting 'id > 6' --header 'by='\''me'\''' --published 'none'`, "If the old loop has run meanwhile")
 
+		if db.Kind == testdb.Postgres {
+			wants(adopt("", "--yes", "--view"), exitDone, "forwarded by a view")
+			wants(adopt("", "--undo", "--yes"), exitDone, "with the same mapping, give --view\n")
+		}
+
 		for _, wrong := range []struct {
 			flags []string
 			code  int
