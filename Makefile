@@ -281,7 +281,7 @@ proof-fuzz: # the fuzzers of the parsers for data from tables, files, messages a
 proof-browser: # the tests of the admin page in a real Chromium, with the race detector
 	deploy/servers/servers run postgres15 chromium -- sh -c "cd internal/browser && go test -race -timeout 30m ./..."
 
-proof-tools: # the printed migrations, applied by each migration tool (Go, Java, Node, Python and Ruby), and the example with Spring
+proof-tools: # the printed migrations, applied by each migration tool (Go, Java, Node, Python and Ruby), and the example with Spring; needs the Debian packages ruby-activerecord, ruby-pg and ruby-sqlite3
 	deploy/servers/servers run postgres15 postgres18 mariadb1011 mysql kafka -- sh -c "(cd internal/libraries && go test -timeout 1h -run MigrationTools . -tools) && cd examples && go test -timeout 1h -run Spring . -spring"
 
 proof-plugins: # 100,000 messages through each official plug-in, while plug-ins, relays and servers are killed
