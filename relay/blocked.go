@@ -231,18 +231,16 @@ func (b *blockedKeys) mayContinue(k *key) bool {
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}
+		var others []*lane
 		for _, l := range b.held.sortedLanes() {
 			if l.keysUnknown && !l.draining {
 				f.lanes = append(f.lanes, l.Lane)
-				continue
+			} else {
+				others = append(others, l)
 			}
-			for i := range l.readers {
-				for _, k := range l.readers[i].keys {
-					if k.blocked {
-						f.limit--
-					}
-				}
-			}
+		}
+		if len(f.lanes) > 0 { // counting takes long if memory has many keys
+			f.limit -= blockedKeysIn(others)
 		}
 		if len(f.lanes) > 0 && f.limit > 1 {
 			b.lanesAskAt = now.Add(blockedInterval)
@@ -276,6 +274,20 @@ func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 		return nil
 	}
 	return f
+}
+
+// blockedKeysIn counts the blocked keys of lanes.
+func blockedKeysIn(lanes []*lane) (n int) {
+	for _, l := range lanes {
+		for i := range l.readers {
+			for _, k := range l.readers[i].keys {
+				if k.blocked {
+					n++
+				}
+			}
+		}
+	}
+	return n
 }
 
 // mergeBlocked blocks the keys that a read of blocked keys has returned, and clears keysUnknown for the lanes of the read. If
