@@ -209,11 +209,19 @@ func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, 
 
 // selected returns the rows of all tables that the filter selects, in the order of ids.
 func (db *DB) selected(filter storage.Filter) []*record {
-	rows := slices.Concat(db.hotRows(func(*record) bool { return true }), db.done)
-	for _, r := range db.held.rows {
-		rows = append(rows, r)
+	now := db.now()
+	rows := db.hotRows(func(r *record) bool { return r.matches(filter, now) })
+	add := func(r *record) {
+		if r.matches(filter, now) {
+			rows = append(rows, r)
+		}
 	}
-	rows = slices.DeleteFunc(rows, func(r *record) bool { return !r.matches(filter, db.now()) })
+	for _, r := range db.done {
+		add(r)
+	}
+	for _, r := range db.held.rows {
+		add(r)
+	}
 	slices.SortFunc(rows, byID)
 	return rows
 }
@@ -221,7 +229,7 @@ func (db *DB) selected(filter storage.Filter) []*record {
 func (r *record) matches(filter storage.Filter, now time.Time) bool {
 	message := r.row.Message
 	return r.row.ID > filter.AfterID &&
-		(len(filter.IDs) == 0 || slices.Contains(filter.IDs, strconv.FormatInt(r.row.ID, 10)) || slices.Contains(filter.IDs, message.ID)) &&
+		(len(filter.IDs) == 0 || slices.Contains(filter.IDs, message.ID) || slices.Contains(filter.IDs, strconv.FormatInt(r.row.ID, 10))) &&
 		(filter.Topic == "" || filter.Topic == message.Topic) &&
 		strings.HasPrefix(message.Topic, filter.TopicPrefix) &&
 		(filter.Key == "" || filter.Key == message.Key) &&

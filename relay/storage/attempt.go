@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -40,16 +41,18 @@ func (l AttemptLog) With(more ...Attempt) AttemptLog {
 		}
 		log[i].At, log[i].Answer = at, strings.ReplaceAll(log[i].Answer, "\x00", "\uFFFD") // PostgreSQL's jsonb refuses the escape of a NUL
 	}
-	const brief = 64 // the length of a shortened text, in bytes
-	if len(log.Text()) > MostAttemptLog {
-		for i := range len(log) - 1 {
-			log[i].Answer = cut(log[i].Answer, brief)
-		}
+	tooLong := func() bool { return len(log.Text()) > MostAttemptLog }
+	if !tooLong() {
+		return log
 	}
-	for len(log) > 1 && len(log.Text()) > MostAttemptLog {
+	const brief = 64 // the length of a shortened text, in bytes
+	for i := range len(log) - 1 {
+		log[i].Answer = cut(log[i].Answer, brief)
+	}
+	for len(log) > 1 && tooLong() {
 		log = log[1:]
 	}
-	for len(log) == 1 && len(log.Text()) > MostAttemptLog { // escaping can make a text six times as long
+	for tooLong() { // escaping can make the text of a single attempt six times as long
 		last := &log[0]
 		last.Relay, last.Sink, last.Answer = cut(last.Relay, brief), cut(last.Sink, brief), cut(last.Answer, len(last.Answer)/2)
 	}
@@ -76,6 +79,9 @@ func (l AttemptLog) Text() string {
 	text, err := json.Marshal(l)
 	if err != nil { // a time has a year that can't be written as JSON
 		return ""
+	}
+	if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x7f }) {
+		return string(text)
 	}
 	var ascii strings.Builder
 	for _, r := range string(text) {
