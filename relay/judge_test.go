@@ -79,9 +79,13 @@ func TestFailuresOfAllKeysOpenTheBreaker(t *testing.T) {
 
 func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim storage.Claim, midst bool) {
 	db, sink, watch := memstore.New(), newRefusing(), &downs{}
+	n := 400
+	if answer.Destination != "" {
+		n = 100 // the sink isn't down, so the relay repeats each message, and computes for long
+	}
 	writeAll := func() {
-		for i := range 400 {
-			write(db, "orders", fmt.Sprint("k", i%200), 1)
+		for i := range n {
+			write(db, "orders", fmt.Sprint("k", i%(n/2)), 1)
 		}
 	}
 	if !midst {
@@ -89,22 +93,22 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim storage.Claim, 
 	}
 	writeAll()
 	_, stop := start(t, db.Store(), relay.Options{Claim: claim, Sinks: to(sink), Observer: watch})
-	written := 400
+	written := n
 	if midst {
 		time.Sleep(204 * time.Millisecond) // while some sends are in flight
 		writeAll()
 		time.Sleep(20 * time.Millisecond)
 		sink.answer.Store(&answer)
-		written += 400
+		written += n
 	}
 	time.Sleep(time.Minute)
 	writeAll()
-	written += 400
+	written += n
 	time.Sleep(9 * time.Minute)
 	if counts := statusOf(t, db); counts[storage.StateError] > 0 {
 		t.Errorf("during the outage %v", counts)
 	}
-	if n := watch.n.Load(); n == 0 && answer.Destination == "" {
+	if watch.n.Load() == 0 && answer.Destination == "" {
 		t.Error("the sink was never reported as down")
 	}
 	asked := sink.asked.Load()
@@ -121,7 +125,7 @@ func testRefusedForAll(t *testing.T, answer sinks.Outcome, claim storage.Claim, 
 			t.Fatalf("message %d was charged %d attempts", m.Sequence, m.Attempt-1)
 		}
 	}
-	if asked > int64(written)+400 && answer.Destination == "" {
+	if asked > int64(written+n) && answer.Destination == "" {
 		t.Errorf("the sink was called for %d messages", asked)
 	}
 	if claim == storage.ByLanes {
