@@ -62,13 +62,13 @@ SCENES_AT_ONCE = -parallel 6
 
 # Packages for which the race detector is of little use: the command, which only calls the libraries, and packages whose tests
 # mostly run SQL in the database.
-WITHOUT_RACE = -e /cmd/rowrelay$$ -e /internal/readme$$ -e /migrations$$ -e /internal/outboxdb$$ -e /internal/outboxdb/inbox$$
+WITHOUT_RACE = -e /cmd/rowrelay$$ -e /internal/adopt$$ -e /internal/readme$$ -e /migrations$$ -e /internal/outboxdb$$ -e /internal/outboxdb/inbox$$
 PROCESSES = -e /internal/e2e$$
 ENGINE = -e /relay$$
 STORES = -e /relay/sqlstore$$
 
 # Tests that compute for long run without the race detector here, because it makes them five to ten times as slow. make proof runs
-# them with the race detector. They are the scenes with separate processes, the tests of the command and of writers, the tests of
+# them with the race detector. They are the scenes with separate processes, the tests of the command, of adopt and of writers, the tests of
 # relay except its simulated histories, and the store's checks on all servers except one. At the end on-servers prints the closing
 # lines of all suites, those of failed suites last.
 on-servers: bin/testrun
@@ -291,7 +291,7 @@ proof-sqlite: # the store on SQLite, with the race detector also inside the SQLi
 	go test -race -timeout 1h -run 'TestStore$$/sqlite/modernc' ./relay/sqlstore
 
 proof-e2e: # the tests of the command and the scenes with separate processes, with the race detector
-	deploy/servers/servers run -- sh -c "go test $(RACE) $(AT_ONCE) -timeout 30m ./cmd/rowrelay ./internal/readme ./migrations ./internal/outboxdb/... && go test $(RACE) -timeout 30m ./internal/e2e -everywhere"
+	deploy/servers/servers run -- sh -c "go test $(RACE) $(AT_ONCE) -timeout 30m ./cmd/rowrelay ./internal/adopt ./internal/readme ./migrations ./internal/outboxdb/... && go test $(RACE) -timeout 30m ./internal/e2e -everywhere"
 
 proof-alerts: # the tests that make each alert fire, with the race detector
 	deploy/servers/servers run -- sh -c "cd internal/libraries && go test $(RACE) -timeout 30m ./alerts"

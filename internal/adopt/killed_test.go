@@ -118,7 +118,7 @@ func TestUndoLeavesNothing(t *testing.T) {
 				}
 			}
 		}
-	}, everyServer...)
+	}, "postgres15/pgx", "mysql/gosql", "mariadb1011/gosql", "sqlite/modernc")
 }
 
 // openUnmarked opens the adoption of the table events with a mapping that doesn't mark rows.
