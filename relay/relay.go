@@ -183,6 +183,11 @@ func (r *Relay) Healthy() error {
 	if text := p.unwritable.Load(); text != nil {
 		return errors.New(*text)
 	}
+	for i := range p.settle {
+		if err := p.settle[i].unhealthy(now, "messages would be sent again after a restart, because writing outcomes has failed", r.options.Lease); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

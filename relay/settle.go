@@ -194,6 +194,11 @@ func inTableOrder(a, b *item) int {
 // after processes the result of a settlement. If the settlement failed, its batch is written again; if the database has stored
 // the batch nevertheless, writing it again changes nothing.
 func (s *settler) after(job settleJob, counts storage.Settled, err error) {
+	for i, n := range job.of {
+		if n > 0 {
+			s.base.tried(&s.base.health.settle[i], err)
+		}
+	}
 	switch {
 	case job.retriesUnwritable:
 		s.unwritable.tried(job.items, err)

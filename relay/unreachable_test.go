@@ -157,6 +157,47 @@ func TestRelayThatCannotRenewIsUnhealthy(t *testing.T) {
 	}
 }
 
+// A relay whose settlements keep failing, because of a lock for example, is unhealthy, although its reads and renewals succeed.
+// After a restart its messages would be sent again.
+func TestRelayThatCannotSettleIsUnhealthy(t *testing.T) {
+	t.Parallel()
+	for _, claim := range []storage.Claim{storage.ByLanes, storage.ByRows} {
+		for _, cause := range []error{storage.ErrTimeout, storage.ErrBusy, context.DeadlineExceeded} {
+			t.Run(fmt.Sprintf("%s, %v", claim, cause), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					db := memstore.New()
+					store, locked := db.Store(), atomic.Bool{}
+					store.Hooks.Lose = func(_ context.Context, op memstore.Op) error {
+						if locked.Load() && op == memstore.OpSettle {
+							return cause
+						}
+						return nil
+					}
+					r, stop := start(t, store, relay.Options{Claim: claim, Sinks: to(&recorder{})})
+					write(db, "orders", "a", 10)
+					time.Sleep(time.Minute)
+					locked.Store(true)
+					write(db, "orders", "b", 10)
+					time.Sleep(10 * time.Second)
+					if err := r.Healthy(); err != nil {
+						t.Errorf("within a lease: %v", err)
+					}
+					time.Sleep(10 * time.Second)
+					if err := r.Healthy(); err == nil || !strings.Contains(err.Error(), "writing outcomes has failed (for") || !strings.Contains(err.Error(), cause.Error()) {
+						t.Errorf("after more than a lease: %v", err)
+					}
+					locked.Store(false)
+					time.Sleep(10 * time.Second)
+					if err := errors.Join(r.Healthy(), stop()); err != nil {
+						t.Error(err)
+					}
+				})
+			})
+		}
+	}
+}
+
 // If the database answers no call, Healthy reports this, and not that reads fail.
 func TestUnreachableDatabaseIsUnhealthy(t *testing.T) {
 	t.Parallel()
