@@ -9,7 +9,7 @@ import (
 
 // Admission. A pending row of a page (read.go) enters memory and its sink's queue. If it can't, the sink's reader (reader.go)
 // remembers a position from which the row will be read again. A deferred row needs no position: reads find it by its due time.
-// What must hold: every pending row at or below a reader's cursor is in memory, or above a position that is remembered. For each
+// What must hold: every pending row at or below a reader's cursor is either in memory or above a remembered position. For each
 // sink, a row is in memory at most once. A row leaves memory only when no read in progress can return it.
 
 // admit admits a row for each of the sinks that need it, and reports whether any sink took it. A row that is in memory already is
@@ -77,7 +77,7 @@ func (e *byLanes) meets(l *lane, row *storage.Row, queue int) meeting {
 		l.alarmed = true
 	}
 	room := e.roomFor(q, row)
-	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // a row with an operator's decision or an expired row is usually not sent and needs no room; if it must be sent, take checks the room
+	if row.Holds != storage.NoHold || e.engine.routes.tooOld(row, &e.engine.clock) { // a row that has expired, or about which an operator has decided, is usually not sent and then needs no room; if it must be sent, take checks the room
 		room = 1
 	}
 	return meeting{room: room, paused: e.engine.control.pauses != nil && e.paused(l, queue, row), leaving: l.draining, keyKnown: !l.keysUnknown}
@@ -163,8 +163,8 @@ func (e *byLanes) waitForSameID(it *item, row *storage.Row) {
 	}
 }
 
-// numberingOf returns idGeneration if the row's id is unique among pending rows, otherwise -1. After the id sequence was reset, a
-// new row may have the id of an older one.
+// numberingOf returns idGeneration if no other pending row can have the row's id, and -1 otherwise. After the id sequence was
+// reset, a new row may have the id of an older one.
 func (r *lateRows) numberingOf(row *storage.Row) int {
 	if row.Deferred || row.ID > r.safeID && r.lastID <= r.highest {
 		return -1
@@ -173,7 +173,7 @@ func (r *lateRows) numberingOf(row *storage.Row) int {
 }
 
 // settled removes an item whose settlement is written, and unblocks its key if the key waited for the settlement. A read in
-// progress may return the row from an older snapshot, so the item stays known until that read has ended.
+// progress may return the row from an older snapshot, so the item is removed only when that read has ended.
 func (e *byLanes) settled(it *item) {
 	if e.engine.poll.under > 0 {
 		e.settledDuringRead = append(e.settledDuringRead, it)

@@ -8,10 +8,10 @@ import (
 )
 
 // Sinks that are set apart. A sink is behind while its cursor in some lane is below the lane's highest cursor. Until the sink has
-// caught up, pages are read for it alone. Meanwhile the shared pages, which are read for all sinks, still return this sink's rows,
-// and its reader ignores them. If the sink is down, these may be millions of rows. So the sink is set apart: shared pages exclude
-// the topics that only this sink takes, and don't move its cursors. In the same way, the pages that are read for one sink alone
-// exclude the topics that only other sinks take.
+// caught up, the relay reads separate pages for it. Meanwhile the shared pages, which are read for all sinks, still return this
+// sink's rows, and its reader ignores them. If the sink is down, there may be millions of such rows. So the sink is set apart:
+// shared pages exclude the topics that only this sink takes, and don't move its cursors. In the same way, the pages that are read
+// for one sink alone exclude the topics that only other sinks take.
 //
 // The database still scans the rows that a page excludes. So a page that excludes topics covers only a limited range of ids. The
 // range is adjusted so that the page's statement takes at most about 100 ms.

@@ -10,7 +10,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// base holds the store, the options and the reporting of errors, which all parts of the engine share. Any goroutine may use it.
+// base holds what all parts of the engine share: the store, the options, and the reporting of errors. Any goroutine may use it.
 type base struct {
 	store       storage.Store
 	options     Options

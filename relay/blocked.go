@@ -13,13 +13,14 @@ import (
 // set, the relay asks the database about each key that isn't in memory before it admits a row of the key.
 
 const (
-	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. Further keys are
-	// forgotten as soon as their retry is written. After that, each page of their lanes needs one more query, which asks the
-	// database which of the page's keys are blocked. So even a million blocked keys take no more memory than maxBlockedKeys keys.
+	// maxBlockedKeys is the maximum number of blocked keys in memory, each of which takes about half a KiB. If more keys are
+	// blocked, the relay forgets a blocked key as soon as the key's retry is written. After that, each page of the key's lane needs
+	// one more query, which asks the database which of the page's keys are blocked. So a million blocked keys take only as much
+	// memory as maxBlockedKeys keys.
 	maxBlockedKeys = 10_000
 
-	// blockedInterval is the time between two reads of the blocked keys of lanes with keysUnknown. It is also the time between
-	// two checks whether the messages that block keys in memory still exist. One check covers at most blockersTogether keys.
+	// blockedInterval is the time between two reads of the blocked keys of lanes with keysUnknown. It is also the time between two
+	// checks of whether the messages that block keys in memory still exist. One check covers at most blockersTogether keys.
 	blockedInterval  = 10 * time.Second
 	blockersTogether = 500
 )
@@ -102,8 +103,8 @@ func (b *blockedKeys) forgetSoon(k *key) {
 	}
 }
 
-// forgetKeys forgets the keys in toForget whose retry is written and that have no items in memory. It lowers reader.gap to below
-// their dropped rows, so that these are read again later.
+// forgetKeys forgets the keys in toForget whose retry is written and that have no items in memory. It lowers reader.gap below the
+// keys' dropped rows, so that these rows are read again later.
 func (b *blockedKeys) forgetKeys() {
 	for _, k := range b.toForget {
 		l := k.lane
@@ -214,9 +215,9 @@ func (b *blockedKeys) blockAgain(l *lane, ref keyRef, holder int64) *key {
 	return k
 }
 
-// mayContinue reports whether the key's dropped rows may be admitted now. They may not while a message blocks the key. If the
-// database had reported the key as blocked, they may be admitted only after the relay has asked the database again, and the new
-// answer may block the key again.
+// mayContinue reports whether the key's dropped rows may be admitted now. While a message blocks the key, the rows must wait. If
+// the database had reported the key as blocked, the relay must ask the database again before it admits the rows; the new answer may
+// block the key again.
 func (b *blockedKeys) mayContinue(k *key) bool {
 	if k.fromDatabase && !k.blocked && b.recall(k.lane, k.ref) {
 		k.fromDatabase = k.blocked
@@ -226,8 +227,8 @@ func (b *blockedKeys) mayContinue(k *key) bool {
 
 // pollBlocked returns a read about blocked keys if one is due. One kind of read fetches the blocked keys of lanes with
 // keysUnknown, if memory has room for more keys. A lane has keysUnknown after it was acquired, or if a blocked key of the lane was
-// forgotten. The other kind checks whether the messages that block keys in memory still exist: if an operator deleted such a
-// message by SQL, its key would otherwise wait for ever.
+// forgotten. The other kind checks whether the messages that block keys in memory still exist: otherwise, if an operator deleted
+// such a message with SQL, its key would stay blocked forever.
 func (b *blockedKeys) pollBlocked(now time.Time) *fetch {
 	if !b.lanesAskAt.After(now) {
 		f := &fetch{kind: readBlocked, limit: b.most + 1, forgotten: b.forgotten}

@@ -48,7 +48,7 @@ type breaker struct {
 	destinations map[string]*destination // by name; "" is the sink itself
 	minute       minute
 	putOff       map[rowRef]*suspension // the failures of messages that left memory to make room and will return as retries
-	probed       map[string]struct{}    // topics of messages that the sink has answered with Unavailable since the breaker was last closed
+	probed       map[string]struct{}    // topics of the messages for which the sink has returned Unavailable since the breaker was last closed
 }
 
 type breakerState int
@@ -64,7 +64,7 @@ const (
 // destination records the recent deliveries and failures at one of a sink's destinations.
 type destination struct {
 	delivered int64               // the highest job number among the jobs that delivered a message to this destination
-	failing   time.Time           // when the first failure after that delivery arrived; zero if none has (failures in the delivery's own batch don't count)
+	failing   time.Time           // when the first failure after that delivery arrived; zero if no failure has arrived (failures in the delivery's own batch don't count)
 	fresh     map[string]struct{} // keys (or ids of messages without a key) whose first failure arrived after that delivery
 	usual     float64             // the mean value of len(fresh) at recent deliveries
 }
@@ -143,8 +143,8 @@ func newBreaker(options *SinkOptions) breaker {
 }
 
 // begin returns the number of the next job, which starts now. For each of the job's messages that failed before, begin records
-// whether another message was delivered since that failure. A delivery during the job's own send doesn't count: an outage may
-// make the message fail again, and end before that delivery.
+// whether another message was delivered since that failure. A delivery during the job's own send doesn't count, because the message
+// may have failed again in an outage that ended before that delivery.
 func (b *breaker) begin(items []*item) (turn int64) {
 	b.turn++
 	for _, it := range items {
@@ -318,7 +318,7 @@ func (b *breaker) count(s *sent, now time.Time) counted {
 func (b *breaker) fail(it *item, outcome *sinks.Outcome, now time.Time) {
 	d := b.destinations[outcome.Destination]
 	if d == nil {
-		if len(b.destinations) >= mostDestinations { // forget all destinations; as a consequence, failures of their messages are charged later
+		if len(b.destinations) >= mostDestinations { // forget all named destinations; their messages are charged later, because deliveries to these destinations are forgotten, too
 			maps.DeleteFunc(b.destinations, func(name string, _ *destination) bool { return name != "" })
 		}
 		d = &destination{fresh: map[string]struct{}{}}

@@ -21,7 +21,7 @@ type ConsumerOptions struct {
 	// Name identifies the consumer among the relays and consumers of its table. It has the same default as [Options].Name.
 	Name string
 
-	// Version is a text for operators, which rowrelay status shows. Defaults to "".
+	// Version is a text that the command `rowrelay status` shows to operators. Defaults to "".
 	Version string
 
 	// Topics limits the consumer to messages of these topics; an empty list means all topics. Pick is the order in which messages
@@ -60,7 +60,7 @@ type ConsumerOptions struct {
 
 // Consumer lets an application claim messages itself, instead of being called by a relay. It claims by rows, so messages are
 // not delivered in order. Any number of consumers and of relays that claim by rows may share a table. [NewConsumer] creates a
-// consumer. Its methods may be called concurrently.
+// consumer. A consumer's methods may be called concurrently.
 type Consumer struct {
 	store   storage.Store
 	options ConsumerOptions
@@ -190,8 +190,8 @@ func (c *Consumer) claim(ctx context.Context, n int, polled bool) ([]*Delivery, 
 	return nil, errors.Join(problems...)
 }
 
-// live sends heartbeats, frees expired claims, deletes old messages, and reads the controls, each after its own interval. It
-// returns the database's clock, the paused topics, and whether this consumer is paused.
+// live sends heartbeats, frees expired claims, deletes old messages, and reads the controls, each at its own interval. It returns
+// the database's clock, the paused topics, and whether this consumer is paused.
 func (c *Consumer) live(ctx context.Context) (clock databaseClock, paused []string, standsDown bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,8 +21,8 @@ type controller struct {
 	heard   func(inForce []storage.Control) // called by the loop after the first read, and when the controls have changed
 }
 
-// work reads the controls until the context ends. Until it has read them once, the relay reads and sends no messages. If it can't
-// read them later, the last known controls stay in force.
+// work reads the controls until the context ends. Until the controls have been read once, the relay neither reads nor sends
+// messages. If a later read of the controls fails, the last known controls stay in force.
 func (c *controller) work(ctx context.Context) {
 	var last, wanted []storage.Control // wanted: pauses of tripped breakers that are not in force yet
 	for heard, more := false, true; more; more = sleep(ctx, controlInterval) {

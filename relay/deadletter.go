@@ -36,8 +36,8 @@ const (
 const mostErrorHeader = 500
 
 // addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has a destination for dead letters. It
-// returns a note for the log. If the parked message is itself a dead letter, none is added; otherwise dead letters that are
-// parked could produce dead letters for ever. The parameter `now` is the database's time.
+// returns a note for the log. It adds nothing if the parked message is itself a dead letter; otherwise dead letters that are parked
+// could produce dead letters forever. The parameter `now` is the database's time.
 func (q *sinkQueue) addDeadLetter(row *storage.Row, reason string, parked *result, now time.Time) (note string) {
 	to := q.options.DeadLetter
 	if to == (DeadLetter{}) {

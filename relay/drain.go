@@ -8,11 +8,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due. The store finds
-// them by their times alone, not by the lanes' positions. So the survey also finds paused messages, and messages that could be
-// delivered but that the reads missed. What must hold: a drain ends without an error only if no due message is left, whether or
-// not the reads can find it. Some messages don't count: messages in other relays' lanes, messages of topics that this relay
-// doesn't claim, and messages whose key is blocked at each of their sinks by another message, which is parked or not due yet.
+// The end of a drain. When the reads find nothing more, a survey asks the store for all rows that are due. The store finds these
+// rows by their due times, regardless of the lanes' positions. So the survey also finds paused messages, and messages that could be
+// delivered but that the reads missed. What must hold: a drain ends without an error only if no due message is left, whether or not
+// the reads can find it. Some messages don't count: messages in other relays' lanes, messages of topics that this relay doesn't
+// claim, and messages whose key is blocked at each of their sinks by another message, which is parked or not due yet.
 
 const (
 	// surveyInterval is the pause after a survey that failed or found an unread message.

@@ -13,8 +13,8 @@ import (
 // engine is the part of a Run's state that both ways of claiming (byLanes and byRows) use. The loop owns this state.
 // Goroutines that call the database or a sink get jobs through one channel and return results through another.
 //
-// A message is read into memory through the field `claiming`. There it waits in its sink's queue until a worker sends it. It
-// leaves memory when its outcome is written.
+// A message is read into memory through the field `claiming`. It waits in its sink's queue until a worker sends it, and leaves
+// memory when its outcome is written.
 type engine struct {
 	*base
 	routes       *router

@@ -270,7 +270,8 @@ func (j *joiner) written(it *item, now time.Time) []*item {
 	return j.takeBack(it, now)
 }
 
-// together returns the items that are settled by an item's settlement. If several sinks need the row, these may be several items.
+// together returns the items that are settled by an item's settlement. If several sinks need the row, there may be several such
+// items.
 func (it *item) together() []*item {
 	if it.joint == nil {
 		return []*item{it}

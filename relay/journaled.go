@@ -20,7 +20,7 @@ type journaled struct {
 	stale     bool                 // the stored journal is unknown or may name finished rows, so the next write of journals replaces it
 }
 
-// rowRef identifies a row in a journal, for one sink. It has a checksum of the message's id, because the row's id may later be
+// rowRef identifies a row in a journal, for one sink. It contains a checksum of the message's id, because the row's id may later be
 // assigned to another message.
 type rowRef struct {
 	queue int
@@ -41,7 +41,7 @@ type dedupBatch struct {
 	sink       string
 	name       string
 	size       int
-	unresolved bool // it is unknown whether the sink has it
+	unresolved bool // it is unknown whether the sink has the batch
 }
 
 func refOf(r *storage.Row, queue int) rowRef {

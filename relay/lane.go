@@ -133,7 +133,7 @@ func (l *lane) forget(k *key) {
 //
 // At most one batch of a key is in flight at a time. The key's other messages wait here, ordered by id, and the queue has a
 // single entry for the key. A message that is to be retried or parked blocks its key: the later messages are dropped from
-// memory, and only the position from which to read them is kept. So the later messages take no memory, however many they are.
+// memory, and only the position from which to read them is kept. So the later messages take no memory, however many there are.
 type key struct {
 	ref       keyRef
 	lane      *lane
@@ -259,7 +259,7 @@ type suspension struct {
 	rejected    bool      // its last failure was a rejection
 	repeats     bool      // another message was delivered between its last failure and the beginning of its current send
 	tries       int       // how many consecutive failures there were without a delivery in between; it determines the back-off
-	since       time.Time // when it first failed; zero if an attempt was charged before, so that failsAlone counts from the time when its destination began to fail
+	since       time.Time // when it first failed; zero if an attempt was charged before: then failsAlone counts from the first failure at the destination since the last delivery there
 	soonest     time.Time // the earliest time of its next attempt if another message is delivered
 	retryAt     time.Time // the time of its next attempt if no other message is delivered
 }

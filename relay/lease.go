@@ -9,11 +9,11 @@ import (
 )
 
 // Leases. A renewal passes the lanes that the relay holds, and their marks, to the leaser. Its result lists the lanes that
-// were kept, lost and acquired. The relay releases a lane that it gives up once none of the lane's messages is in flight or
-// unsettled. When a stop no longer waits for settlements (stop.go), the relay also releases lanes with unsettled messages, which
-// their next holders send again.
+// were kept, lost and acquired. When the relay gives up a lane, it waits until none of the lane's messages is in flight or
+// unsettled, and then releases the lane. When a stop no longer waits for settlements (stop.go), the relay also releases lanes with
+// unsettled messages, which their next holders send again.
 
-// calmAfter is the time for which a relay that has taken over a dead relay's lane journals each batch before sending it.
+// calmAfter is how long a relay journals each batch before sending it, after the relay has taken over a dead relay's lane.
 const calmAfter = time.Minute
 
 // laneRights is a renewal of the leases of the lanes that the relay held when the renewal began, and its result.
@@ -208,7 +208,7 @@ func (e *byLanes) dropLane(l *lane) {
 	delete(e.held.lanes, l.Lane)
 }
 
-// lookEverywhere makes a sweep begin now, unless one is in progress. The drain can end only after that sweep.
+// lookEverywhere requests an immediate sweep, unless one is in progress. The drain can end only after that sweep.
 func (e *byLanes) lookEverywhere() {
 	if len(e.sweep.left) == 0 {
 		e.sweep.clean, e.sweep.next = time.Time{}, time.Time{}

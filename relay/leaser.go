@@ -11,7 +11,7 @@ import (
 type leasing struct {
 	busy        bool          // a renewal is in progress
 	next        time.Time     // when the next renewal begins
-	interval    time.Duration // the time between two renewals; at most 2 s, to notice relays that start or stop
+	interval    time.Duration // the time between two renewals; at most 2 s, so that the relay soon notices when relays start or stop
 	safeUntil   time.Time     // nothing is sent after this time, on the relay's own clock
 	ended       bool          // safeUntil has passed, and the sends were cancelled
 	downUntil   time.Time     // until this time, the relay leaves its lanes to other relays, because it can't read
@@ -78,7 +78,7 @@ func (l *leaser) work(ctx context.Context) {
 				predecessor = job.err != nil
 			}
 			if predecessor {
-				// FenceRelay failed. The next job tries it again, before the first heartbeat.
+				// FenceRelay failed. The next job calls it again, before the first heartbeat.
 			} else if job.leave {
 				if _, job.err = job.rights.renew(bounded, storage.Members{}, false); job.err == nil {
 					job.err = l.base.store.Deregister(bounded, o.Name)

@@ -59,9 +59,9 @@ type Observer interface {
 	// usually tried again.
 	Failed(stage string, err error)
 
-	// Polled is called after each read, with the number of rows that the read returned. While the relay has no reason to read,
-	// because it has no lanes or no room, Polled is called with 0 once a second. If the calls stop, the relay is dead or can't
-	// read.
+	// Polled is called after each successful read or claim, with the number of rows that it returned. While the relay has no reason
+	// to read, because it has no lanes or no room, Polled is called with 0 once a second. If the calls stop, the relay is dead or
+	// can't read.
 	Polled(rows int)
 }
 

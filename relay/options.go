@@ -33,7 +33,7 @@ type Options struct {
 	// leases expire.
 	Name string
 
-	// Version is a text for operators, which rowrelay status shows. Defaults to "".
+	// Version is a text that the command `rowrelay status` shows to operators. Defaults to "".
 	Version string
 
 	// Claim selects how messages are claimed: [storage.ByLanes], the default, keeps the order per key; [storage.ByRows] doesn't.
@@ -88,7 +88,7 @@ type Options struct {
 	// Observer receives events, for example for metrics. Defaults to [NoObserver].
 	Observer Observer
 
-	// Logger receives log lines for operators, without payloads and secrets. Defaults to slog.Default.
+	// Logger receives log lines for operators, without payloads or secrets. Defaults to slog.Default.
 	Logger *slog.Logger
 
 	// Tracer traces messages. The package relay/tracing has one for OpenTelemetry. Defaults to none. Without a Tracer, messages
@@ -109,11 +109,11 @@ type SinkOptions struct {
 	// two calls at a time. Defaults to 2, or to the sink's limit if that is lower.
 	Workers int
 
-	// Buffer and BufferBytes limit the number of this sink's messages in memory, and their bytes. A message is in memory while it
+	// Buffer and BufferBytes limit the number and the total size of this sink's messages in memory. A message is in memory while it
 	// waits, is in flight, or is not settled yet. Buffer defaults to eight full batches for each worker (four if the relay claims
 	// by rows), but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. If the relay dies,
-	// messages that were in flight or not settled yet are sent again. To limit their number, a relay that claims by lanes keeps
-	// at most half a buffer of such messages, or three batches for each worker if that is more.
+	// messages that were in flight or not settled yet are sent again. To limit their number, a relay that claims by lanes keeps at
+	// most half a buffer of such messages, or three batches for each worker if that is more.
 	Buffer      int
 	BufferBytes int
 
@@ -127,8 +127,8 @@ type SinkOptions struct {
 	// BreakerThreshold is how many keys must fail, without a delivery in between, before the relay considers the destination
 	// down, regardless of its answers. Then the breaker opens, and later the sink is tried with one message at a time. Only a
 	// message's first failure counts, and a message without a key counts as a key of its own. If on average k keys fail between two
-	// deliveries, the threshold is multiplied by 1 + 4k, at most by 41. Each relay counts only its own sends. Defaults to 5. If it is
-	// negative, failing keys never open the breaker, and every failure is charged.
+	// deliveries, the threshold is multiplied by 1 + 4k, but by at most 41. Each relay counts only its own sends. Defaults to 5. If
+	// it is negative, failing keys never open the breaker, and every failure is charged.
 	BreakerThreshold int
 
 	// JudgeAloneAfter applies to a message that keeps failing while no other message is delivered to its destination. After this
@@ -147,18 +147,18 @@ type SinkOptions struct {
 	// lacks the privilege to write controls, it pauses the sink only for itself.
 	ParkRateLimit int
 
-	// OnPark says what happens to a key when one of its messages is parked. With [ContinueKey], the default, the next message
+	// OnPark determines what happens to a key when one of its messages is parked. With [ContinueKey], the default, the next message
 	// of the key is sent. With [HoldKey], all later messages of the key wait for an operator; HoldKey requires that the relay
 	// claims by lanes. A parked message that has no key or has expired doesn't block other messages. A change of OnPark doesn't
 	// affect keys that are held already.
 	OnPark OnPark
 
-	// DeadLetter says where a copy of a message goes when the message is parked, even if it is parked because it has expired.
-	// Each time a message is parked, one copy is written, as a new message with the same payload and key. The copy has the
-	// headers of the message, and also rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes),
-	// -attempts, -created-at and -parked-at. The copy is written in the transaction that parks the message, and has the same
-	// guarantees as any other message. If a copy is parked itself, it gets no copy. The relay needs the privilege to INSERT into
-	// the table. Defaults to none: no copies are written.
+	// DeadLetter is the destination of copies of parked messages, including messages that are parked because they have expired.
+	// Each time a message is parked, one copy is written, as a new message with the same payload and key. The copy has the headers
+	// of the message, and also rowrelay-dead-letter-message-id, -topic, -sink, -reason, -error (up to 500 bytes), -attempts,
+	// -created-at and -parked-at. The copy is written in the transaction that parks the message, and has the same guarantees as any
+	// other message. If a copy is parked itself, it gets no copy. The relay needs the privilege to INSERT into the table. Defaults
+	// to none: no copies are written.
 	DeadLetter DeadLetter
 
 	// Backoff is the back-off before the next attempt of a message. The wait is random, between 0 and a bound that starts at Min
@@ -242,11 +242,12 @@ type Route struct {
 	// before a send. Defaults to 0: messages don't expire.
 	ExpireAfter time.Duration
 
-	// OnExpire says what happens to a message that has expired, by ExpireAfter or by its own ExpiresAt. Defaults to [ParkExpired].
+	// OnExpire determines what happens to a message that has expired, by ExpireAfter or by its own ExpiresAt. Defaults to
+	// [ParkExpired].
 	OnExpire OnExpire
 }
 
-// OnExpire says what happens to an expired message.
+// OnExpire is what happens to an expired message.
 type OnExpire string
 
 // Values of OnExpire. With either value, the relay reports each expired message to the Observer, and logs expired messages, at

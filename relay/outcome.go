@@ -145,8 +145,8 @@ func (e *engine) deliveredBefore(it *item, outcome sinks.Outcome) {
 }
 
 // park settles the item as parked. Its key is blocked until the settlement is written. Otherwise, if the settlement were lost,
-// this message would be sent after later ones. With HoldKey the key stays blocked until an operator decides. A dead letter may be
-// written with the parked message (deadletter.go).
+// this message would be sent after later ones. With HoldKey the key stays blocked until an operator decides what happens to the
+// message. A dead letter may be written with the parked message (deadletter.go).
 func (e *engine) park(it *item, outcome sinks.Outcome) {
 	holds, what := it.key != nil && it.queue.options.OnPark == HoldKey, "relay: parked a message, which waits for an operator"
 	if holds {

@@ -23,9 +23,9 @@ type polling struct {
 	empty int // how many consecutive reads found nothing; used in a drain
 }
 
-// quickPoll is the poll interval while polls find rows. Each empty poll makes the interval longer by a sixteenth. So after a
-// time t without messages, the interval is about t/16 (at least quickPoll, at most Options.Poll), and the number of polls
-// during t grows only with the logarithm of t.
+// quickPoll is the poll interval while polls find rows. Each empty poll lengthens the interval by a sixteenth. So after a time t
+// without messages, the interval is about t/16 (at least quickPoll, at most Options.Poll), and the number of polls during t grows
+// only with the logarithm of t.
 const quickPoll = 7 * time.Millisecond
 
 // begin records that a read begins, and schedules the next one.
@@ -49,7 +49,7 @@ func (p *polling) count(empty bool) {
 	}
 }
 
-// dueRows decides when deferred rows are read. They are read in passes over the rows that are due.
+// dueRows decides when deferred rows are read. The relay reads them in passes, each over all rows that are due.
 type dueRows struct {
 	cursor storage.DueCursor // where the next read begins
 

@@ -64,7 +64,7 @@ func (p process) isGone(relay string) bool {
 		return began != parts[1]
 	}
 	other, err := os.FindProcess(pid)
-	// An error other than ErrProcessDone, such as a missing permission, doesn't show that the process is gone.
+	// Any other error, for example a permission error, doesn't show that the process is gone.
 	return err == nil && errors.Is(other.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 
@@ -76,7 +76,7 @@ func beginning(pid int) string {
 		return ""
 	}
 	_, rest, _ := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(" "))
-	fields := strings.Fields(string(rest)) // the third field, which is the state, and all later ones
+	fields := strings.Fields(string(rest)) // the state, which is the third field, and all later fields
 	if len(fields) < 20 {
 		return ""
 	}

@@ -43,7 +43,7 @@ type sinkQueue struct {
 	longest    time.Duration        // the longest time that a call to the sink may take
 	flights    map[*flight]struct{} // the jobs that were given to workers and have not returned
 	allStuck   bool                 // every worker hangs in a call
-	unstarted  int                  // how many messages returned unsent within the last second, because their handlers were busy for beginFor
+	unstarted  int                  // how many messages the sink returned unsent within the last second, because their handlers were busy for beginFor
 	waitLogged time.Time            // the time of the last log line about messages that wait for handlers
 	breaker    breaker
 
@@ -110,9 +110,9 @@ func (q *sinkQueue) roomForDeferred() int {
 // deferred rows are read for the sink.
 const maxFreedKeys = 10_000
 
-// hasReadRoom reports whether the queue has enough room to be worth a read: a quarter of the buffer or one batch. Reading
-// whenever there is room for one message would cost many small queries. While settlements are in progress, which will free
-// more room, the required room is half of the buffer, or readLimit if that is less.
+// hasReadRoom reports whether the queue has enough room to make a read worthwhile: a quarter of the buffer or one batch. Reading
+// whenever there is room for one message would cost many small queries. While settlements are in progress, which will free more
+// room, the required room is half of the buffer, or readLimit if that is less.
 func (q *sinkQueue) hasReadRoom() bool { return q.shouldRead(q.room(), q.capacity) }
 
 // shouldRead makes the same decision as hasReadRoom for a part of the buffer, given that part's free room and its size.
@@ -140,7 +140,7 @@ type waitingLine struct {
 	back        []queued // entries that were removed but not sent, and suspended messages that are due
 	untried     []queued
 	retries     []queued
-	retriesLast bool // the last turn between `untried` and `retries` went to `retries`
+	retriesLast bool // `untried` and `retries` take turns, and the last turn was that of `retries`
 }
 
 // queued is an entry of a waitingLine: an item without a key, or a key.
@@ -209,7 +209,7 @@ func (q *sinkQueue) add(it *item) {
 	q.putLast(it)
 }
 
-// putLast queues an item behind all others of its kind.
+// putLast queues a retry behind the other retries, and any other item behind the other untried items.
 func (q *sinkQueue) putLast(it *item) {
 	switch {
 	case it.key != nil:
@@ -324,8 +324,7 @@ func (q *sinkQueue) limit(rate int) {
 	}
 }
 
-// allowed returns how many messages the rate allows now, but at most the value of the parameter `most`. If the rate allows
-// none, the method sets q.limitAt.
+// allowed returns how many messages the rate allows now, but at most `most`. If the rate allows none, the method sets q.limitAt.
 func (q *sinkQueue) allowed(now time.Time, most int) int {
 	q.credit = min(q.credit+q.share*now.Sub(q.credited).Seconds(), max(1, q.share*limitBurst.Seconds()))
 	q.credited = now

@@ -36,8 +36,8 @@ func (e *engine) mayRead(now time.Time) bool {
 }
 
 // reportIdle is called once a second. While a healthy relay has no reason to read, because it stands by, has no lanes, or has
-// no room while its sinks are down, reportIdle reports an empty read to the observer. Without this report, the metric with the
-// time of the last read would become old, and alerts would report the relay as dead.
+// no room while its sinks are down, reportIdle reports an empty read to the observer. Without this report, the metric for the time
+// of the last read would become stale, and alerts would report the relay as dead.
 func (e *engine) reportIdle(now time.Time) {
 	if e.poll.under == 0 && (e.mayRead(now) || e.lease.waits) && e.health.readFails.Load() == 0 && e.health.lease.since.Load() == 0 {
 		e.options.Observer.Polled(0)
@@ -452,8 +452,8 @@ func (e *engine) pauseReading(err error) (over bool) {
 // drained reports whether nothing is left to deliver and the relay holds its whole share of lanes. The lanes of a dead relay are
 // part of the share, so a drain waits until they are free. Three kinds of messages don't count: messages without a route, paused
 // messages, and messages whose key is blocked by another message that is parked or not due. Also, the last sweep over all lanes
-// must have found nothing, and must have begun less than sweepSoonest ago. During the first sweepSoonest of a run, it suffices
-// that the sweeps of newly leased lanes have found nothing.
+// must have found nothing, and must have begun less than sweepSoonest ago. In the first 30 seconds of a run (sweepSoonest), it is
+// enough that the sweeps of newly leased lanes have found nothing.
 func (e *byLanes) drained() bool {
 	resuming := slices.ContainsFunc(e.blocked.resuming, func(k *key) bool { return !e.engine.queues[k.ref.queue].paused })
 	stopped := slices.ContainsFunc(e.engine.queues, func(q *sinkQueue) bool { return q.stopped && !q.paused && q.options.Sink != nil })
@@ -539,7 +539,7 @@ func (e *byLanes) mergeUnrouted(f *fetch) {
 const catchUpKeys = 64
 
 // pollKeys reads rows that were skipped while their keys were blocked, for several keys of one queue. For each queue it also
-// counts the unblocked keys that still have rows to read (freed); if they are too many, roomForDeferred returns 0. To find the
+// counts the unblocked keys that still have rows to read (freed); if there are too many, roomForDeferred returns 0. To find the
 // rows of a key, the database walks over all pending rows of its lane, which may be many. So each read covers a limited range of
 // ids.
 func (e *byLanes) pollKeys() *fetch {
@@ -689,8 +689,8 @@ func (e *byLanes) mergeDue(f *fetch) {
 const unroutedRows = 500
 
 // pollUnrouted reads rows without a route, once a minute. There are two reasons for this read. A relay that has just leased a
-// lane knows from the marks that such rows exist, but not their topics. And no other read notices when the rows are deleted. After
-// this read, the cursor for rows without a route stands just before the lane's first such row.
+// lane knows from the marks that such rows exist, but not their topics. Also, no other read notices when these rows are deleted.
+// After this read, the cursor for rows without a route stands just before the lane's first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

@@ -47,7 +47,7 @@ func newReader(cursor int64) reader {
 	return reader{cursor: cursor, gap: none, known: map[int64]*item{}, keys: map[string]*key{}}
 }
 
-// meeting has the circumstances in which a row is offered to a reader.
+// meeting describes the circumstances in which a row is offered to a reader.
 type meeting struct {
 	room     int  // the sink's room for a row of this kind
 	paused   bool // the row is paused

@@ -165,7 +165,7 @@ func (r *Relay) Healthy() error {
 	if silent := time.Duration(now - p.reached.Load()); silent > r.options.Lease {
 		return fmt.Errorf("the database has not answered for %v: %s", silent.Round(time.Second), p.lastProblem())
 	}
-	if text := p.stuck.Load(); text != nil { // before the checks below: a stuck handler that holds a transaction may cause the failures that they report
+	if text := p.stuck.Load(); text != nil { // before the checks below: a stuck handler that holds a transaction may cause the failures that these checks report
 		return errors.New(*text)
 	}
 	if since := p.readFails.Load(); since != 0 && time.Duration(now-since) > r.options.Lease {

@@ -39,11 +39,11 @@ func (e *engine) startLease(now time.Time) {
 	e.leaser.jobs <- leaseJob{rights: e.claiming.rights(leave), leave: leave, standsDown: allStuck || e.control.standsDown || failing != 0 && e.leavesLanes(now, failing)}
 }
 
-// leavesLanes reports whether this relay should leave its lanes to other relays. It should if renewals succeed, but reads have
-// been failing for longer than a lease, for example because only the privilege to read was revoked. The parameter `since` is the
-// time when reads began to fail. If renewals fail, too, the whole database is unreachable. Then the relay keeps its lanes until
-// renewals have succeeded for the duration of a lease: a relay without lanes doesn't read, so it couldn't find out that the table
-// can be read again. After standDownTime the relay takes lanes and tries to read again, for the duration of two leases.
+// leavesLanes reports whether this relay should leave its lanes to other relays. It should leave them if renewals succeed while
+// reads have been failing for longer than a lease, for example because only the privilege to read was revoked. The parameter
+// `since` is the time when reads began to fail. If renewals fail, too, the whole database is unreachable. Then the relay keeps its
+// lanes until renewals have succeeded for the duration of a lease: a relay without lanes doesn't read, so it couldn't find out that
+// the table can be read again. After standDownTime the relay takes lanes and tries to read again, for the duration of two leases.
 func (e *engine) leavesLanes(now time.Time, since int64) bool {
 	until := &e.lease.downUntil
 	switch {

@@ -51,7 +51,8 @@ const (
 	// large rows, which some databases must read to find their sizes.
 	unknownRowBytes = 64 << 10
 
-	// slowRowBytes is the assumed size of a row after a failed claim. The claim may have failed because large rows took too long.
+	// slowRowBytes is the assumed size of a row after a failed claim. The claim may have failed because reading large rows took too
+	// long.
 	slowRowBytes = 1 << 20
 
 	// reclaimInterval is how often expired claims are freed and due deferred rows are made claimable.
@@ -339,8 +340,8 @@ type rowRights struct {
 	anyones    int64   // how many rows all relays together have claimed
 }
 
-// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are being settled. It includes
-// unwritable rows, and while settlements are failing also rows that are being settled.
+// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are being settled. Unwritable rows are
+// included and, while settlements are failing, rows that are being settled are included, too.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
 	for _, q := range r.engine.queues {

@@ -213,9 +213,9 @@ func (e *engine) findStuck(now time.Time) {
 	}
 }
 
-// findBusyHandlers logs that messages wait for handlers. It does so if a batch has returned messages whose handlers were not
-// called within beginFor, or if messages wait while all workers have been busy for beginFor. It logs at most one line a minute
-// for each sink.
+// findBusyHandlers logs that messages wait for handlers. It logs this if a batch has returned messages whose handlers were not
+// called within beginFor, or if messages wait while all workers have been busy for beginFor. It logs at most one line a minute for
+// each sink.
 func (e *engine) findBusyHandlers(now time.Time) {
 	for _, q := range e.queues {
 		busy := len(q.flights) == q.options.Workers && !q.waiting.empty()

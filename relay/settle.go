@@ -28,7 +28,7 @@ const (
 	settleBatch = 2000
 
 	// settleLinger is how long deliveries may wait, counted from the start of the last settlement, so that more of them are
-	// written together. When messages are few, writing each delivery alone would be most of the relay's work. Deliveries wait
+	// written together. When few messages arrive, writing each delivery alone would be most of the relay's work. Deliveries wait
 	// only while there are fewer than settleFew of them.
 	settleLinger = 80 * time.Millisecond
 	settleFew    = 64
@@ -109,9 +109,9 @@ func (s *settler) write(items ...*item) {
 
 // start hands unwritten outcomes to the goroutines that run work: both lists as one settlement, or each list as its own
 // settlement if the lists are long. While one list is being written, the other one waits if it is short. If the number of
-// unwritten deliveries is below the parameter `few`, start waits up to settleLinger for further ones. The delay is harmless: the
-// next messages of the same keys can be sent before these outcomes are written, and the caller passes 0 when a buffer fills up.
-// Retries and parked messages don't wait, because their keys are blocked.
+// unwritten deliveries is below the parameter `few`, start waits up to settleLinger for further ones. The delay is harmless,
+// because the next messages of the same keys can be sent before these outcomes are written. When a buffer fills up, the caller
+// passes 0, so that no delivery waits. Retries and parked messages don't wait, because their keys are blocked.
 func (s *settler) start(now time.Time, few int) {
 	s.write(s.joiner.late(now)...)
 	if it := s.unwritable.next(now); it != nil {

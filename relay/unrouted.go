@@ -18,7 +18,7 @@ const unroutedInterval = time.Minute
 type unrouted struct {
 	base   *base
 	topics map[string]*unroutedTopic
-	sinks  map[string]time.Time // for each value of Row.Sinks with a sink that this relay does not have: when to log the value again
+	sinks  map[string]time.Time // for each value of Row.Sinks that names a sink that this relay does not have: when to log this value again
 }
 
 // unroutedTopic is a topic that is reported while its messages wait.

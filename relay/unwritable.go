@@ -17,8 +17,8 @@ import (
 // tries to write the outcome of one such row.
 
 const (
-	// mostUnwritable is how many rows may become unwritable without a successful settlement in between. After that no further
-	// row becomes unwritable: the cause is then the database or its settings, not the rows.
+	// mostUnwritable is how many rows may become unwritable without a successful settlement in between. If more outcomes are
+	// refused, the cause is probably the database or its settings, not the rows, so no further row becomes unwritable.
 	mostUnwritable = 10
 
 	// If the reason for a refusal may be temporary, the outcome of a row is changed or set aside only after it was written alone

@@ -115,8 +115,8 @@ func (l leaseCtx) Err() error {
 // noAnswer is the outcome of a message for which the sink returned no outcome.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor is the time after the start of a batch within which a sink that takes messages one by one may begin each message. It
-// is short because no outcome is written until the whole batch has returned.
+// beginFor is how long after the start of a batch a sink that takes messages one by one may start to send further messages. It is
+// short because no outcome is written until the whole batch has returned.
 const beginFor = 5 * time.Second
 
 // send calls the sink with a batch, traced if the relay has a tracer, and returns one outcome for each message. A panic counts as
