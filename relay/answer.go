@@ -9,7 +9,7 @@ func isFinal(outcome *sinks.Outcome) bool {
 	return outcome.Reason == sinks.ReasonInvalid || outcome.Reason == sinks.ReasonExhausted || outcome.Reason == sinks.ReasonCrash
 }
 
-// isUnanswered reports whether the destination gave no answer. The destination may have the message nevertheless.
+// isUnanswered reports whether the destination gave no answer. The destination may still have received the message.
 func isUnanswered(outcome *sinks.Outcome) bool {
 	return outcome.Result == sinks.Retry && (outcome.Reason == sinks.ReasonUnknown || outcome.Reason == sinks.ReasonTimeout)
 }

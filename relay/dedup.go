@@ -217,9 +217,9 @@ func planSafely(ctx context.Context, sink sinks.Deduplicating, messages []sinks.
 	return sink.Plan(ctx, messages)
 }
 
-// note sets the references of the batch's rows once the plan is journalled. If the write failed, the plan may be stored
-// nevertheless, and a relay that takes over one of the batch's lanes may send the batch. So this relay doesn't send it, and marks
-// it as unresolved.
+// note sets the references of the batch's rows once the plan is journalled. If the write failed, the plan may still have been
+// stored, and a relay that takes over one of the batch's lanes may send the batch. So this relay doesn't send it, and marks it as
+// unresolved.
 func (b *plannedBatch) note(items []*item) {
 	if b.noted {
 		return

@@ -40,7 +40,8 @@ func (p *health) readFailed(err error) {
 }
 
 // A lasting tracks whether one kind of call keeps failing. A call that is no longer needed is not repeated, so no success follows
-// its last failure. Therefore the failures count as over if the last one is older than twice the time-out of a call.
+// its last failure. Therefore the call is no longer considered failing if its last failure is older than twice the time-out of a
+// call.
 type lasting struct {
 	since, last atomic.Int64 // the times of the first and the last failure, on the clock of health.now; since is 0 after a success
 	problem     atomic.Pointer[string]

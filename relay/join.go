@@ -216,7 +216,7 @@ func othersIn(self storage.Identity, members []storage.Member) string {
 	return fmt.Sprintf("its sinks or routes differ from those of the active relays of this table: %s. %s", strings.Join(names, ", "), difference(own, name, first))
 }
 
-// difference describes what each of two configurations has and the other one lacks.
+// difference describes what only one of the two configurations has.
 func difference(own *storage.Config, name string, other *storage.Config) string {
 	only := func(of, without *storage.Config) string {
 		var all []string
@@ -237,7 +237,7 @@ func difference(own *storage.Config, name string, other *storage.Config) string 
 	}
 	here, there := only(own, other), only(other, own)
 	if here == "" && there == "" {
-		return "The difference is too long to show, or is the order of patterns"
+		return "The difference is too long to show, or lies only in the order of the patterns"
 	}
-	return fmt.Sprintf("This relay has: %s. %s has: %s", cmp.Or(here, "nothing else"), name, cmp.Or(there, "nothing else"))
+	return fmt.Sprintf("This relay has: %s. %s has: %s", cmp.Or(here, "no other sink, route or topic"), name, cmp.Or(there, "no other sink, route or topic"))
 }

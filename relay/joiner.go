@@ -12,16 +12,16 @@ import (
 // joiner decides what is written for a row that several sinks need, and when. Such a row is in memory as one item for each sink.
 // Each item has its own key and attempts, and the items' outcomes arrive separately. If all sinks deliver the message within
 // joinPatience, the joiner returns one settlement for the row. Otherwise it returns one settlement for each sink that failed, and
-// one for the sinks that have delivered by then; after each settlement the row names the remaining sinks. The joiner has no
+// one for the sinks that have delivered by then. After each settlement, the row names the sinks that remain. The joiner has no
 // clock, channel, goroutine or store: the loop calls it, and writes what it returns.
 //
 // What must hold: for each key and sink, outcomes are written in order, even if some of the messages have only one sink. A
-// row has at most one settlement in progress. The settlement lists the sinks that the row names before and after the write. A
-// sink whose outcome isn't written stays named, so that the next holder of the lane sends to it.
+// row has at most one settlement in progress. The settlement lists the sinks that the row names before and after the write. The row
+// names a sink until the sink's outcome is written, so that the next holder of the lane sends to that sink.
 type joiner struct {
 	names    []string      // the names of the sinks, by queue
 	patience time.Duration // how long a delivery waits for the other sinks of its row; 0 once the relay stops
-	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time; some of them may have been returned meanwhile
+	waiting  []arrival     // deliveries that wait for the other sinks of their rows, ordered by time; some of them may have been returned in the meantime
 	count    int           // how many outcomes have not been returned yet, including outcomes of messages without a key
 }
 

@@ -149,7 +149,7 @@ func (r *laneRights) conclude(err error) (held, lost int) {
 }
 
 // beyondShare returns the lanes to give up: all void lanes, and as many others as needed to keep at most `share` lanes. It prefers
-// lanes that are already being given up. It chooses the rest evenly among lanes with many and with few messages, so that a relay
+// lanes that are already being given up. It picks the rest evenly from lanes with many and lanes with few messages, so that a relay
 // that has just started gets its share of the messages, too.
 func beyondShare(lanes []*lane, share int) map[*lane]bool {
 	chosen := map[*lane]bool{}

@@ -111,9 +111,9 @@ type SinkOptions struct {
 
 	// Buffer and BufferBytes limit the number and the total size of this sink's messages in memory. A message is in memory while it
 	// waits, is in flight, or is not settled yet. Buffer defaults to eight full batches for each worker (four if the relay claims
-	// by rows), but at most 8,000 messages or one batch, whichever is more. BufferBytes defaults to 16 MiB. If the relay dies,
-	// messages that were in flight or not settled yet are sent again. To limit their number, a relay that claims by lanes keeps at
-	// most half a buffer of such messages, or three batches for each worker if that is more.
+	// by rows), but to at most 8,000 messages, or to one batch if a batch has more. BufferBytes defaults to 16 MiB. If the relay
+	// dies, messages that were in flight or not settled yet are sent again. To limit their number, a relay that claims by lanes
+	// lets such messages fill at most half of the buffer, or three batches for each worker if that is more.
 	Buffer      int
 	BufferBytes int
 
@@ -230,8 +230,9 @@ type Route struct {
 	// attempts, back-off and breaker, and its own parked messages. A message is done when it is done for all of them. Several
 	// sinks require that the relay claims by lanes. The sinks of routes with the same topic, prefix or pattern are combined.
 	//
-	// If a sink is added to the route or removed from it, a pending message without any delivery or failure so far goes to the
-	// new set of sinks. Every other pending message keeps the sinks that it had at its first delivery or failure.
+	// If a sink is added to the route or removed from it, a pending message goes to the new set of sinks if it has not been
+	// delivered to any sink and has not failed yet. Every other pending message keeps the sinks that it had at its first delivery
+	// or failure.
 	Sinks []string
 
 	// Also adds this route's sinks to the sinks of the topic's own route. Without Also, only one of the two routes applies.

@@ -64,7 +64,7 @@ func (p process) isGone(relay string) bool {
 		return began != parts[1]
 	}
 	other, err := os.FindProcess(pid)
-	// Any other error, for example a permission error, doesn't show that the process is gone.
+	// An error other than ErrProcessDone, for example a permission error, doesn't show that the process is gone.
 	return err == nil && errors.Is(other.Signal(syscall.Signal(0)), os.ErrProcessDone)
 }
 

@@ -10,10 +10,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// quarantine finds a message that crashes the relays that send it. When a relay has taken over a lane that its last holder did
-// not release, it sends one batch at a time per sink until calmAfter has passed, and writes each batch to the lanes' journals
-// before it sends the batch. The messages that were in flight when the holder died are suspects, and each of them is sent alone.
-// A message is parked after maxCrashes relays have crashed while it was the only message in flight. So crashes with other causes
+// quarantine finds a message that crashes the relays that send it. After a relay has taken over a lane that its last holder did not
+// release, it sends only one batch at a time per sink until calmAfter has passed. It writes each batch to the lanes' journals
+// before it sends the batch. The messages that were in flight when the holder died are suspects, and each of them is sent alone. A
+// message is parked after maxCrashes relays have crashed while it was the only message in flight. So crashes with other causes
 // seldom lead to a parked message.
 type quarantine struct {
 	journal *journal

@@ -104,7 +104,7 @@ func (e *byLanes) startRead(now time.Time) {
 // the last read. So the page begins a little below the cursor (late.span), and returns such rows without another statement.
 func (e *byLanes) pollLanes(now time.Time) *fetch {
 	e.setApart()
-	room := e.engine.mostRoom(e.late.scans) // a scan walks over all rows in memory, so the page after a scan fills at most half of the buffer, to keep the next scan short
+	room := e.engine.mostRoom(e.late.scans) // a scan walks over all rows in memory; to keep the next scan short, the page after a scan fills at most half of the buffer
 	if !e.engine.poll.fresh || room == 0 {
 		return nil
 	}
@@ -128,8 +128,8 @@ func (e *byLanes) pollLanes(now time.Time) *fetch {
 
 // readsAfter returns the id after which the next page reads the lane. Once a page has confirmed the lane's position (placed),
 // later pages begin a little below the head, which is the lane's highest cursor, to return late rows. Until then, pages begin at
-// the head itself, which is the mark that the last holder stored. If a page began lower, it might return a row far below the ids
-// that the store knows, and the store may treat such a row as a sign that the id sequence was reset.
+// the head itself, which is the mark that the last holder stored. If such a page began lower, it might return a row far below the
+// ids that the store knows, and the store might treat this row as a sign that the id sequence was reset.
 func (l *lane) readsAfter(again int64) int64 {
 	if l.placed {
 		return min(l.readers.head(), again)
@@ -341,7 +341,7 @@ func (e *byLanes) mergeLanes(f *fetch) {
 		if l == nil || l.draining && rows[i].ID > l.readers.head() {
 			continue
 		}
-		if e.admit(l, &rows[i]) { // if the relay is giving up the lane by now, admit only moves the cursor back, to before this row
+		if e.admit(l, &rows[i]) { // if the relay has begun to give up the lane, admit only moves the cursor back to just before this row
 			taken++
 		}
 	}

@@ -105,7 +105,7 @@ func (r *reader) offer(row *storage.Row, m meeting) answer {
 	}
 }
 
-// stopBefore moves the cursor to just before the row, unless the row is deferred, since reads find deferred rows by the time at
+// stopBefore moves the cursor to just before the row. It ignores a deferred row, because reads find deferred rows by the times at
 // which they are due.
 func (r *reader) stopBefore(row *storage.Row) {
 	if !row.Deferred {

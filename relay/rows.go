@@ -340,8 +340,8 @@ type rowRights struct {
 	anyones    int64   // how many rows all relays together have claimed
 }
 
-// rights returns the claims of all rows in memory, except rows of stuck calls and rows that are being settled. Unwritable rows are
-// included and, while settlements are failing, rows that are being settled are included, too.
+// rights returns the claims of the rows in memory, except rows of stuck calls. It includes a row that is being settled only if the
+// row is unwritable or settlements are failing.
 func (r *byRows) rights(bool) rights {
 	stuck := map[*item]bool{}
 	for _, q := range r.engine.queues {

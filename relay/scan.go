@@ -127,8 +127,8 @@ func (r *lateRows) detectSequenceReset(f *fetch) (lateAfter int64) {
 	return none
 }
 
-// brings reports whether the page has all rows that have appeared late in a lane above this id, or lacks only rows that will be read
-// later. A page lacks the rows of sinks that are set apart. Such a sink reads them later if its cursor is at or below the id.
+// brings reports whether the page has all late rows of a lane above this id, except rows that will be read later. A page lacks the
+// rows of sinks that are set apart. Such a sink reads them later if its cursor is at or below the id.
 func (f *fetch) brings(l *lane, after int64) bool {
 	for i := range l.readers {
 		if f.reads != nil && !f.reads(i) && l.readers[i].cursor > after {
@@ -195,8 +195,8 @@ type scannedLane struct {
 // laneQueue identifies a reader: one queue's part of one lane.
 type laneQueue struct{ lane, queue int }
 
-// scan returns a new lateScan of these positions. A scan may start again at a lower id, but never below the safe id. So it
-// gets the ids of the rows in memory from its position or the safe id on, whichever is lower.
+// scan returns a new lateScan of these positions. A scan may start again at a lower id, but never below the safe id. So it gets the
+// ids of those rows in memory that are above its position or the safe id, whichever is lower.
 func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride,
@@ -303,8 +303,8 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 }
 
 // scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and
-// above the beginning of the scan. So after each round that found rows, scanLate asks the store above which id rows have
-// appeared meanwhile, and scans again from that id (see toScanAgain). It returns the lowest id that the store reported, for
+// above the beginning of the scan. So after each round that found rows, scanLate asks the store for the id above which rows have
+// appeared in the meantime, and scans again from that id (see toScanAgain). It returns the lowest id that the store reported, for
 // the next page. If scanLate fails, its rows are dropped, and s.left has the ranges that must be walked over again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none

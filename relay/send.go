@@ -176,7 +176,7 @@ func (e *engine) give(q *sinkQueue, j job, items []*item) {
 // more from the lanes of the call's messages and lets the leases of these lanes expire, so another relay sends the messages
 // again, as after a crash. If all workers of a sink are stuck, the relay leaves its lanes to other relays, if any are active.
 
-// stuckGrace is how much longer than its time-out a call may take before it counts as stuck.
+// stuckGrace is how long a call may exceed its time-out before it counts as stuck.
 const stuckGrace = 5 * time.Second
 
 // findStuck finds calls that have become stuck, and logs a line once all stuck calls have returned.

@@ -191,8 +191,8 @@ func inTableOrder(a, b *item) int {
 	return cmp.Or(a.row.Lane-b.row.Lane, cmp.Compare(a.row.ID, b.row.ID))
 }
 
-// after processes the result of a settlement. If the settlement failed, its batch is written again; if the database has stored
-// the batch nevertheless, writing it again changes nothing.
+// after processes the result of a settlement. If the settlement failed, its batch is written again. The second write changes
+// nothing if the database stored the batch although the settlement seemed to fail.
 func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 	for i, n := range job.of {
 		if n > 0 {

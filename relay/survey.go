@@ -89,8 +89,8 @@ func (v *surveyor) survey(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// drained returns the error of a drain that leaves behind the messages that the survey found. It returns nil if the survey
-// found none and has not failed.
+// drained returns the error of a drain that leaves behind the messages that the survey found. It returns nil if the survey found no
+// such message and didn't fail.
 func (s *survey) drained() error {
 	var problems []error
 	if s.err != nil {

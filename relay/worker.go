@@ -115,7 +115,7 @@ func (l leaseCtx) Err() error {
 // noAnswer is the outcome of a message for which the sink returned no outcome.
 var noAnswer = sinks.Fail(sinks.Retry, sinks.ReasonUnknown, "the sink gave no answer for this message")
 
-// beginFor is how long after the start of a batch a sink that takes messages one by one may start to send further messages. It is
+// beginFor is how long after the start of a batch a sink that takes messages one by one may still start sending a message. It is
 // short because no outcome is written until the whole batch has returned.
 const beginFor = 5 * time.Second
 
