@@ -24,7 +24,7 @@ type byLanes struct {
 	seq               int64 // the number of the last read
 	turn              readKind
 	ahead             bool                // true while readAhead starts the next read
-	elsewhere         int                 // how many consecutive pages came from another server than the one that granted the leases
+	elsewhere         int                 // how many consecutive pages came from a server other than the one that granted the leases
 	settledDuringRead []*item             // items that were settled during the read in progress, which may return their rows
 	failingSince      [kindsOfReads]int64 // when each kind of read began to fail, on the clock of health.now; 0 if its last read succeeded
 

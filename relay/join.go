@@ -127,8 +127,8 @@ func (p *participation) beat(ctx context.Context, standsDown bool) (members stor
 		return members, "", err
 	}
 	// If this relay had sent no heartbeat for most of a lease, the other relays may have treated it as dead. If it was active, and
-	// relays with another configuration are active now, it stands by. If it stood by, it stands by for another lease: the relays
-	// that it waited for may not have reached the database either, and may return.
+	// relays with another configuration are active now, it stands by. If it stood by, it continues to stand by for the duration of
+	// a lease: the relays that it waited for may not have reached the database either, and may return.
 	silent := !p.heard.IsZero() && members.Now.Sub(p.heard) > p.base.options.Lease*3/4
 	p.heard = members.Now
 	if silent {

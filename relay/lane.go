@@ -143,7 +143,7 @@ type key struct {
 	inFlight  int       // how many items are in flight, including expired items whose settlement is not written
 	queued    bool      // the key has an entry in the queue
 	suspended *item     // an item that is suspended, or that its sink may already have (dedup.go); no other item of the key is sent before it
-	outcomes  []arrival // outcomes that the joiner has not returned yet, in order; only the first is added to its row (joiner.go)
+	outcomes  []arrival // outcomes that the joiner has not returned yet, in order; the joiner adds only the first one to its row (joiner.go)
 
 	blocked      bool  // no item except blockedBy may be sent
 	blockedBy    int64 // the id of the message that blocks the key, or that blocked it last

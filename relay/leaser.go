@@ -18,7 +18,7 @@ type leasing struct {
 	yieldsUntil time.Time     // until this time, the relay acquires no lanes, because another relay with its name may acquire them
 	relays      int           // how many relays are active or about to become active, including this one
 	failures    int           // how many consecutive renewals failed
-	recovered   time.Time     // when a renewal last succeeded after one that had failed
+	recovered   time.Time     // when a renewal last succeeded after a failed renewal
 	waits       bool          // the relay stands by because relays with another configuration are active
 }
 

@@ -142,9 +142,9 @@ type SinkOptions struct {
 
 	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than
 	// it accepts. At the limit the breaker trips: it pauses the sink for all relays until an operator resumes it, and logs an
-	// error. Each relay counts only its own messages. If two or more relays have the sink, each of them may park half of the
-	// limit. Invalid messages, which no sink could accept, don't count. Defaults to 50; negative means no limit. If a relay
-	// lacks the privilege to write controls, it pauses the sink only for itself.
+	// error. Each relay counts only its own messages. If two or more relays have the sink, each of them applies half of the limit.
+	// Invalid messages, which no sink could accept, don't count. Defaults to 50; negative means no limit. If a relay lacks the
+	// privilege to write controls, it pauses the sink only for itself.
 	ParkRateLimit int
 
 	// OnPark determines what happens to a key when one of its messages is parked. With [ContinueKey], the default, the next message
@@ -194,7 +194,7 @@ func (s *SinkOptions) judgeAloneAfter(outcome *sinks.Outcome) time.Duration {
 	return max(0, s.JudgeAloneAfter)
 }
 
-// OnPark says what happens to a key when one of its messages is parked.
+// OnPark is what happens to a key when one of its messages is parked.
 type OnPark string
 
 // ContinueKey sends the next messages of the key. HoldKey makes them wait, without using the relay's memory, until an operator
@@ -235,7 +235,7 @@ type Route struct {
 	// or failure.
 	Sinks []string
 
-	// Also adds this route's sinks to the sinks of the topic's own route. Without Also, only one of the two routes applies.
+	// Also adds this route's sinks to the sinks of the topic's own route. Without Also, only one of the matching routes applies.
 	Also bool
 
 	// ExpireAfter is the age at which a message expires: the time since its created_at, on the database's clock. If the message
@@ -265,8 +265,8 @@ const (
 // Listener waits for notifications of new messages.
 type Listener interface {
 	// Listen calls wake after each notification. It also calls wake each time it starts to listen, since it may have missed
-	// earlier notifications. It returns when its context ends, or with an error if it can't listen. After an error the relay only
-	// polls, and calls Listen again after a pause.
+	// earlier notifications. Listen returns when its context ends, or with an error if it can't listen. After an error the relay
+	// only polls, and calls Listen again after a pause.
 	Listen(ctx context.Context, wake func()) error
 }
 

@@ -49,7 +49,7 @@ func (p *polling) count(empty bool) {
 	}
 }
 
-// dueRows decides when deferred rows are read. The relay reads them in passes, each over all rows that are due.
+// dueRows decides when deferred rows are read. The relay reads them in passes, each over the rows that are due.
 type dueRows struct {
 	cursor storage.DueCursor // where the next read begins
 

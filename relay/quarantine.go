@@ -42,8 +42,8 @@ func (g *quarantine) inherit(l *lane, grant storage.Grant) {
 	}
 }
 
-// start hands one batch to a worker, which journals the batch and sends it. The batch is a single suspect, or all messages of
-// the next batch that precede a suspect.
+// start hands one batch to a worker, which journals the batch and sends it. The batch is a single suspect, or the queue's next
+// batch up to its first suspect.
 func (g *quarantine) start(q *sinkQueue, now time.Time) bool {
 	if !now.Before(g.journal.engine.journalAll) {
 		g.waiting = nil

@@ -56,7 +56,7 @@ type sinkQueue struct {
 	isDown     bool      // SinkDown was called, and SinkUp was not called since
 	downDetail string    // the detail in the last log line that reported the sink as unavailable
 	downSince  time.Time // when the sink was last reported as unavailable
-	downLogged time.Time // the time of that log line
+	downLogged time.Time // the time of the last log line that reported the sink as unavailable
 
 	relays   int     // how many active relays have the sink, including this one
 	capacity int     // the maximum number of messages in memory

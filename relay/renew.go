@@ -115,7 +115,7 @@ func (e *engine) afterLease(r leaseJob) {
 	e.unrouted.repeatAll()
 }
 
-// noteWaits records whether the relay stands by because relays with another configuration are active, and the reason in detail.
+// noteWaits records whether and why the relay stands by.
 func (e *engine) noteWaits(why string) {
 	was := ""
 	if text := e.health.waits.Swap(&why); text != nil {

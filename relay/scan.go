@@ -425,9 +425,8 @@ func unwalked(positions, left []storage.Position, found []storage.Row) (again []
 }
 
 // toScanAgain returns the positions that must be scanned again, each from lateAfter on. Rows may have appeared above that id
-// during the scan, so the scan may have found some rows of a transaction without the others. Positions that began above
-// lateAfter must be scanned again. If the scan had several steps, positions that end above lateAfter must be scanned again,
-// too.
+// during the scan, so the scan may have found some rows of a transaction without the others. Positions that begin above lateAfter
+// must be scanned again. If the scan had several steps, positions that end above lateAfter must be scanned again, too.
 func toScanAgain(positions []storage.Position, lateAfter int64, steps bool) (again []storage.Position) {
 	for _, p := range positions {
 		if lateAfter != none && (lateAfter < p.After || steps && lateAfter < p.Until) {

@@ -50,7 +50,7 @@ type settler struct {
 
 	began  time.Time // when the last settlement began
 	urgent bool      // some unwritten outcome is not a delivery, so the next settlement must not wait
-	dueAt  time.Time // when the deliveries that wait for more are written (settleLinger)
+	dueAt  time.Time // when the waiting deliveries are written at the latest (settleLinger)
 	proven bool      // false until a settlement has succeeded, and while the database refuses every outcome
 
 	joiner     joiner

@@ -123,7 +123,8 @@ const (
 	// seconds.
 	surveyTimeout = time.Minute
 
-	// surveyRows is how many rows one call of judge examines. It is also the row limit of the first query, which usually suffices.
+	// surveyRows is how many rows one call of judge examines. It is also the row limit of the first query; usually no second query
+	// is needed.
 	surveyRows = 1000
 )
 
