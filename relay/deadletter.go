@@ -32,7 +32,7 @@ const (
 )
 
 // mostErrorHeader is the maximum length of the error text in a dead letter's header, in bytes. It is small because HTTP servers
-// accept only about 8 KiB of headers. The row of the parked message has up to 1,000 bytes of the text.
+// accept only about 8 KiB of headers. The row of the parked message stores up to 1,000 bytes of the text.
 const mostErrorHeader = 500
 
 // addDeadLetter adds a dead letter to the settlement that parks a message, if the sink has a destination for dead letters. It

@@ -50,7 +50,7 @@ type engine struct {
 	workers sync.WaitGroup
 }
 
-// claiming is one of the two ways to get messages: [byLanes] (bylanes.go) and [byRows] (rows.go).
+// claiming is the interface of the two ways of claiming messages: [byLanes] (bylanes.go) and [byRows] (rows.go).
 type claiming interface {
 	// startRead starts reading messages if there is a reason and room.
 	startRead(now time.Time)

@@ -19,8 +19,8 @@ import (
 // another configuration were active, it would take its share of the messages and send them to other destinations. So it stands by
 // until those relays have stopped, unless it has the option Join. What must hold: all active relays without Join have the same
 // configuration, unless they claim different topics. So a relay first announces that it is about to become active (storage.Begins),
-// and only then looks for active relays with another configuration. If two relays do this at the same time, the one that announces
-// it second finds the first one.
+// and only then looks for active relays with another configuration. If two relays do this at the same time, the second relay to
+// announce itself finds the first.
 //
 // An active relay stays active when others start. A relay doesn't wait for relays that stand by, or for relays with Join: these
 // relays may have started with another configuration while this relay was active, and must not keep it from becoming active again

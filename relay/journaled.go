@@ -11,7 +11,7 @@ import (
 )
 
 // The database stores a journal of each lane. If this relay dies, the journal shows the lane's next holder which messages were in
-// flight (quarantine.go), and in which planned batches they were (dedup.go). This file has the engine's copy of the journals.
+// flight (quarantine.go), and in which planned batches they were (dedup.go). This file contains the engine's copy of the journals.
 
 // journaled is the engine's copy of one lane's journal.
 type journaled struct {

@@ -11,7 +11,7 @@ import (
 // Observer receives a relay's events, for example for metrics. Its methods may be called concurrently, and must not block. Embed
 // [NoObserver] to implement only some of them.
 type Observer interface {
-	// Sent is called after a batch was sent. The map `results` has the number of messages in the batch for each result and
+	// Sent is called after a batch was sent. The map `results` contains the number of messages in the batch for each result and
 	// reason.
 	Sent(sink string, took time.Duration, results map[OutcomeKind]int)
 

@@ -17,7 +17,7 @@ type control struct {
 	standsDown bool    // this relay leaves its lanes or rows to other relays, if any are active
 }
 
-// pauses has the paused topics and keys. A value of this type never changes, so scans may use it concurrently.
+// pauses contains the paused topics and keys. A value of this type never changes, so scans may use it concurrently.
 type pauses struct{ topics, keys map[string]bool }
 
 // equal reports whether p and `other` contain the same topics and keys. Either may be nil.

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// A sink's queue has the sink's breaker, its jobs in flight, and the messages in memory that wait for the sink. Queues are
+// A sink's queue contains the sink's breaker, its jobs in flight, and the messages in memory that wait for the sink. Queues are
 // independent of each other, so a sink that is down does not delay another.
 
 // sinkQueue is the queue of one sink. The engine's loop owns it.

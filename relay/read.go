@@ -690,7 +690,7 @@ const unroutedRows = 500
 
 // pollUnrouted reads rows without a route, once a minute. There are two reasons for this read. A relay that has just leased a
 // lane knows from the marks that such rows exist, but not their topics. Also, no other read notices when these rows are deleted.
-// After this read, the cursor for rows without a route stands just before the lane's first such row.
+// After this read, the cursor for rows without a route is just before the lane's first such row.
 func (e *byLanes) pollUnrouted(now time.Time) *fetch {
 	if e.unroutedAt.After(now) {
 		return nil

@@ -248,7 +248,7 @@ func (rs readers) rewind(place int64) {
 }
 
 // marks returns the positions from which the lane's next holder must read. The result `main` is the position for all sinks
-// that have read up to the head; the map `behind` has the position of each other sink, by queue. No position is above the id
+// that have read up to the head; the map `behind` contains the positions of the other sinks, by queue. No position is above the id
 // `final`, because late rows may still appear above it.
 func (rs readers) marks(final int64) (main int64, behind map[int]int64) {
 	head := rs.head()

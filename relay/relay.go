@@ -5,7 +5,7 @@
 // relays, in any number of processes, may work on one table.
 //
 // The files follow the path of a message: lease, read, admit, queue, send,
-// outcome, settle. run.go has the loop that connects them.
+// outcome, settle. run.go contains the loop that connects them.
 package relay
 
 import (

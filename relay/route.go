@@ -32,7 +32,7 @@ type router struct {
 	cache map[string]target // the targets of topics that were seen
 
 	// ownTopics lists, for each sink, topics that only this sink needs; the last element lists topics without a route. Each list
-	// has at most the first maxExcept topics that were seen.
+	// contains at most the first maxExcept topics that were seen.
 	ownTopics [][]string
 }
 

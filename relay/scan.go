@@ -305,7 +305,7 @@ func (s *lateScan) except(positions []storage.Position) (topics []string) {
 // scanLate carries out a scan for late rows. A transaction may commit between the page and the scan, with rows both below and
 // above the beginning of the scan. So after each round that found rows, scanLate asks the store for the id above which rows have
 // appeared in the meantime, and scans again from that id (see toScanAgain). It returns the lowest id that the store reported, for
-// the next page. If scanLate fails, its rows are dropped, and s.left has the ranges that must be walked over again.
+// the next page. If scanLate fails, its rows are dropped, and s.left contains the ranges that must be scanned again.
 func (b *base) scanLate(ctx context.Context, s *lateScan) (lateAfter int64, err error) {
 	lateAfter = none
 	for round := s.positions; len(round) > 0; {

@@ -13,7 +13,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// A survey searches for the messages that a drain would leave behind, and finds out why. drain.go decides when a survey runs.
+// A survey searches for the messages that a drain would leave behind, and finds the reasons. drain.go decides when a survey runs.
 
 // survey is one search for rows that are due, and its results. It runs concurrently with the loop, on copies of the loop's state.
 type survey struct {

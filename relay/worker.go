@@ -11,8 +11,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// Workers. Each sink has SinkOptions.Workers workers, which carry out its jobs: opening the sink, and sending batches. A worker
-// shares nothing with the loop except its current job.
+// Workers. Each sink has SinkOptions.Workers workers, which carry out its jobs: opening the sink, and sending batches. Apart from
+// `base`, a worker shares only its current job with the loop.
 
 // job is work for a sink. A worker calls the method `do`, and then the loop calls the method `done`. From the start of `do`
 // until the call of `done`, only the worker uses the job's items.
