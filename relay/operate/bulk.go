@@ -62,8 +62,8 @@ type Plan struct {
 // Rest returns the number of rows that Run has not processed yet.
 func (p *Plan) Rest() int { return p.Count - p.passed }
 
-// part has those rows of a plan that have the same sinks. Run changes the rows that hold their keys first, and the rows that
-// aren't parked last.
+// part has the rows of a plan that have the same sinks. Run changes the rows that hold their keys first, and the rows that aren't parked
+// last.
 type part struct{ holding, others, waiting RowIDs }
 
 // TopicCount counts the messages of a plan that have the same topic and sinks.
@@ -197,7 +197,7 @@ func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan)
 	if b.Limit > 0 {
 		most = min(most, b.Limit-p.Count)
 	}
-	rows := map[int64]storage.Parked{} // a row may change its state, and so be found twice
+	rows := map[int64]storage.Parked{} // a row whose state changes during the search may be found twice
 	for _, state := range []storage.State{storage.StatePending, storage.StateScheduled, storage.StateRetry} {
 		filter := b.Filter
 		filter.State = state
@@ -227,7 +227,7 @@ func (b *Bulk) stranded(ctx context.Context, operator storage.Operator, p *Plan)
 // argument `most` is the maximum number of rows that the function accepts.
 func listAll(ctx context.Context, operator storage.Operator, filter storage.Filter, most int, take func(*storage.Info) bool) error {
 	filter.Limit = min(waitingPage, most+waitingOverlap)
-	seen := []string{} // the sinks of the rows with the last id, because a page may end between two of them
+	seen := []string{} // the sinks of the rows with the last id, because a page may end between two such rows
 	for last := int64(0); ; {
 		page, err := List(ctx, operator, filter)
 		if err != nil {

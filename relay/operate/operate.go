@@ -1,6 +1,6 @@
 // Package operate implements operations on a table that need several calls of a [storage.Operator]: selecting messages,
-// requeueing many at a rate, replaying delivered messages, and showing a message. The command line and the admin page share
-// it.
+// requeueing many messages at a limited rate, replaying delivered messages, and showing a message. The command line and the admin page
+// share it.
 package operate
 
 import (

@@ -30,9 +30,9 @@ const narrowed = 10
 // time, and then, as long as it finds no row, within a minute and then within half an hour.
 var around = []time.Duration{2 * time.Second, time.Minute, 30 * time.Minute}
 
-// The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. For a
-// step of a million ids in a table of three million delivered rows, PostgreSQL would read the whole table instead of its index, which
-// would take a second.
+// The first step examines firstStep ids. As long as steps take less than stepTime, later steps examine more ids, at most mostStep. The
+// limit is needed because PostgreSQL reads the whole table instead of its index if a step examines a large part of the ids: a step of a
+// million ids in a table of three million delivered rows would take a second.
 const (
 	firstStep = 5_000
 	mostStep  = 100_000
@@ -140,9 +140,9 @@ func (s *Store) findByTime(ctx context.Context, filter backend.Filter, id string
 	return nil, filter.AfterID, nil
 }
 
-// walk lists, in steps, the messages with ids above the filter's AfterID, up to the id in its third argument. It returns the id
-// up to which it has examined the rows. This id is lower than the third argument if walk has found filter.Limit messages or if
-// the deadline has passed. It makes at least one step.
+// walk lists, in steps, the messages with ids above the filter's AfterID, up to the id `until`. It returns the id up to which it has
+// examined the rows. This id is lower than `until` if walk has found filter.Limit messages or if the deadline has passed. It makes at least
+// one step.
 func (s *Store) walk(ctx context.Context, filter backend.Filter, until int64, deadline time.Time) (found []storage.Info, looked int64, err error) {
 	step := int64(firstStep)
 	looked = filter.AfterID

@@ -40,8 +40,8 @@ type frontier interface {
 	// last argument is the highest id that this server has assigned.
 	start(server string, given int64)
 
-	// before is called before a statement of this store. The token records what the frontier knows at this time. If the statement's
-	// transaction has a number, the caller must pass this number and the token to the method `wrote` after the statement.
+	// before returns a token, which records what the frontier knows now. The caller gets a token before it runs a statement. If the
+	// statement's transaction has a number, the caller must pass this number and the token to the method `wrote` after the statement.
 	before() token
 	wrote(xid uint64, began token)
 
@@ -123,15 +123,15 @@ func (oneWriter) reset()                        {}
 //
 //   - No row can appear at or below floor(xmin(S)) any more, because every transaction that may still commit has a number of at
 //     least xmin(S).
-//   - If S shows a row that P didn't show, the row's transaction has ended in S, and either was open in P or has a number of at least
-//     xmax(P). Even a transaction with a number of at least xmax(P) may already have been running when P was taken, because xmax is
+//   - If S shows a row that P didn't show, the row's transaction had ended when S was taken, and either was open in P or has a number of at
+//     least xmax(P). Even a transaction with a number of at least xmax(P) may already have been running when P was taken, because xmax is
 //     one more than the highest number of a transaction that had *ended*. No row appeared at or below the lowest floor of all these
 //     transactions.
 //
 // Snapshots don't contain numbers of subtransactions. The rows of a subtransaction become visible together with the rows of its top
 // transaction. Because of writer_xid, the top transaction gets its number before the subtransaction.
 //
-// If a relay leased a lane between P and S, it reads the lane from the mark, under S or a later snapshot, and so reads the rows that
+// If a relay leased a lane between P and S, it reads the lane from the mark, with S or a later snapshot, and so reads the rows that
 // appeared there before S. Rows that appear after S are reported only once, by the LateAfter of the next read. So the caller must apply
 // LateAfter to all its lanes, including those that this next read doesn't cover.
 type snapshots struct {
@@ -150,7 +150,7 @@ func (h *snapshots) start(server string, given int64) {
 }
 
 // before returns a token. The token is current if the last checkpoint has the highest id that the frontier knows. If it isn't current,
-// the next read must be a transaction with a number, so that the safe id rises even while nothing is settled.
+// the next read must run in a transaction with a number, so that the safe id rises even while nothing is settled.
 func (h *snapshots) before() token {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,8 +185,8 @@ func (h *snapshots) idle(first backend.FirstLine) bool {
 }
 
 // guarantee derives the promises from the read's snapshot, and keeps the snapshot. If another server or a restored server has answered,
-// its transaction numbers can't be compared with the earlier numbers. Then guarantee discards the checkpoints, and promises nothing for
-// this page.
+// its transaction numbers can't be compared with the earlier numbers. Then guarantee discards the checkpoints, and sets both promises of
+// this page to 0.
 func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began token, page *storage.Page) error {
 	s, err := parseSnapshot(first.Snapshot)
 	if err != nil {
@@ -299,8 +299,8 @@ type checkpoint struct {
 	id  int64
 }
 
-// checkpoints are sorted by xid, and therefore also by id. A missing checkpoint does no harm: a floor is then lower, and relays read more
-// rows a second time.
+// checkpoints are sorted by xid, and therefore also by id. Dropping a checkpoint is safe: floors are then lower, and relays read more rows
+// a second time.
 type checkpoints []checkpoint
 
 // maxCheckpoints is the maximum length of the list.

@@ -13,24 +13,23 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// openTx is the frontier of databases that show no snapshots, such as MySQL. Their ids are also assigned in order, but a writer gets its
-// transaction's number up to a second after its id. The store periodically lists the open transactions; see
-// [backend.TransactionLister].
+// openTx is the frontier of databases that show no snapshots, such as MySQL. These databases assign ids in order, but a writer may get its
+// transaction's number up to a second after its id. The store periodically lists the open transactions; see [backend.TransactionLister].
 //
-// Each list has a number X. The list that precedes it by [grace] lists began at least a second earlier. Let m be the highest
-// assigned id that the store knew when that earlier list began. A transaction that got m or a lower id got its number within a
-// second, and so before the server assigned X. So (X, m) is a checkpoint, as in [snapshots]: a transaction with a number above X has
-// only ids above m. And no row can appear any more at or below
+// Each list has a number X, the highest transaction number that had been assigned shortly before the server made the list. Let m be the
+// highest assigned id that the store knew when an earlier list began, [grace] lists and so at least a second before this one. A transaction
+// that got m or a lower id got its number within a second, so its number is at most X. So (X, m) is a checkpoint, as in [snapshots]: a
+// transaction with a number above X has only ids above m. Therefore no row can appear any more at or below
 //
 //	floor(the lowest open number)
 //
-// The store measures this second by the number of lists, and not only by a clock: while the whole machine is suspended, the clock may
-// continue, but the server assigns no numbers and the store makes no lists.
+// The store counts lists to measure this second, because a clock alone could mislead it: while the whole machine is suspended, the clock
+// may continue, but the server assigns no numbers and the store makes no lists.
 //
-// If a read shows a row that the previous read didn't show, the row was committed after the previous read began. So the row is above the
-// SafeID of the previous read's page, and the later page reports this SafeID as LateAfter. After each page, the caller scans the ids above
-// LateAfter: ids that were assigned in about the last second, and all ids that were assigned since the beginning of the oldest transaction
-// that is still open.
+// If a read shows a row that the previous read didn't show, the row was committed after the previous read began. So the row's id is above
+// the SafeID of the previous page, and the current page reports this SafeID as its LateAfter. After each page, the caller scans the ids
+// above LateAfter: ids that were assigned in about the last second, and all ids that were assigned since the beginning of the oldest
+// transaction that is still open.
 //
 // If there are at least [muchToSee] such ids, the store makes another list after the read. Suppose that a transaction was open when the
 // previous read began, and that the new list shows that its rows are still not visible. Then the current read has returned none of this
@@ -48,9 +47,9 @@ type openTx struct {
 	told    known  // recorded when the previous read began; its safeID is [untold] before the first read, and 0 after a restart
 	reading known  // recorded when the current read began
 
-	earlier     []int64   // the value of the field `seen` at the beginning of each of the last lists, at most `grace` of them
-	noted       time.Time // when the last of these lists began
-	old         int64     // the value of the field `seen` when an earlier list began; grace more lists have begun since
+	earlier     []int64   // the values that the field `seen` had when the latest lists began, oldest first; at most `grace` values
+	noted       time.Time // when the last value was appended to `earlier`
+	old         int64     // the value that was last removed from `earlier`, recorded `grace` lists ago
 	checkpoints checkpoints
 	next        time.Time // the earliest time of the next list
 	vain        int       // the number of consecutive lists that were unusable
@@ -77,7 +76,8 @@ type known struct {
 	list   *list
 }
 
-// list has the numbers of the transactions that were open. Every other transaction had ended, or has only ids above the field `id`.
+// list has the numbers of the transactions that were open when the server made the list. Each other transaction had ended or gets only ids
+// above the field `id`.
 type list struct {
 	id   int64
 	open []uint64 // ascending
@@ -88,9 +88,8 @@ type list struct {
 const (
 	untold = -1
 
-	// The checkpoint of a list has the highest id that was known when an older list began, grace lists earlier. So the id is
-	// at least a second old (grace × listEvery). A transaction gets its number within a second after an id; see
-	// [backend.TransactionLister].
+	// The checkpoint of a list has the highest id that was known grace lists earlier, at least a second before (grace × listEvery). Within
+	// this second, each transaction with this id or a lower one has got its number; see [backend.TransactionLister].
 	grace     = 4
 	listEvery = 250 * time.Millisecond
 
@@ -102,8 +101,8 @@ const (
 	// if their rows were deleted and the server has not purged the rows yet.
 	muchToSee = 100_000
 
-	// vainlyEvery limits the pause after an unusable list: the pause is at most half of vainlyEvery, plus a random part of
-	// listEvery. This part is random because the lists of several relays can make each other unusable.
+	// vainlyEvery limits the pause after an unusable list: the pause is at most half of vainlyEvery, plus a random time below listEvery.
+	// The random time is needed because the lists of several relays can make each other unusable.
 	vainlyEvery = 2 * time.Second
 
 	// silence is how long lists must have been unusable before each warning.
@@ -120,8 +119,8 @@ func newOpenTx(lastID int64, now time.Time) *openTx {
 }
 
 // open decides how ids become final. An id is final if no row can appear at or below it any more. If unordered is true, ids become final
-// after a set time; see [timeBound]. Otherwise open requests a first list of the open transactions. If the user may not see them, open
-// adds a finding, and ids also become final after a set time.
+// after a set time; see [timeBound]. Otherwise open requests a list of the open transactions. If the user may not see them, open adds a
+// finding, and ids become final after a set time, too.
 func (o *openTx) open(ctx context.Context, unordered bool, findings *[]Finding) error {
 	if unordered {
 		o.bound = &timeBound{longest: o.db.longest}
@@ -230,7 +229,7 @@ func (db *openTxLister) tells(ctx context.Context) bool {
 	return false
 }
 
-// The numbers of the store's own transactions are not used.
+// An openTx doesn't use the numbers of the store's own transactions.
 func (o *openTx) before() token               { return token{} }
 func (o *openTx) wrote(uint64, token)         {}
 func (o *openTx) idle(backend.FirstLine) bool { return false }
@@ -246,8 +245,8 @@ func (o *openTx) due(now time.Time) bool {
 	return (o.seen > o.safeID || o.doubted) && !now.Before(o.next)
 }
 
-// begin records that a list begins. It returns the id for the list's checkpoint, or 0 if it is too early for a checkpoint. The
-// list's number will complete the checkpoint. Lists that begin within listEvery count as one.
+// begin records that a list begins. It returns the id for the list's checkpoint, or 0 if fewer than grace lists have begun. A list that
+// begins less than listEvery after the last counted list isn't counted.
 func (o *openTx) begin(now time.Time) (id int64) {
 	o.next, o.listed = now.Add(listEvery), now
 	if now.Sub(o.noted) < listEvery {
@@ -298,8 +297,8 @@ var silenced = Finding{
 		" or for producers that write values into the text of their statements and don't prepare the statements (interpolateParams of go-sql-driver)",
 }
 
-// serverChanged reports whether the server's name differs from the name in the previous answers. It stores the first name that it
-// gets. An empty name counts as unchanged.
+// serverChanged reports whether the server's name differs from the name in the previous answers. It stores the first name for later
+// comparisons. An empty name counts as unchanged.
 func (o *openTx) serverChanged(server string) bool {
 	if o.server == "" {
 		o.server = server
@@ -307,7 +306,7 @@ func (o *openTx) serverChanged(server string) bool {
 	return server != "" && o.server != server
 }
 
-// restart discards the state. The highest assigned id must be queried again.
+// restart discards the state. The highest assigned id is then unknown until a call of `found`.
 func (o *openTx) restart(server string) {
 	bound := o.bound
 	if bound != nil {
@@ -316,7 +315,7 @@ func (o *openTx) restart(server string) {
 	*o = openTx{db: o.db, server: server, bound: bound}
 }
 
-// lost reports whether the highest assigned id is unknown, as it is after a call of restart.
+// lost reports whether the highest assigned id is unknown because of a restart.
 func (o *openTx) lost() bool { return len(o.earlier) == 0 }
 
 // found sets the highest assigned id after a restart of the frontier.
@@ -337,7 +336,7 @@ func (o *openTx) reset() {
 	o.lastID = lastID
 }
 
-// begins must be called when a read begins. It records what is known at this time.
+// begins must be called when a read begins. It records the safe id and the latest list.
 func (o *openTx) begins(now time.Time) {
 	if o.bound != nil {
 		o.safeID = max(o.safeID, o.bound.passed(o.seen, now))
@@ -388,7 +387,7 @@ type step struct {
 	id int64
 }
 
-// boundSteps is the approximate number of steps that a timeBound records in the duration of the longest transaction.
+// boundSteps is the approximate number of steps that a timeBound records within the time `longest`.
 const boundSteps = 64
 
 // passed records the highest assigned id, and returns the highest id that has become final since the last call, or 0 if none has. It

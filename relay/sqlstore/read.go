@@ -26,9 +26,9 @@ func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page sto
 	}
 	page, err = try(ctx, s, "read table", func() (storage.Page, error) {
 		page, err := s.page(ctx, request)
-		// Query the last id if a position begins above the page's last id: either another relay has read up to there, or the id sequence
-		// was reset. The frontier openTx knows only the ids of rows that this store has read. So with this frontier, also query the last
-		// id if all positions were read to their ends and one of them ends above the page's last id.
+		// Query the last id if a position begins above the page's last id: either another relay has read up to that position, or the id
+		// sequence was reset. The frontier openTx knows only the ids of rows that this store has read. So with this frontier, also query
+		// the last id if all positions were read to their ends and one of them ends above the page's last id.
 		unknown := s.capabilities.Frontier == backend.OpenTransactions && !page.More
 		if err == nil && slices.ContainsFunc(request.Positions, func(p storage.Position) bool {
 			return p.After > page.LastID || unknown && p.Until > page.LastID

@@ -41,8 +41,9 @@ func (s *Store) Settle(ctx context.Context, name string, keep bool, settlements 
 }
 
 // withLogs reads the logs of failed attempts that the rows already have, and returns settlements whose Failed has the logs' attempts
-// followed by the new ones. So the backend can write whole logs. Until this settlement commits, no other relay may settle these rows,
-// so their logs can't change after withLogs has read them. If no attempt failed, withLogs reads nothing and returns its argument.
+// followed by the new ones, so that the backend can write each log as a whole. Until this settlement commits, no other relay may settle
+// these rows, so their logs can't change after withLogs has read them. If no attempt failed, withLogs reads nothing and returns its
+// argument.
 func (s *Store) withLogs(ctx context.Context, ordered []storage.Settlement) ([]storage.Settlement, error) {
 	failed := func(t *storage.Settlement) bool {
 		return len(t.Failed) > 0 && t.State != storage.StateDone && t.State != storage.StateDiscarded
@@ -105,9 +106,9 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 	return settled, found.XID, nil
 }
 
-// alike is a key: one call of the backend writes all settlements with the same key. The key has the kind of the settlements and, if they
-// move pending rows that name sinks, these sinks. The backend checks that the rows still name them. Most rows name no sinks and don't
-// need this check.
+// alike is the key by which [Store.settleApart] groups settlements; one call of the backend writes a group. The key has the kind of the
+// settlements and, if they are for all remaining sinks of pending rows that name sinks, these sinks, because the backend checks that the
+// rows still name them. Most rows name no sinks and don't need this check.
 type alike struct {
 	kind  int
 	sinks string

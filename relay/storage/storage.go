@@ -179,10 +179,9 @@ type Store interface {
 
 	// Settle writes settlements to the table in one transaction. If the table is claimed by lanes, Settle
 	// first locks the rows of the settlements' lanes against a takeover. It changes nothing in a lane that
-	// has another fence or another owner. It compares both because a failover of the database may undo
-	// leases, after which the same fences are issued again. If keep is true, done rows are kept. Settle is
-	// fastest if the settlements are ordered by lane and id. The caller may change the settlements after
-	// Settle has returned.
+	// has another fence or another owner. It compares both because a failover of the database may undo leases, after which the same fences
+	// could be issued again. If keep is true, done rows are kept. Settle is fastest if the settlements are ordered by lane and id. The
+	// caller may change the settlements after Settle has returned.
 	Settle(ctx context.Context, relay string, keep bool, settlements []Settlement) (Settled, error)
 
 	// Purge deletes at most limit done rows that finished longer ago than the retention. It also
@@ -208,7 +207,7 @@ type Store interface {
 	// Parallelism returns how many calls one relay should run concurrently.
 	Parallelism() Parallelism
 
-	// Controls returns the controls in force, as [Controller] does. A relay calls it about once a second.
+	// Controls returns the controls that are in force; see [Controller]. A relay calls it about once a second.
 	Controls(ctx context.Context) ([]Control, error)
 
 	LaneStore
@@ -589,8 +588,8 @@ const ScanTogether = 10_000
 
 // MostFenceStep is the maximum by which a lease increases its lane's fence. If a server loses its last
 // transactions, the lane has an old fence again, and the same relay may lease it a second time. Because
-// the step is random, the new fence differs from that of the lost lease. So calls that are still in
-// flight under the lost lease change nothing.
+// the step is random, the new fence differs from the fence of the lost lease. So calls that are still in flight under the lost lease change
+// nothing.
 const MostFenceStep = 1 << 30
 
 // LaneStore is the part of a Store that claims by lanes.
@@ -600,8 +599,8 @@ type LaneStore interface {
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration) ([]Grant, error)
 
 	// Renew extends leases, so that they end after ttl, stores the marks, and returns the leases that
-	// are still valid. A lease is valid if its fence is still that of the lane. So a lease that has
-	// ended can be renewed as long as no other relay has leased the lane.
+	// are still valid. A lease is valid if its fence is still the lane's fence. So a lease that has ended can be renewed as long as no
+	// other relay has leased the lane.
 	Renew(ctx context.Context, relay string, renewals []Renewal, ttl time.Duration) ([]Lease, error)
 
 	// Release ends the leases immediately and stores the marks.
@@ -636,8 +635,8 @@ type LaneStore interface {
 	FoundLate()
 
 	// Due returns at most limit held rows of the lanes (scheduled or retry) that are due now and follow
-	// the cursor, in the order of their times. Several rows of one message may have the same time and
-	// id, and the limit may cut some of them off. The next call with the zero cursor returns these.
+	// the cursor, in the order of their times. Several rows of one message may have the same time and id, so the limit may omit some of
+	// them; the next call with the zero cursor returns the omitted rows.
 	Due(ctx context.Context, lanes []int, after DueCursor, limit, maxBytes int) ([]Row, DueCursor, error)
 }
 
@@ -663,8 +662,8 @@ type ClaimRequest struct {
 	MaxBytes int
 
 	Pick   Pick
-	Topics []string // claim only these; empty means all
-	Except []string // claim none of these
+	Topics []string // claim only rows of these topics; empty means all topics
+	Except []string // claim no rows of these topics
 
 	// Unprompted reports that the poll interval is the only reason for the claim, and nothing suggests
 	// that new rows exist. If a store has a cheaper check for free rows than a claim, it makes that check
@@ -763,15 +762,15 @@ type Status struct {
 	OldestPending time.Duration    `json:"-"`     // age of the oldest row that could be delivered now; 0 if none exists
 	OldestRetry   time.Duration    `json:"-"`     // age of the oldest message that waits for another attempt; 0 if none exists
 	HeldKeys      int64            `json:"-"`     // number of parked rows that hold their keys; at most one for each key and sink, except after a failover
-	OldestHeld    time.Duration    `json:"-"`     // how long the first of these rows has held its key; 0 if none exists
+	OldestHeld    time.Duration    `json:"-"`     // the longest time for which one of these rows has held its key; 0 if none exists
 	Relays        []RelayInfo      `json:"relays"`
 	LanesLeased   int              `json:"lanes_leased"`
 	Controls      []Control        `json:"-"` // in force
 	Topics        map[string]int64 `json:"-"` // pending rows by topic, among the first 1,000 rows
 
 	// Estimated and AtLeast list the states with too many rows to count, in sorted order. For the states
-	// in Estimated, Counts has an estimate. For those in AtLeast, it has the number of rows that were
-	// counted, which is a lower bound.
+	// in Estimated, Counts has an estimate. For the states in AtLeast, Counts has the number of rows that were counted, which is a lower
+	// bound.
 	Estimated, AtLeast []State `json:"-"`
 
 	// Absent lists the gauges that could not be determined in time. Their fields are zero.
