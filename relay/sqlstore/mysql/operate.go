@@ -15,10 +15,9 @@ import (
 )
 
 // List implements [backend.Backend]. Its query has one or more SELECTs for each table that may
-// have matching messages. Each SELECT follows the order of an index and has the limit. The query doesn't
-// use the view, because a server would first materialize the whole view. If the filter limits the rows to
-// examine, List first selects the id of the last of these rows, and writes it into the condition as a
-// number, so that every server stops after this row.
+// have matching messages. Each SELECT follows the order of an index and has the filter's limit. The query doesn't use the view, because a
+// server would first materialize the whole view. If the filter limits the rows to examine, List first selects the id of the last of these
+// rows, and writes it into the condition as a number, so that every server stops after this row.
 func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var list []any
 	var err error
@@ -171,7 +170,7 @@ func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids
 // Parked implements [backend.Backend].
 func (m *MySQL) Parked(ctx context.Context, filter backend.Filter, within int64, each func(storage.Parked)) error {
 	where, held := conditions(filter), m.table.Held+" t"
-	if !filter.ByID { // otherwise MySQL sorts all parked rows before it returns the first one
+	if !filter.ByID { // without the hint, MySQL would sort all parked rows before it returns the first one
 		held += " FORCE INDEX (held_id)"
 	}
 	return backend.ReadParked(ctx, m.db, m.table, held, "substr(t.last_error, 1, 200)", "d.headers", "TRUE"+where.sql, where.args, filter, within, each)

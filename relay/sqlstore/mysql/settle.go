@@ -497,7 +497,7 @@ func messages(settlements []storage.Settlement, separator string) string {
 // for a row's message id in one literal, which has the message ids of up to 32 settlements. A short
 // literal costs half as much as a list. The condition doesn't check that the row's id and its
 // message id are from the same settlement. Such a check isn't necessary, because a message keeps its
-// row's id: a row with the id of one settlement can't have the message of another.
+// row's id: a row with the id of one settlement can't have the message of another settlement.
 func rowsOf(settlements []storage.Settlement) string {
 	const most = 32
 	var among backend.Alternatives

@@ -196,8 +196,8 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))
 }
 
-// A check reports a table only if it has more than manyDeadRows dead rows. If autovacuum runs with the settings of the table
-// outbox, this table has fewer.
+// A check reports a table only if it has more than manyDeadRows dead rows. If autovacuum runs, the settings of the table outbox keep it
+// below this number.
 const manyDeadRows = 200_000
 
 // rights returns the privileges that a relay needs, each with its table. To lock a row, a relay
@@ -270,8 +270,8 @@ func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, e
 	return right, err
 }
 
-// judgedBytes returns the size of a table, or 0 if the server's statistics show no rows of the table. In that case the
-// server plans with assumptions, and makes other plans when it has statistics.
+// judgedBytes returns the size of a table, or 0 if the server's statistics show no rows of the table. A plan isn't judged without
+// statistics, because the server makes other plans when it has them.
 func (p *Postgres) judgedBytes(ctx context.Context, table string) (bytes int, err error) {
 	err = backend.One(ctx, p.db, backend.Query{SQL: "SELECT CASE WHEN reltuples > 0 THEN pg_relation_size(oid) ELSE 0 END FROM pg_class WHERE oid = to_regclass($1::text)", Args: []any{table}}, &bytes)
 	return bytes, err

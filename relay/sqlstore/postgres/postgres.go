@@ -40,7 +40,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table, reader backend.Read
 }
 
 // words is an array of 100 texts. The expression {dear} compares a text with each of them, so that the planner
-// considers the expression expensive. The server never evaluates it. See "dear" in postgres.sql.
+// considers the expression expensive. The server never evaluates the expression. See "dear" in postgres.sql.
 var words = "{" + strings.Repeat("x,", 99) + "x}"
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
@@ -158,8 +158,8 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 }
 
 // page returns the query of a read. The first row of its result is the [backend.FirstLine]: the highest assigned id, the
-// transaction's number if the read requests it, the snapshot and the server's epoch. The other rows are messages. The last one is
-// the first at which the total of the payloads reaches MaxBytes.
+// transaction's number if the read requests it, the snapshot and the server's epoch. The other rows are messages, up to the first row with
+// which the total size of the payloads reaches MaxBytes.
 func (p *Postgres) page(page backend.Read) backend.Query {
 	var a args
 	xid := "0"
@@ -211,9 +211,9 @@ func (p *Postgres) ranges(a *args, positions []storage.Position, columns string,
 }
 
 // PostgreSQL may cache the plan of the query that reads a page. This saves time, because planning takes longer than reading a few
-// rows. A cached plan uses the primary key, unless the server made it while the table's file was known to be empty. That is possible
-// only if the table was vacuumed before its first row, because the file never shrinks. Such a plan scans the table once for each
-// lane. So if a page took longer than tookLong, the server makes a new plan for each page until distrustFor has passed.
+// rows. A cached plan uses the primary key, unless the server made it while the table's file was known to be empty. The file is known to be
+// empty only if the table was vacuumed before its first row was inserted, because the file never shrinks. Such a plan scans the table once
+// for each lane. So if a page took longer than tookLong, the server makes a new plan for each page until distrustFor has passed.
 const (
 	tookLong    = 100 * time.Millisecond
 	distrustFor = time.Minute
@@ -307,7 +307,7 @@ func (p *Postgres) Claim(ctx context.Context, request storage.ClaimRequest) ([]s
 
 // claim returns the statement of a claim. The statement selects the rows in a CTE named picked. The
 // CTE is materialized, because otherwise the server might run its SELECT again for each row, and so
-// exceed the limit. The CTE has the order of one of the indexes for claiming by rows.
+// exceed the limit. The SELECT follows the order of an index for claiming by rows.
 func (p *Postgres) claim(request storage.ClaimRequest) backend.Query {
 	var a args
 	all := p.sql.Text("every id")

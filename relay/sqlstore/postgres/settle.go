@@ -92,8 +92,8 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 }
 
 // SettleParts implements [backend.Backend]. It runs the statements for dead letters, and then one statement.
-// That statement has the CTEs `held` and `given`, as in [Postgres.Settle], and the following ones. The CTEs
-// `hot` and `back` return the rows that they update, but with the settled sinks in place of the other sinks:
+// That statement has the CTEs `held` and `given`, as in [Postgres.Settle], and the following ones. The CTEs `hot` and `back` reduce the
+// sinks of a row to those that still need the message, and return the row with the settled sinks:
 //
 //	hot     updates rows of the table outbox to name only the other sinks
 //	back    updates rows of the held table to name only the other sinks
@@ -272,12 +272,12 @@ func (p *Postgres) settleDone(with *statement, relay string, keep bool, settleme
 
 // settleEach adds the CTEs for all other batches, one for each kind of change. The statement finds each
 // row by its lane, id and message, and held rows also by their sinks. It then changes a row t by its
-// physical place, t.ctid = g.place. With a join by keys, a planner that expects a small table would scan the whole table.
+// physical place, t.ctid = g.place. It doesn't join by keys, because a planner that expects a small table would scan the whole table.
 //
 // When claiming by rows, the statement locks the rows first, so that their tokens don't change. If another
 // transaction has changed a row since the statement began, the statement doesn't change the row, and the
-// row counts as fenced if its new token differs from the settlement's. The CTE `claimed` has conditions
-// on lane and id that are always true, and make the planner expect few rows.
+// row counts as fenced if its new token differs from the settlement's token. The CTE `claimed` has conditions on lane and id that are
+// always true, and make the planner expect few rows.
 func (p *Postgres) settleEach(with *statement, relay string, keep bool, settlements []storage.Settlement, groups backend.Groups) {
 	var done []string
 	byRows := settlements[0].Token != ""
@@ -381,8 +381,8 @@ const (
 )
 
 // given builds a SELECT of the settlements' values. Each column is an array, or a single value if all
-// settlements share this value. A single value saves time, because an array costs the server as much as the
-// change of the rows. In most batches all rows are done at their first attempt, and so share their values.
+// settlements share this value. A single value saves time, because reading an array costs the server as much as changing the rows. In most
+// batches all rows are done at their first attempt, and so share their values.
 type given struct {
 	args                    *args
 	arrays, names, selected []string
@@ -428,7 +428,7 @@ func (c *given) from() string {
 	return "SELECT " + strings.Join(c.selected, ", ") + " FROM unnest(" + strings.Join(c.arrays, ", ") + ") AS u (" + strings.Join(c.names, ", ") + ")"
 }
 
-// messageIDs returns the message ids as an array literal. UUIDs need no quotes in it.
+// messageIDs returns the message ids as an array literal. UUIDs need no quotes in such a literal.
 func messageIDs(settlements []storage.Settlement) string {
 	return "{" + strings.Join(backend.Column(settlements, func(s *storage.Settlement) string { return s.MessageID }), ",") + "}"
 }
