@@ -15,8 +15,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The relays of a table, their claim mode, and the leases of lanes with their marks
-// and journals.
+// This file has the methods for a table's relays, their claim mode, and the leases of lanes with their marks and journals.
 
 // SetClaimMode implements [storage.Store]. It creates the indexes that claiming by rows
 // needs, or drops them if the mode is claiming by lanes.

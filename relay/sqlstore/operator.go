@@ -13,11 +13,11 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// The calls of operators: a status, lists of messages, and changes of parked and waiting messages.
+// This file has the methods by which operators read a status, list messages, and change parked and waiting messages.
 
 const (
-	listed     = 100  // maximum rows of a listing whose filter has no limit
-	changeStep = 1000 // maximum rows of one change
+	listed     = 100  // maximum number of rows of a listing whose filter has no limit
+	changeStep = 1000 // maximum number of rows of one change
 )
 
 // Status implements [storage.Operator]. It counts up to 50,000 rows of each kind. If there are more pending
@@ -49,7 +49,7 @@ func (s *Store) List(ctx context.Context, filter storage.Filter) ([]storage.Info
 	})
 }
 
-// addLogs fills in the logs of failed attempts. Delivered messages have none.
+// addLogs fills in the logs of failed attempts. Delivered messages have no log.
 func (s *Store) addLogs(ctx context.Context, infos []storage.Info) error {
 	var hot, held []storage.RowID
 	for i := range infos {

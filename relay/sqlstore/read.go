@@ -19,7 +19,7 @@ import (
 // the rows that the caller selects. Due returns due rows of the held table. BlockedKeys returns the blocked keys of some lanes, and
 // BlockedAmong returns the given keys that are blocked.
 
-// Read implements [storage.LaneStore]. It stops after the row with which the payloads reach MaxBytes.
+// Read implements [storage.LaneStore]. It stops after the row at which the total size of the payloads reaches MaxBytes.
 func (s *Store) Read(ctx context.Context, request storage.ReadRequest) (page storage.Page, err error) {
 	if err := s.notMade(); err != nil {
 		return page, err
@@ -317,8 +317,7 @@ func (s *Store) Remaining(ctx context.Context, limit int, each func(*storage.Row
 	return err
 }
 
-// Due implements [storage.LaneStore]. It stops after the row with which the payloads reach
-// maxBytes.
+// Due implements [storage.LaneStore]. It stops after the row at which the total size of the payloads reaches maxBytes.
 func (s *Store) Due(ctx context.Context, lanes []int, after storage.DueCursor, limit, maxBytes int) (rows []storage.Row, next storage.DueCursor, err error) {
 	rows, err = try(ctx, s, "read the due rows of table", func() (due []storage.Row, err error) {
 		bytes := 0

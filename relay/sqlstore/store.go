@@ -7,7 +7,7 @@
 // and scans, settle.go has settlements, and rows.go has claiming by rows. frontier.go
 // determines above which id rows may still appear, on PostgreSQL and SQLite;
 // frontier_opentx.go does this for the other databases. operator.go, find.go, replay.go,
-// control.go and check.go have the calls of operators.
+// control.go and check.go have the methods that operators call.
 package sqlstore
 
 import (
@@ -46,8 +46,8 @@ type Options struct {
 	// Defaults to one minute.
 	LongestTransaction time.Duration
 
-	// Operator is set if the store is used only for the calls of a storage.Operator. Such a store claims nothing, so Open doesn't
-	// test whether the server supports SKIP LOCKED.
+	// Operator is set if the store is used only for the methods of a storage.Operator. Such a store claims nothing, so Open doesn't test
+	// whether the server supports SKIP LOCKED.
 	Operator bool
 
 	// Reader reads pages with a driver's own API, which costs less for each message than database/sql. The only implementation is
@@ -187,7 +187,7 @@ func newStore(db *sql.DB, d dialect.Dialect, options Options) (*Store, error) {
 // larger value, each read would scan more ids for late rows.
 const defaultLongestTransaction = time.Minute
 
-// quotedTable returns the table with its names quoted as this database's statements quote them.
+// quotedTable returns the table with its names in the quotes that this database's statements use.
 func (s *Store) quotedTable() dialect.Table {
 	if ticked := s.table.Backquoted(); ticked.Pending == s.capabilities.Pending {
 		return ticked
@@ -366,8 +366,8 @@ const (
 )
 
 // try calls the function `work`, which must change nothing when it fails. While the database is busy, try
-// repeats the call. If the server is read-only, it repeats the call over a new connection. The errors of try
-// begin with the name of the operation, which is the third argument.
+// repeats the call. If the server is read-only, it repeats the call over a new connection. The errors of try begin with the name of the
+// operation, which is the argument `what`.
 func try[T any](ctx context.Context, s *Store, what string, work func() (T, error)) (none T, _ error) {
 	if err := s.notMade(); err != nil {
 		return none, err
@@ -411,9 +411,8 @@ func try[T any](ctx context.Context, s *Store, what string, work func() (T, erro
 	}
 }
 
-// hintOf returns the DETAIL and the HINT of a PostgreSQL error. The errors of pgx and lib/pq have fields with these names,
-// but their texts don't contain them. If the server rejected a value, hintOf omits the DETAIL, because it contains values
-// of the row.
+// hintOf returns the DETAIL and the HINT of a PostgreSQL error. The errors of pgx and lib/pq have fields with these names, but their texts
+// don't contain the fields' values. If the server rejected a value, hintOf omits the DETAIL, because it contains values of the row.
 func hintOf(err error) (text string) {
 	var coded interface{ SQLState() string }
 	if !errors.As(err, &coded) {

@@ -228,7 +228,7 @@ func (d *Oracle) ranges(a *args, positions []storage.Position, limit, share int)
 	return "\n    SELECT place, rid FROM (\n    " + strings.Join(parts, "\n    UNION ALL\n    ") + "\n    ) WHERE ROWNUM <= " + a.Add(int64(limit))
 }
 
-// upTo returns a FROM clause with the rows up to the row with which the payloads reach maxBytes.
+// upTo returns a FROM clause with the rows up to the one at which the total size of the payloads reaches maxBytes.
 func (d *Oracle) upTo(a *args, rows, order string, maxBytes int) string {
 	if maxBytes <= 0 {
 		return "FROM (" + rows + ") t"
@@ -330,9 +330,9 @@ func (d *Oracle) Purge(ctx context.Context, retention time.Duration, limit int, 
 }
 
 // lockFirst returns a PL/SQL block that locks up to `limit` rows of a query, and skips rows that
-// are already locked. The block then runs the statement `change` for the locked rows, up to the row
-// with which the payloads reach the given number of bytes. The block fetches the rows itself: the
-// server locks rows as they are fetched, and a driver might fetch too many.
+// are already locked. The block then runs the statement `change` for the locked rows, up to the row at which the total size of the payloads
+// reaches the given number of bytes. The block fetches the rows itself: the server locks rows as they are fetched, and a driver might fetch
+// too many.
 //
 // The block first takes one of the 512 locks of lanes; the session's number determines which one.
 // A change of the claim mode needs all these locks, so the claim mode that the query sees can't

@@ -17,9 +17,9 @@ import (
 // the rows. Each statement that moves rows checks the leases or the tokens again.
 //
 // For rows of leased lanes, it takes one of the eight locks of each lane, chosen by the session's
-// number. A takeover needs all eight. If a settle has to wait for a takeover, it then finds the
-// new fence, because the statement that reads fences begins after the wait. Renewals lock other rows
-// and don't wait. For claimed rows, it locks the rows, so that their tokens don't change.
+// number. A takeover needs all eight locks. If a settle has to wait for a takeover, it then finds the new fence, because the statement that
+// reads fences begins after the wait. Renewals lock other rows and don't wait. For claimed rows, it locks the rows, so that their tokens
+// don't change.
 func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (settled backend.Settled, err error) {
 	if tx == nil {
 		err = backend.InTx(ctx, d.db, nil, nil, func(tx *sql.Tx) error {
@@ -58,7 +58,7 @@ func (d *Oracle) Settle(ctx context.Context, tx *sql.Tx, relay string, keep bool
 	return settled, settled.Write(ctx, tx, append(writes, m.free(groups.Freed)...))
 }
 
-// leases returns a SELECT of one lock of each lane, and a query for the leases that are still valid.
+// leases returns a SELECT that finds one lock of each lane, and a query for the leases that are still valid.
 func (d *Oracle) leases(l, f *args, relay string, settlements []storage.Settlement) (lock string, facts backend.Query) {
 	const columns = "lane NUMBER PATH '$[0]', fence NUMBER PATH '$[1]'"
 	leases := backend.Column(backend.LeasesOf(settlements), func(l *leased) []int64 { return []int64{int64(l.Lane), l.Fence} })
@@ -147,7 +147,7 @@ type moving struct {
 	keep    bool
 	claim   string // the definition of the column of g with the settlement's fence or token
 	byLanes bool
-	token   string // another condition for rows of outbox: in leased lanes that their sinks are the settlement's (empty if no settlement names sinks), otherwise that they have the claim's token
+	token   string // another condition for rows of outbox: that a row has the claim's token or, in leased lanes, its settlement's sinks; empty if the settlements name no sinks
 }
 
 // row is the condition that t is the row of the settlement g.

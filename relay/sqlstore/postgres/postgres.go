@@ -158,8 +158,8 @@ func (p *Postgres) Read(ctx context.Context, page backend.Read, take func(storag
 }
 
 // page returns the query of a read. The first row of its result is the [backend.FirstLine]: the highest assigned id, the
-// transaction's number if the read requests it, the snapshot and the server's epoch. The other rows are messages, up to the first row with
-// which the total size of the payloads reaches MaxBytes.
+// transaction's number if the read requests it, the snapshot and the server's epoch. The other rows are messages, up to the row at which
+// the total size of the payloads reaches MaxBytes.
 func (p *Postgres) page(page backend.Read) backend.Query {
 	var a args
 	xid := "0"

@@ -370,8 +370,8 @@ func (p *Postgres) moved(from string) string {
 		"\n    SELECT " + backend.Kept + ", " + backend.ChangingHeld + ", state, holds FROM " + from + ")"
 }
 
-// theRow and theRowOfSinks are conditions under which h is the row of the settlement g. newAvailable,
-// newError and newLog are the values that g gives a row t.
+// theRow and theRowOfSinks are conditions under which h is the row of the settlement g. newAvailable, newError and newLog are the new
+// values of a row t whose settlement is g.
 const (
 	theRow        = " AS h WHERE h.lane = g.lane AND h.id = g.id AND h.message_id = g.message_id"
 	theRowOfSinks = theRow + " AND h.sinks = g.sinks LIMIT 1"

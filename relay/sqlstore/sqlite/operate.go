@@ -16,8 +16,8 @@ import (
 )
 
 // List implements [backend.Backend]. It reads each table that may have matching messages in the order
-// of ids, and merges the rows up to the limit. If the filter limits the rows to examine, the read of
-// each table ends LookThrough rows after AfterID.
+// of ids, and merges the rows up to the limit. If the filter limits the rows to examine, List reads about LookThrough rows after AfterID
+// from each table.
 func (s *SQLite) List(ctx context.Context, filter backend.Filter) ([]storage.Info, error) {
 	var parts []string
 	var args []any

@@ -243,8 +243,8 @@ func items(settlements []storage.Settlement) string {
 	}))
 }
 
-// newAvailable, newError and newLog are the values that the settlement g gives a row t. theRow and theRowOfSinks are
-// conditions under which t is the row of g.
+// newAvailable, newError and newLog are the new values of a row t whose settlement is g. theRow and theRowOfSinks are conditions under
+// which t is the row of g.
 const (
 	newAvailable  = "CASE WHEN g.state = 'retry' OR g.holds > 0 THEN strftime('%Y-%m-%d %H:%M:%f', 'now', g.delay) ELSE t.available_at END"
 	newError      = "coalesce(nullif(g.error, ''), t.last_error)"

@@ -110,8 +110,7 @@ func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within in
 	return backend.ReadParked(ctx, d.db, d.table, d.table.Held+" t", "LEFT(t.last_error, 200)", "d.headers", where, a, filter, within, each)
 }
 
-// Check implements [backend.Backend]. It doesn't examine plans, because to see plans a user needs a
-// privilege that a relay doesn't need otherwise.
+// Check implements [backend.Backend]. It doesn't examine plans, because a user needs an additional privilege to see plans.
 func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
 		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("a relay can't run, because ", "connect to a database that can be written to, on the primary server, and leave these session settings on, as drivers do by default")},

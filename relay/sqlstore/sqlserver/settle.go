@@ -85,11 +85,10 @@ func (d *SQLServer) SettleParts(ctx context.Context, tx *sql.Tx, relay string, k
 	return backend.ReadSettled(ctx, tx, m.settle(leasesHeld))
 }
 
-// settleRows returns a batch as settleLanes does, but with the claim's token in place of the lease.
-// Its first SELECT counts the rows that belong to another claim, and locks all rows. So the later
-// statements skip exactly the rows that were counted. This SELECT has no filter, because READ
-// COMMITTED unlocks rows that a filter removes. The batch also locks the claim mode, because a
-// concurrent change of the mode skips locked rows, and so would leave them claimed.
+// settleRows returns a batch that settles claimed rows, and checks the claim's token. Its first SELECT locks all rows, and counts the rows
+// that belong to another claim. So the later statements skip exactly the counted rows. This SELECT has no filter, because READ COMMITTED
+// unlocks rows that a filter removes. The batch also locks the claim mode, because a concurrent change of the mode skips locked rows, and
+// so would leave them claimed.
 func (d *SQLServer) settleRows(name string, keep bool, settlements []storage.Settlement) backend.Query {
 	m := d.newMoves(settlements, "nvarchar(255)", " "+binary, func(s *storage.Settlement) any { return s.Token })
 	m.token = " AND t.claim_token = g.claim"
@@ -168,7 +167,7 @@ func (m *moves) settle(more string) backend.Query {
 	return m.args.query(m.lines...)
 }
 
-// newError, newLog and newAvailable are the values that the settlement g gives a row t.
+// newError, newLog and newAvailable are the new values of a row t whose settlement is g.
 const (
 	newError     = "COALESCE(g.error, t.last_error)"
 	newLog       = "COALESCE(g.attempt_log, t.attempt_log)"

@@ -45,7 +45,7 @@ func New(db *sql.DB, d dialect.Dialect, table dialect.Table) *SQLServer {
 
 var readCommitted = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 
-// none is the argument of a batch that needs no argument but must have one; see "at one moment" in sqlserver.sql.
+// none is a dummy argument for a batch that uses no parameter but must have one; see "at one moment" in sqlserver.sql.
 const none = int64(0)
 
 // Capabilities implements [backend.Backend].
@@ -152,8 +152,7 @@ func (d *SQLServer) Read(ctx context.Context, page backend.Read, take func(stora
 }
 
 // page returns the query of a read. It has an ORDER BY, because without one a join may return rows
-// in the order in which their pages arrive from the disk. Its last row is the one with which the
-// payloads reach MaxBytes.
+// in the order in which their pages arrive from the disk. Its last row is the one at which the total size of the payloads reaches MaxBytes.
 func (d *SQLServer) page(read backend.Read) backend.Query {
 	a := args{positionList(read.Positions)}
 	rows := "(" + d.ranges(&a, read.Positions, "*", cmp.Or(read.Share, read.Limit), read.Limit) + ") AS t"
@@ -269,7 +268,7 @@ func (d *SQLServer) Purge(ctx context.Context, retention time.Duration, limit in
 }
 
 // Claim implements [backend.Backend]. Its statement has an index hint: with another index the server
-// would sort the rows, and would lock all of them before it takes the first one.
+// would sort the rows, and would lock all of them before it returns the first one.
 func (d *SQLServer) Claim(ctx context.Context, claim storage.ClaimRequest) ([]storage.Row, error) {
 	index := "claim_id"
 	if claim.Pick == storage.Priority {
