@@ -26,7 +26,7 @@ type Message struct {
 	ClaimedBy   string        `json:"claimed_by,omitempty"`
 	Receipt     string        `json:"receipt,omitempty"`
 	LastError   string        `json:"last_error,omitempty"`
-	HoldsKey    bool          `json:"holds_key,omitempty"` // it is parked, and later messages of its key wait
+	HoldsKey    bool          `json:"holds_key,omitempty"` // the message is parked, and later messages of its key wait
 }
 
 // NewMessage returns the JSON form of a message.

@@ -60,7 +60,7 @@ func Check(ctx context.Context, db *sql.DB, d dialect.Dialect, options Options, 
 		return append(findings, schema)
 	}
 	if err := s.openFrontier(ctx, 0, unordered); err != nil {
-		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see the finding about rights for missing permissions"})
+		findings = append(findings, Finding{Name: "open transactions", Detail: err.Error(), Hint: "see the finding \"rights\" for missing privileges"})
 	}
 	return append(findings, s.Check(ctx, claim)...)
 }
@@ -150,7 +150,7 @@ func (s *Store) checkMarks(ctx context.Context) Finding {
 		}
 		if len(waiting) > 0 {
 			finding.Detail = fmt.Sprintf("at least %d messages wait below the ids up to which relays have read, the first with the id %d in lane %d: the id sequence was reset, or a transaction was open for a very long time", len(waiting), waiting[0].ID, waiting[0].Lane)
-			finding.Hint = "a relay finds and delivers them: when it leases their lanes, or within ten minutes if it has leased these lanes already"
+			finding.Hint = "no action is needed: a relay finds and delivers these messages when it leases their lanes, or within ten minutes if it has leased the lanes already"
 			return finding
 		}
 	}
@@ -248,7 +248,7 @@ func (s *Store) CheckRetention(ctx context.Context, retention time.Duration) Fin
 	} else if behind := oldest - retention; behind > max(time.Hour, retention/10) {
 		finding.OK = false
 		finding.Detail += fmt.Sprintf(", and the retention is %v: deletion is behind by %v", retention, behind.Round(time.Minute))
-		finding.Hint = "a running relay deletes them, and if it can't, it logs the reason with stage=purge: check with rowrelay status that a relay is alive. If more messages are delivered than deleted, run this as the tables' owner, repeatedly until it deletes nothing: " +
+		finding.Hint = "a running relay deletes delivered messages, and logs an error with stage=purge if it can't: check with rowrelay status that a relay is alive. If more messages are delivered than deleted, run this as the tables' owner, repeatedly until it deletes nothing: " +
 			s.capabilities.Statements.Text("delete old done")
 	}
 	return finding

@@ -167,8 +167,8 @@ func (r *reading) full() bool { return len(r.rows) >= r.limit || r.bytes >= r.ma
 
 var errOrder = errors.New("the database returned the rows out of order; please report this with the database's version")
 
-// take adds the next row. It checks the order of the rows, because the order depends on the statement's plan, and a row that arrived
-// out of order would be lost.
+// take adds the next row to the page. It checks the order of the rows, because the order depends on the statement's plan, and a row that
+// arrived out of order would be lost.
 func (r *reading) take(row storage.Row) (more bool, err error) {
 	follows := func(p storage.Position) bool {
 		return p.Lane == row.Lane && row.ID > max(p.After, r.after) && row.ID <= p.Until

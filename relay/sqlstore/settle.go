@@ -107,8 +107,8 @@ func (s *Store) settle(ctx context.Context, tx *sql.Tx, name string, keep bool, 
 }
 
 // alike is the key by which [Store.settleApart] groups settlements; one call of the backend writes a group. The key has the kind of the
-// settlements and, if they are for all remaining sinks of pending rows that name sinks, these sinks, because the backend checks that the
-// rows still name them. Most rows name no sinks and don't need this check.
+// settlements. If the settlements are for all remaining sinks of pending rows that name sinks, the key also has these sinks, because the
+// backend checks that the rows still name them. Most rows name no sinks and don't need this check.
 type alike struct {
 	kind  int
 	sinks string

@@ -42,7 +42,7 @@ const (
 	mostTarget = 1000
 )
 
-// Validate returns an error that describes what is wrong with the control, or nil.
+// Validate returns an error if the control is invalid.
 func (c *Control) Validate() error {
 	switch c.Kind {
 	case PauseSink, PauseTopic, PauseKey, PauseRelay, LimitSink:

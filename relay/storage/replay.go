@@ -38,7 +38,7 @@ type Replay struct {
 	// original names, or to all sinks of the topic if the original names none.
 	To string `json:"to,omitempty"`
 
-	// Rate is the wanted number of copies a second. A store saves it and does not enforce it.
+	// Rate is the desired number of copies a second. A store saves the rate but does not enforce it.
 	Rate int `json:"rate,omitempty"`
 
 	UntilID  int64 `json:"until_id"`           // highest id of a delivered message when the replay began; the replay's copies have higher ids and are not copied again

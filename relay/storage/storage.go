@@ -89,14 +89,14 @@ type Identity struct {
 }
 
 // Config describes a relay to the other relays. It is written with each heartbeat. Its text has at most
-// MaxConfig bytes. Consumers use the zero Config, which describes nothing.
+// MaxConfig bytes. Consumers use the zero Config.
 type Config struct {
 	// Print is a fingerprint of all sinks, routes and topics: relays with the same fingerprint send each
 	// message to the same destinations.
 	Print string `json:"print,omitempty"`
 
-	// Sinks and Routes describe the sinks and routes for people, without secrets. If the text would be too
-	// long, the last ones are omitted.
+	// Sinks and Routes describe the sinks and routes for people, without secrets. If the text would be too long, the last entries are
+	// omitted.
 	Sinks  []string `json:"sinks,omitempty"`
 	Routes []string `json:"routes,omitempty"`
 
@@ -148,9 +148,8 @@ type Members struct {
 	// Epoch is the epoch of the server that answered the heartbeat, as in [Page].
 	Epoch string
 
-	// Now is the database's time when it answered, or slightly earlier. The relay uses it to decide which
-	// messages have expired, because its own clock may differ. If Now is zero, the time is unknown, and
-	// the relay treats no message as expired.
+	// Now is the database's time when the database answered the heartbeat, or slightly earlier. The relay uses it to decide which messages
+	// have expired, because its own clock may differ. If Now is zero, the time is unknown, and the relay treats no message as expired.
 	Now time.Time
 }
 
@@ -242,8 +241,7 @@ type Row struct {
 	Crashes   int // number of relays that died while this was their only message in flight
 	CreatedAt time.Time
 
-	// Deferred reports that the row was read from the held rows (scheduled or retry, now due), not from
-	// the pending ones.
+	// Deferred reports that the row was read from the held rows (scheduled or retry, now due), not from the pending rows.
 	Deferred bool
 
 	// Retrying reports that the row waits for its next attempt, and so blocks its key.
@@ -346,7 +344,7 @@ type Settlement struct {
 	Failed []Attempt
 
 	// DeadLetter is used with StateError. Settle writes the dead letter in the same transaction, and only
-	// if the settlement changes its row: a repeated or fenced settlement writes none.
+	// if the settlement changes its row: a repeated or fenced settlement writes no dead letter.
 	DeadLetter *Copy
 }
 
@@ -355,7 +353,7 @@ type Settlement struct {
 // other columns have the defaults of a producer's INSERT, so the copy has its own id and creation time,
 // and no attempts. Copies that are written together have ids in the order of their rows.
 type Copy struct {
-	MessageID string // a UUID: the row's own or a new one
+	MessageID string // a UUID: the row's message id or a new one
 	Topic     string
 	Sinks     string // as in Row
 	Headers   string // a JSON object; empty if there are no headers
@@ -684,9 +682,8 @@ type RowStore interface {
 	// rows that were still claimed with the token.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
-	// Reclaim frees at most limit rows whose claim has expired, and counts a crash for each. It also
-	// moves at most limit due rows from the held rows to the pending ones. It returns the number of rows
-	// that can be claimed as a result.
+	// Reclaim frees at most limit rows whose claim has expired, and counts a crash for each. It also makes at most limit due held rows
+	// pending. It returns the number of rows that can be claimed as a result.
 	Reclaim(ctx context.Context, limit int) (int, error)
 }
 
@@ -697,7 +694,7 @@ type Filter struct {
 	Topic       string    // exactly this topic
 	TopicPrefix string    // only topics that begin with this text
 	Key         string    // exactly this key
-	Sink        string    // only rows that name this sink in Row.Sinks; a row for all sinks of its topic names none
+	Sink        string    // only rows that name this sink in Row.Sinks; a row for all sinks of its topic names no sink
 	State       State     // only this state
 	Since       time.Time // written at or after this time
 	Error       string    // last_error contains this text

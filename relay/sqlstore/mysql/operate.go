@@ -130,7 +130,7 @@ func (m *MySQL) ChangeParked(ctx context.Context, filter backend.Filter, what ba
 	return ids, err
 }
 
-// redirectPending gives pending rows the sink filter.To, and moves them to the held table as scheduled rows. It finds the rows
+// redirectPending sets the sink of pending rows to filter.To, and moves the rows to the held table as scheduled rows. It finds the rows
 // without locks, so that it doesn't wait for writers. It checks the conditions again when it locks the rows.
 func (m *MySQL) redirectPending(ctx context.Context, filter backend.Filter) (ids []int64, err error) {
 	condition := backend.RedirectPending.Condition(m.table.Pending, m.table.Held, "utc_timestamp(6)")
@@ -203,7 +203,7 @@ func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	oldest, err := backend.Lines(ctx, m.db, m.sql.Query("oldest transaction"))
 	switch {
 	case m.dialect.Busy(err):
-		return storage.Finding{Name: "transactions", OK: true, Detail: "the server could not list the open transactions: one ran a statement with an emoji or with bytes that are not text"}
+		return storage.Finding{Name: "transactions", OK: true, Detail: "the server could not list the open transactions: one of them ran a statement with an emoji or with bytes that are not text"}
 	case err != nil:
 		return storage.Finding{Name: "transactions", Detail: err.Error()}
 	}

@@ -91,7 +91,7 @@ func (d *Oracle) ChangeParked(ctx context.Context, filter backend.Filter, what b
 	return ids, err
 }
 
-// redirectPending gives pending rows the sink filter.To, and moves them to the held table as scheduled rows.
+// redirectPending sets the sink of pending rows to filter.To, and moves the rows to the held table as scheduled rows.
 func (d *Oracle) redirectPending(ctx context.Context, filter backend.Filter, condition string) (ids []int64, err error) {
 	var a args
 	pending := a.query(
@@ -138,7 +138,7 @@ func (d *Oracle) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner grant these privileges: outbox/dialect/ORACLE.md lists the statements; or migrate as the relay's user")},
 		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
 		{Name: "transactions", Query: d.sql.Query("unseen views"), Judge: backend.List("this user may not see ", "have SYS grant both privileges (GRANT SELECT ON sys.gv_$transaction TO …; GRANT SELECT ON sys.v_$database TO …): "+
-			"without both, relays can't see open transactions, and assume that each one ends within longest_transaction")},
+			"without both privileges, relays can't see open transactions, and assume that each transaction ends within longest_transaction")},
 		{Name: "trigger", Query: d.sql.Query("disabled trigger"), Judge: backend.List("the trigger is not enabled: ", "have the tables' owner run ALTER TRIGGER … ENABLE: without the trigger, messages may be delivered out of order if a producer's INSERT takes longer than a second")},
 	}
 	if claim == storage.ByRows {

@@ -95,8 +95,8 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 // That statement has the CTEs `held` and `given`, as in [Postgres.Settle], and the following ones. The CTEs `hot` and `back` reduce the
 // sinks of a row to those that still need the message, and return the row with the settled sinks:
 //
-//	hot     updates rows of the table outbox to name only the other sinks
-//	back    updates rows of the held table to name only the other sinks
+//	hot     updates rows of the table outbox
+//	back    updates rows of the held table
 //	parted  the rows of hot and back, with the values of their settlements
 //	done    inserts the done rows of parted into the done table, if done rows are kept
 //	moved   inserts the other rows of parted, except discarded ones, into the held table; only if such rows exist

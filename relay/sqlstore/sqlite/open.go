@@ -83,7 +83,7 @@ func checkBegin(ctx context.Context, first, second *sql.Conn) (err error) {
 		return fmt.Errorf("test how a transaction begins: %w", err)
 	}
 	if refused == nil {
-		return fmt.Errorf("transactions of this pool don't begin with BEGIN IMMEDIATE, so one that reads before it writes fails with SQLITE_BUSY: %s", openAs)
+		return fmt.Errorf("transactions of this pool don't begin with BEGIN IMMEDIATE, so a transaction that reads before it writes fails with SQLITE_BUSY: %s", openAs)
 	}
 	return nil
 }
