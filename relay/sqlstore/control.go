@@ -44,7 +44,7 @@ func (s *Store) LiftControl(ctx context.Context, control storage.Control) (bool,
 	})
 }
 
-// logControl writes to the log the action that sets or lifts a control, with 1 as its count of changes.
+// logControl logs the action that sets or lifts a control, with a count of 1 change.
 func (s *Store) logControl(ctx context.Context, tx *sql.Tx, action storage.Action) error {
 	statements, id := s.capabilities.Statements, outbox.NewID()
 	_, err := backend.Exec(ctx, tx, statements.Beginning(id, action.Fits()), statements.Ending(id, 1))

@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Finding messages by their ids. The tables outbox and outbox_done have no index on message ids, because such an index would make each
-// write more expensive. But most message ids contain the time when they were made: UUIDs of version 7, which a Writer makes, and of
+// This file finds messages by their ids. The tables outbox and outbox_done have no index on message ids, because such an index would make
+// each write more expensive. But most message ids contain the time when they were made: UUIDs of version 7, which a Writer makes, and of
 // version 1, which MySQL's function uuid makes. Row ids ascend with time, with few exceptions. So a binary search finds the range of row
 // ids that were assigned around the time in a message's id. The message's row is in this range.
 //

@@ -40,7 +40,7 @@ type frontier interface {
 	// last argument is the highest id that this server has assigned.
 	start(server string, given int64)
 
-	// before returns a token, which records what the frontier knows now. The caller gets a token before it runs a statement. If the
+	// before returns a token, which records the frontier's present state. The caller gets a token before it runs a statement. If the
 	// statement's transaction has a number, the caller must pass this number and the token to the method `wrote` after the statement.
 	before() token
 	wrote(xid uint64, began token)
@@ -85,7 +85,7 @@ func (s *Store) openFrontier(ctx context.Context, given int64, unordered bool) e
 	return nil
 }
 
-// token has what the frontier knew when a statement began.
+// token records the frontier's state at the beginning of a statement.
 type token struct {
 	given   int64 // the highest id that was known to be assigned
 	run     int   // the frontier's count of resets; the token is invalid after another reset
@@ -241,7 +241,7 @@ func (h *snapshots) reset() {
 }
 
 // These methods do nothing. No query is needed before a read, because each read returns PostgreSQL's snapshot. Ids that were read
-// outside pages, and failed reads, don't change what the frontier knows.
+// outside pages, and failed reads, don't change this frontier's state.
 func (h *snapshots) prepare(context.Context) error { return nil }
 func (h *snapshots) learn(int64)                   {}
 func (h *snapshots) failed()                       {}

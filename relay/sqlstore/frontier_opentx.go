@@ -61,7 +61,7 @@ type openTx struct {
 	bound *timeBound // determines safeID if lists are impossible; otherwise nil
 }
 
-// openTxLister has what an [openTx] needs to query the database.
+// openTxLister queries the database for an [openTx].
 type openTxLister struct {
 	backend backend.TransactionLister
 	lastID  func(context.Context) (int64, error)
@@ -105,7 +105,7 @@ const (
 	// The random time is needed because the lists of several relays can make each other unusable.
 	vainlyEvery = 2 * time.Second
 
-	// silence is how long lists must have been unusable before each warning.
+	// silence is the time for which lists must have been unusable before each warning.
 	silence = 30 * time.Second
 
 	// A check makes up to checkTries lists, because the lists of other relays may make some of them unusable.

@@ -152,7 +152,7 @@ type reading struct {
 	limit, maxBytes int
 	bytes           int
 	expected        int  // the estimated number of rows
-	share           int  // maximum rows of one position; 0: no limit
+	share           int  // maximum number of rows of one position; 0 means no limit
 	asked           int  // the row limit of the statement
 	leftOut         bool // whether rows may have been left out because of the page's limits or a position's share
 	byID            bool // whether the rows of all lanes together are ordered by id
@@ -193,7 +193,7 @@ func (r *reading) take(row storage.Row) (more bool, err error) {
 }
 
 const (
-	candidateLimit = storage.ScanTogether // maximum rows of one statement
+	candidateLimit = storage.ScanTogether // maximum number of rows of one statement
 	pickLimit      = 500
 	scanRounded    = 50 * time.Millisecond // time limits of scans are multiples of this, so that few different statements exist: the limit is part of a statement's text
 )
@@ -357,8 +357,7 @@ const (
 	minShare      = 16      // minimum share of a position, in rows
 )
 
-// ask returns the request for a page. If its last argument is true, it requests a transaction with
-// a number.
+// ask returns the request for a page. If the argument `number` is true, the page is read in a transaction with a number.
 //
 // It estimates the size of a full page from the average payload of the last page. If the size is far below
 // maxBytes, the request sets no limit of bytes, and [reading.take] drops rows beyond maxBytes. Otherwise
@@ -380,7 +379,7 @@ func (p *pageSizer) ask(into *reading, number bool) backend.Read {
 }
 
 // learn adapts the shares to the last page. If the page was less than half full although rows were left
-// out, some lanes are busier than others, and the shares are doubled. After a full page they are halved.
+// out, some lanes are busier than others, and the shares are doubled. After a full page, the shares are halved.
 func (p *pageSizer) learn(r *reading) {
 	p.pageSize = len(r.rows)
 	if len(r.rows) > 0 {

@@ -735,7 +735,7 @@ type Info struct {
 	FinishedAt time.Time // zero unless done
 
 	// AttemptLog has the message's last failed attempts. Find returns it, and List returns it if the
-	// filter has IDs. It is empty for a delivered message. Attempts that an older release made are not in it.
+	// filter has IDs. It is empty for a delivered message. It lacks the attempts of releases that had no attempt log.
 	AttemptLog AttemptLog
 }
 

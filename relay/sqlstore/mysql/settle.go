@@ -182,9 +182,9 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copies returns the statement that writes the DeadLetters of settlements. The first argument is the
-// table of their rows, and the last one is a condition on the rows. Rows that don't meet the condition
-// get no dead letter. The statement locks the rows that it copies.
+// copies returns the statement that writes the DeadLetters of settlements. The first argument is the table of the settlements' rows, and
+// the last argument is a condition on these rows. Rows that don't meet the condition get no dead letter. The statement locks the rows that
+// it copies.
 func (m *MySQL) copies(from string, settlements []storage.Settlement, where text) backend.Query {
 	used := []string{"holds", "read_at", "copy_id", "copy_topic", "copy_headers", "copy_sinks"}
 	if backend.BySinks(&settlements[0]) {

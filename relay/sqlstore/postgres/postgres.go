@@ -120,7 +120,7 @@ func (p *Postgres) Acquire(ctx context.Context, relay string, count int, ttl tim
 	return grants, xid, err
 }
 
-// ChangeLeases implements [backend.Backend]. The statement for each kind of change has the kind's name.
+// ChangeLeases implements [backend.Backend]. Each kind of change has a statement of the same name.
 func (p *Postgres) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := p.sql.Query(string(change.Kind),
 		dialect.PostgresArray(backend.Column(leases, func(l *backend.Lease) int { return l.Lane })),

@@ -14,16 +14,16 @@ import (
 
 // A settle is one statement with common table expressions (CTEs). It has only the CTEs that its settlements need:
 //
-//	held     selects the leases that are still valid, and locks their lanes against a takeover; only when claiming by lanes
-//	given    the settlements, as lists of ids or as rows; when claiming by lanes, only those with valid leases
-//	found    the rows of the settlements, with their tokens; only when claiming by rows
-//	claimed  the found rows that still have the claim's token; only when claiming by rows, and if not all rows are done
-//	hot      deletes the rows of the table outbox that are done or move to the held table
-//	back     deletes the rows of the held table that are done
-//	done     inserts the done rows of hot and back into the done table, if done rows are kept
-//	moved    inserts the other rows of hot into the held table
-//	stayed   updates the rows that stay in the held table
-//	freed    updates the claimed rows that are released
+//	held     selects the leases that are still valid, and locks their lanes against a takeover; only when claiming by lanes.
+//	given    has the settlements, as lists of ids or as rows; when claiming by lanes, only those with valid leases.
+//	found    has the rows of the settlements, with their tokens; only when claiming by rows.
+//	claimed  has the found rows that still have the claim's token; only when claiming by rows, and if not all rows are done.
+//	hot      deletes the rows of the table outbox that are done or move to the held table.
+//	back     deletes the rows of the held table that are done.
+//	done     inserts the done rows of hot and back into the done table, if done rows are kept.
+//	moved    inserts the other rows of hot into the held table.
+//	stayed   updates the rows that stay in the held table.
+//	freed    updates the claimed rows that are released.
 //
 // The statement returns the number of changed rows, the transaction's number, and what statement.facts selects.
 
@@ -95,11 +95,11 @@ func (p *Postgres) run(ctx context.Context, q backend.Querier, with *statement) 
 // That statement has the CTEs `held` and `given`, as in [Postgres.Settle], and the following ones. The CTEs `hot` and `back` reduce the
 // sinks of a row to those that still need the message, and return the row with the settled sinks:
 //
-//	hot     updates rows of the table outbox
-//	back    updates rows of the held table
-//	parted  the rows of hot and back, with the values of their settlements
-//	done    inserts the done rows of parted into the done table, if done rows are kept
-//	moved   inserts the other rows of parted, except discarded ones, into the held table; only if such rows exist
+//	hot     updates rows of the table outbox.
+//	back    updates rows of the held table.
+//	parted  has the rows of hot and back, with the values of their settlements.
+//	done    inserts the done rows of parted into the done table, if done rows are kept.
+//	moved   inserts the other rows of parted, except discarded ones, into the held table; only if such rows exist.
 func (p *Postgres) SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (backend.Settled, error) {
 	if _, err := backend.Exec(ctx, tx, p.deadLetters(relay, settlements)...); err != nil {
 		return backend.Settled{}, err
@@ -167,10 +167,9 @@ func (p *Postgres) deadLetters(relay string, settlements []storage.Settlement) (
 	return queries
 }
 
-// copies returns the statement that writes the DeadLetters of settlements. The argument `from` is the table
-// of their rows. The argument `claim` is appended to the CTE `given`: it is a join with the CTE
-// `held`, or empty. Rows that don't meet the condition `where` get no dead letter. The statement locks
-// the rows that it copies. LIMIT makes the planner find each row by its key.
+// copies returns the statement that writes the DeadLetters of settlements. The argument `from` is the table of the settlements' rows. The
+// argument `claim` is appended to the CTE `given`: it is a join with the CTE `held`, or empty. Rows that don't meet the condition `where`
+// get no dead letter. The statement locks the rows that it copies. LIMIT makes the planner find each row by its key.
 func (p *Postgres) copies(with *statement, from, claim, where string, settlements []storage.Settlement) backend.Query {
 	c := &given{args: &with.args}
 	c.rows(settlements)

@@ -115,9 +115,8 @@ func (m moving) deadLetters(settlements []storage.Settlement) (writes []backend.
 	return writes
 }
 
-// copies returns the statement that writes the DeadLetters of settlements. The first argument has the
-// table of their rows t and the index to use. The third one is a condition; rows that don't meet it get no
-// dead letter.
+// copies returns the statement that writes the DeadLetters of settlements. The argument `from` has the table of the settlements' rows t and
+// the index to use. Rows that don't meet the condition `where` get no dead letter.
 func (s *SQLite) copies(from string, settlements []storage.Settlement, where string, args ...any) backend.Query {
 	items := bind.JSON(backend.Column(settlements, func(s *relayed) []any {
 		c := s.DeadLetter

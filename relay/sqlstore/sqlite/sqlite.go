@@ -92,7 +92,7 @@ func (s *SQLite) Acquire(ctx context.Context, relay string, count int, ttl time.
 	return backend.Grants(ctx, s.db, s.sql.Query("acquire", relay, step, seconds(ttl), int64(count)))
 }
 
-// ChangeLeases implements [backend.Backend]. The statement for each kind of change has the kind's name.
+// ChangeLeases implements [backend.Backend]. Each kind of change has a statement of the same name.
 func (s *SQLite) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	args := []any{
 		bind.JSON(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })),

@@ -212,10 +212,9 @@ func (m *moves) deadLetters() {
 	}
 }
 
-// copies adds the statement that writes the DeadLetters of settlements in @given. The first argument is
-// the table of their rows, and the second one is a condition on the rows. Rows that don't meet the
-// condition get no dead letter. The statement locks the rows that it copies until the transaction ends.
-// ORDER BY makes the server assign ids in the order of the rows.
+// copies adds the statement that writes the DeadLetters of settlements in @given. The argument `from` is the table of the settlements'
+// rows, and `where` is a condition on these rows. Rows that don't meet the condition get no dead letter. The statement locks the rows that
+// it copies until the transaction ends. ORDER BY makes the server assign ids in the order of the rows.
 func (m *moves) copies(from string, settlements []storage.Settlement, where string) {
 	items := backend.Column(settlements, func(s *storage.Settlement) []any {
 		c := s.DeadLetter

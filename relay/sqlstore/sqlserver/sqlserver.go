@@ -122,7 +122,7 @@ func (d *SQLServer) Acquire(ctx context.Context, relay string, count int, ttl ti
 	return backend.Grants(ctx, d.db, d.sql.Query("acquire", int64(count), relay, millis(ttl), step))
 }
 
-// ChangeLeases implements [backend.Backend]. The statement for each kind of change has the kind's name.
+// ChangeLeases implements [backend.Backend]. Each kind of change has a statement of the same name.
 func (d *SQLServer) ChangeLeases(ctx context.Context, change backend.LeaseChange, leases []backend.Lease) ([]storage.Lease, uint64, error) {
 	query := d.sql.Query(string(change.Kind),
 		dialect.SQLServerList(backend.Column(leases, func(l *backend.Lease) []any { return []any{l.Lane, l.Fence, l.Marks, l.Calm, l.Journal} })), change.Relay)
