@@ -97,7 +97,7 @@ func (s *Store) find(ctx context.Context, filter backend.Filter, patience time.D
 		}
 		found.Infos, found.Until = append(found.Infos, infos...), until
 	}
-	// The walk may return rows that were already found by the time in the message id or by their row ids.
+	// The walk may return rows that the searches by time or by row id have already found.
 	order := func(a, b storage.Info) int {
 		return cmp.Or(cmp.Compare(a.ID, b.ID), strings.Compare(a.Message.ID, b.Message.ID), strings.Compare(string(a.State), string(b.State)), strings.Compare(a.Sinks, b.Sinks))
 	}

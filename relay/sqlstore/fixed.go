@@ -47,8 +47,8 @@ func (s *Store) count(ctx context.Context, query backend.Query) (count int, err 
 	return count, err
 }
 
-// restoreRows inserts the missing fixed rows. It returns an error if this user may not insert them, because
-// otherwise nothing would report that some messages are never delivered.
+// restoreRows inserts the missing fixed rows. It returns an error if this user may not insert them, because otherwise no error would report
+// that some messages are never delivered.
 func (s *Store) restoreRows(ctx context.Context) error {
 	missing, fill, err := s.missingRows(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // store's own transactions. A promise is always true, but SafeID and LateAfter may be lower than necessary. Relays then read some rows a
 // second time. A read that fails changes nothing, so the next page makes the same promises.
 //
-// The implementation depends on what the database shows:
+// The implementation depends on how the database reports open transactions:
 //
 //   - [oneWriter]: only one transaction at a time can write (SQLite).
 //   - [snapshots]: a read shows which transactions it sees (PostgreSQL).
@@ -210,7 +210,7 @@ func (h *snapshots) guarantee(_ context.Context, first backend.FirstLine, began 
 	return nil
 }
 
-// serverChanged reports whether the answer comes from another server than the previous answer, or from a server that was restored.
+// serverChanged reports whether the answer comes from a different server than the previous answer, or from a server that was restored.
 func (h *snapshots) serverChanged(server string, s snapshot, given int64) bool {
 	return h.server != "" && (server != h.server || given < h.given) || h.previous != nil && s.xmax < h.previous.xmax
 }

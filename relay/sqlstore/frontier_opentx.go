@@ -54,7 +54,7 @@ type openTx struct {
 	next        time.Time // the earliest time of the next list
 	vain        int       // the number of consecutive lists that were unusable
 	silent      time.Time // when lists became unusable, or when the last warning was given
-	doubted     bool      // set by a failed read, because another server may answer now; the next list shows whether it does
+	doubted     bool      // set by a failed read, because another server may answer now; the next list shows whether another server answers
 	warning     string    // a warning for operators; the next read moves it to its page
 	listed      time.Time // when the last list began
 
@@ -76,7 +76,7 @@ type known struct {
 	list   *list
 }
 
-// list has the numbers of the transactions that were open when the server made the list. Each other transaction had ended or gets only ids
+// list has the numbers of the transactions that were open when the server made the list. Every other transaction had ended or gets only ids
 // above the field `id`.
 type list struct {
 	id   int64
@@ -89,7 +89,7 @@ const (
 	untold = -1
 
 	// The checkpoint of a list has the highest id that was known grace lists earlier, at least a second before (grace × listEvery). Within
-	// this second, each transaction with this id or a lower one has got its number; see [backend.TransactionLister].
+	// this second, every transaction that got this id or a lower one also gets its number; see [backend.TransactionLister].
 	grace     = 4
 	listEvery = 250 * time.Millisecond
 

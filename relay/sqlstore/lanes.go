@@ -96,8 +96,8 @@ func (s *Store) Heartbeat(ctx context.Context, self storage.Identity, ttl time.D
 	})
 }
 
-// Living returns the living relays, by name, and the table's claim mode, which is empty until the first relay has started.
-// Unlike Status, it counts no rows.
+// Living returns the living relays, sorted by name, and the table's claim mode, which is empty until the first relay has started. Unlike
+// Status, it counts no rows.
 func (s *Store) Living(ctx context.Context) (claim storage.Claim, relays []storage.Member, err error) {
 	relays, err = try(ctx, s, "read the living relays of table", func() ([]storage.Member, error) {
 		if err := backend.One(ctx, s.db, s.capabilities.Statements.Query("claim mode"), &claim); err != nil {

@@ -202,8 +202,8 @@ func (s *Store) Parked(ctx context.Context, filter storage.Filter, within int64,
 	return err
 }
 
-// byRows reports whether the table is claimed by rows. If it is, no message waits for another message of
-// its key, and no relay carries out a skip or a discard of a retry.
+// byRows reports whether the table is claimed by rows. If it is, retries don't block their keys, and no relay carries out a skip or a
+// discard of a retry.
 func (s *Store) byRows(ctx context.Context, what string) (bool, error) {
 	return try(ctx, s, what, func() (bool, error) {
 		var claim storage.Claim

@@ -320,7 +320,7 @@ func (s *Store) skips(ctx context.Context, trial *dialect.Trial) (skips bool, er
 
 // tryToSkip makes one trial. One transaction locks a row; a second one selects this row and another row with SKIP
 // LOCKED. The server skips locked rows if the second transaction gets only the other row, or no row at all (a relay may
-// have locked the other row). A lock time-out or a syntax error means that the server doesn't skip locked rows.
+// have locked the other row). A lock timeout or a syntax error means that the server doesn't skip locked rows.
 //
 // tryToSkip also returns true if the trial can't be made because the tables are missing, the first row is already
 // locked, or the user may not lock rows. A user who may not lock rows can't run a relay, but may read the status.

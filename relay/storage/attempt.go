@@ -39,7 +39,7 @@ func (l AttemptLog) With(more ...Attempt) AttemptLog {
 		if at.Year() < 0 || at.Year() > 9999 { // can't be written as JSON; the column was changed by hand
 			at = time.Time{}
 		}
-		log[i].At, log[i].Answer = at, strings.ReplaceAll(log[i].Answer, "\x00", "\uFFFD") // PostgreSQL's jsonb refuses the escape of a NUL
+		log[i].At, log[i].Answer = at, strings.ReplaceAll(log[i].Answer, "\x00", "\uFFFD") // PostgreSQL's jsonb rejects an escaped NUL
 	}
 	tooLong := func() bool { return len(log.Text()) > MostAttemptLog }
 	if !tooLong() {

@@ -274,7 +274,7 @@ const (
 	WantDiscard      // the relay must delete the row (StateRetry until then)
 )
 
-// State is a message's state, with the names that the outbox_messages view uses.
+// State is a message's state, named as in the view outbox_messages.
 type State string
 
 // The states.
@@ -465,8 +465,8 @@ type Renewal struct {
 	Lease
 	Marks Marks
 
-	// Epoch is the server's epoch ([Page]) when the marks were computed. If the server has another epoch, the lane keeps
-	// the marks that it has. If Epoch is empty, the marks are always stored.
+	// Epoch is the server's epoch ([Page]) when the marks were computed. If the server has another epoch, the lane keeps its stored marks.
+	// If Epoch is empty, the marks are always stored.
 	Epoch string
 
 	// Calm clears the lane's count of crashes, and its journal.
@@ -510,7 +510,7 @@ type Position struct {
 	Lane  int
 	After int64  // only rows with higher ids
 	Until int64  // only rows with at most this id; 0 means no limit
-	Key   string // only rows with this key; empty means all. In one request, either all positions have a key or none
+	Key   string // only rows with this key; empty means all. In one request, either all positions have a key or none has one
 }
 
 // ReadRequest asks for a page of pending rows.
@@ -574,7 +574,7 @@ type Candidate struct {
 	Bytes int    // size of its payload
 }
 
-// DueCursor is the position after the last row that Due returned. The zero value is the start.
+// DueCursor is the position after the last row that Due returned. The zero value is the position before the first row.
 type DueCursor struct {
 	At time.Time
 	ID int64
@@ -585,9 +585,8 @@ type DueCursor struct {
 const ScanTogether = 10_000
 
 // MostFenceStep is the maximum by which a lease increases its lane's fence. If a server loses its last
-// transactions, the lane has an old fence again, and the same relay may lease it a second time. Because
-// the step is random, the new fence differs from the fence of the lost lease. So calls that are still in flight under the lost lease change
-// nothing.
+// transactions, the lane has an old fence again, and the same relay may lease it a second time. Because the step is random, the new fence
+// almost certainly differs from the fence of the lost lease. So calls that are still in flight under the lost lease change nothing.
 const MostFenceStep = 1 << 30
 
 // LaneStore is the part of a Store that claims by lanes.
@@ -615,10 +614,9 @@ type LaneStore interface {
 	// number of blocked keys in the table.
 	BlockedAmong(ctx context.Context, keys []LaneKey) ([]BlockedKey, error)
 
-	// Read returns the pending rows in the request's positions, which are ranges of ids. The rows of a position have no gaps,
-	// except for rows that the request leaves out. If Read can't read all positions to their ends, it sets
-	// More, and it is free to choose which positions it visits. Without positions, it returns no rows, but
-	// fills in the other fields of the page.
+	// Read returns the pending rows in the request's positions, which are ranges of ids. Read skips no rows within a position, except the
+	// rows that the request leaves out. If Read can't read all positions to their ends, it sets More, and it is free to choose which
+	// positions it visits. Without positions, it returns no rows, but fills in the other fields of the page.
 	Read(ctx context.Context, request ReadRequest) (Page, error)
 
 	// Scan visits the pending rows at the given positions, at most [ScanTogether] of them. It returns
@@ -708,8 +706,8 @@ type Filter struct {
 	MaxBytes int
 
 	// LookThrough limits the work of a listing: it examines about this many messages after AfterID in each
-	// of the tables, and does not find later ones. 0 means no limit. A Store that finds messages by an
-	// index may examine more. A listing by IDs ignores LookThrough: see Find.
+	// of the tables, and does not find later messages. 0 means no limit. A Store that finds messages by an index may examine more. A
+	// listing by IDs ignores LookThrough: see Find.
 	LookThrough int
 
 	// NewestFirst makes Parked return the highest id first.
@@ -832,8 +830,8 @@ type Operator interface {
 	//
 	// With StatePending in the filter, Redirect changes only waiting messages (pending, scheduled or
 	// retries) that name only the filter's Sink. They are not moved ahead of messages that wait for the
-	// new sink. Retries become due immediately; the others keep their due time. The caller must make sure
-	// that no relay has the filter's Sink, so that no relay is sending these messages.
+	// new sink. Retries become due immediately; the other messages keep their due time. The caller must make sure that no relay has the
+	// filter's Sink, so that no relay is sending these messages.
 	Redirect(ctx context.Context, filter Filter, sink string) (int, error)
 
 	// Skip unblocks the keys that parked messages hold, and returns the number of these messages. These
@@ -873,7 +871,7 @@ type Found struct {
 	Infos []Info
 
 	// Until is the id up to which Find examined rows, and Last is the highest id that was issued. If Until
-	// is lower than Last, some rows were not examined. Both are 0 if all rows were examined.
+	// is lower than Last, some rows were not examined. Both may be 0 if all rows were examined.
 	Until, Last int64
 }
 

@@ -50,7 +50,7 @@ func (m *MySQL) List(ctx context.Context, filter backend.Filter) ([]storage.Info
 	for _, state := range []storage.State{storage.StateScheduled, storage.StateRetry, storage.StateError} {
 		shown := []storage.State{state}
 		if state == storage.StateScheduled {
-			shown = append(shown, storage.StatePending) // a scheduled row that is due has this state
+			shown = append(shown, storage.StatePending) // a scheduled row that is due is listed with this state
 		}
 		part(m.table.Held+" AS t FORCE INDEX (held_id)", m.sql.Text("held state"), later+" + 4 * (t.state = 'retry') + 16 * t.holds", "'' AS receipt, '' AS claimed_by, NULL AS finished_at", "t.state = '"+string(state)+"'", shown...)
 	}

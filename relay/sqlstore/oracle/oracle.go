@@ -292,7 +292,7 @@ func (d *Oracle) Due(lanes []int, after storage.DueCursor, limit, maxBytes int) 
 // holding is the beginning of each expression in the index held_retry, which has the rows that block their keys.
 const holding = "CASE WHEN t.state = 'retry' OR t.holds > 0"
 
-// BlockedKeys implements [backend.Backend]. It finds the rows by the expression of an index.
+// BlockedKeys implements [backend.Backend]. Its query uses the index held_retry, whose columns are expressions.
 func (d *Oracle) BlockedKeys(lanes []int, limit int) backend.Query {
 	var a args
 	return a.query(

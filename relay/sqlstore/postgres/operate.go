@@ -244,8 +244,8 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 	return "", nil
 }
 
-// Sample implements [backend.Explainer]. It returns a free lane for "lock free lanes", because otherwise a check wouldn't
-// explain "acquire". A check leaves out only "begin epoch", which is run once for each epoch of the server.
+// Sample implements [backend.Explainer]. It returns a free lane for "lock free lanes", because a check explains "acquire" only if that
+// statement finds a lane. A check leaves out only "begin epoch", which is run once for each epoch of the server.
 func (p *Postgres) Sample(query string) [][]driver.Value {
 	if query == p.sql.Text("lock free lanes") {
 		return [][]driver.Value{{int64(1)}}

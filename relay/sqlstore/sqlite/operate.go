@@ -145,8 +145,8 @@ func (s *SQLite) Check(ctx context.Context, claim storage.Claim) []storage.Findi
 	return append(findings, s.checkWAL(ctx))
 }
 
-// largeWAL is the size in bytes above which a write-ahead log is reported. SQLite runs a checkpoint at 1,000 pages by default, which is
-// far less.
+// largeWAL is the size in bytes above which a check reports the write-ahead log. By default, SQLite runs a checkpoint when the log has
+// 1,000 pages, which is far less.
 const largeWAL = 64 << 20
 
 // checkWAL checks the size of the write-ahead log, which every read searches. The log grows as long as a

@@ -185,8 +185,8 @@ FROM `+given+" CROSS JOIN "+from+byID+" ON "+row+where, append([]any{m.relay, it
 	return append(writes, m.remove(from, key, selected, settlements, where, args))
 }
 
-// remove returns a DELETE. Its second argument has the columns that identify a row of the table, and its third argument
-// has the same columns with the alias t.
+// remove returns a DELETE. The argument `key` has the columns that identify a row of the table, and `selected` has the same columns with
+// the alias t.
 func (m moving) remove(from, key, selected string, settlements []storage.Settlement, where string, args []any) backend.Write {
 	rows, messages := m.found(from, settlements)
 	return backend.Write{Counts: true, Query: query("DELETE FROM "+from+" WHERE "+key+" IN (SELECT "+selected+" FROM "+rows+where+")", append([]any{messages}, args...)...)}
