@@ -48,8 +48,8 @@ func nextTick(now time.Time, last *atomic.Uint64) uint64 {
 	}
 }
 
-// isUUID reports whether text is a UUID in its canonical form, in either letter case. The
-// UUID of all zeros is refused, because it usually comes from a variable that was never
+// isUUID reports whether text is a UUID in its canonical form, in either letter case. It
+// returns false for the UUID of all zeros, which usually comes from a variable that was never
 // set.
 func isUUID(text string) bool { return uuid.MatchString(text) && strings.Trim(text, "0-") != "" }
 

@@ -20,14 +20,14 @@ type Message struct {
 	// has no order. At most 255 bytes of UTF-8 without U+0000.
 	Key string
 
-	// Payload is the body. Nil is stored as NULL, which is not the same as an
-	// empty, non-nil slice. At most 1 MiB unless Options.MaxPayload changes it.
+	// Payload is the body. A nil Payload is stored as NULL, and an empty, non-nil
+	// Payload as an empty value. At most 1 MiB unless Options.MaxPayload changes it.
 	Payload []byte
 
 	// Headers are delivered with the message. Names have 1 to 255 bytes, no
 	// control characters, and don't begin with "rowrelay-" in any letter case.
-	// Values have no U+0000. Names and values are UTF-8, and together have at
-	// most 16 KiB.
+	// Values have no U+0000. Names and values are UTF-8, and take at most
+	// 16 KiB in total.
 	Headers map[string]string
 
 	// AvailableAt is the earliest time of delivery, on the database's clock.

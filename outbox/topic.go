@@ -2,8 +2,8 @@ package outbox
 
 import "encoding/json"
 
-// Topic is a topic whose payloads are JSON values of type T. The writers and the handlers
-// of its messages share it as a constant:
+// Topic is a topic whose payloads are JSON values of type T. Declare it as a
+// constant that the writers and handlers of its messages share:
 //
 //	const OrdersPaid outbox.Topic[OrderPaid] = "orders.paid"
 //

@@ -42,7 +42,7 @@ type alone struct{ Execer }
 // transaction.
 func (alone) BeginTx() {}
 
-// nameOf returns the type of the handle that the caller passed, without our wrappers.
+// nameOf returns the type of the handle that the caller passed, without the wrappers of this package.
 func nameOf(tx Execer) string {
 	switch h := tx.(type) {
 	case alone:
@@ -81,8 +81,8 @@ func NewWriter(d dialect.Dialect, options Options) (*Writer, error) {
 }
 
 // Write inserts the messages in the given order in the transaction tx. They are
-// delivered if and only if the transaction commits. Without messages Write does
-// nothing.
+// delivered if and only if the transaction commits. If there are no messages, Write
+// does nothing.
 //
 // Write checks all messages before it runs a statement. If one is invalid, Write inserts none and
 // returns a [*ValidationError], which matches [ErrInvalid]. After this error or a [*DuplicateError] the
@@ -215,8 +215,7 @@ func counted(messages int) string {
 	return fmt.Sprintf("%d messages", messages)
 }
 
-// withHeaders adds the headers that Options.Headers returns for the context to copies of the messages. It doesn't change
-// the caller's messages.
+// withHeaders returns the messages with the headers of Options.Headers added. It doesn't change the caller's messages.
 func (w *Writer) withHeaders(ctx context.Context, messages []Message) []Message {
 	if w.headers == nil {
 		return messages

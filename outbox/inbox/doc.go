@@ -30,8 +30,8 @@
 //     duplicates with 2xx.
 //   - A Kafka consumer reads it from the record's header rowrelay-message-id, and
 //     commits its offset after the transaction. If a rebalance gives the same
-//     record to another consumer of the group, [Inbox.Once] waits there until the
-//     first consumer's transaction ends.
+//     record to another consumer of the group, [Inbox.Once] in that consumer waits
+//     until the first consumer's transaction ends.
 //   - A RabbitMQ consumer reads it from the property message_id, and acks after
 //     the commit.
 //   - A consumer of CloudEvents reads it from the attribute id.
@@ -44,7 +44,7 @@
 //   - If repeating the effect is harmless, for instance if it only replaces a state
 //     that has a lower version. "The last message wins" is not enough: a
 //     duplicate may arrive after later messages of its key.
-//   - If relay and consumer share a database: sinks/inproc can run a handler
+//   - If the relay and the consumer share a database: sinks/inproc can run a handler
 //     inside the transaction that marks its message as delivered.
 //   - If the effect is outside the database, such as an email or a payment: no table
 //     can ensure that it happens only once. If the other system recognises
@@ -57,20 +57,20 @@
 // longer than the longest time between the first and the last delivery of a
 // message, which is the sum of
 //
-//   - the relay's attempts: less than an hour by default, with 20 attempts and
+//   - the duration of the relay's attempts: less than an hour by default, with 20 attempts and
 //     waits of at most 5 minutes, plus the time that the attempts take;
 //   - the longest outage of the sink, of the relays or of their database: if the
-//     answer to a message was lost, the message is sent again after the outage;
+//     sink's answer to a message was lost, the message is sent again after the outage;
 //   - the time within which an operator requeues a parked message, if it was parked
 //     after attempts whose outcome is unknown. After this time, the operator must
 //     discard the message;
-//   - the time within which a system between relay and consumer can deliver a
-//     message again. Examples are the retention of a Kafka topic, if a group can be
+//   - the time within which a system between the relay and the consumer can deliver
+//     a message again. Examples are the retention of a Kafka topic, if a group can be
 //     reset to the topic's beginning, the age of the oldest message in a queue, and
 //     the duration of a gateway's retries.
 //
-// An id takes about 200 bytes with its indexes. At 100 messages a second, 7 days
-// are 60 million ids.
+// Each id takes about 200 bytes, including its index entries. At 100 messages a second,
+// the table has 60 million ids after 7 days.
 //
 // # The table
 //
@@ -81,8 +81,8 @@
 // DELETE; on SQL Server it always needs SELECT. When a consumer is retired, delete
 // its ids: DELETE FROM inbox WHERE consumer = '…'.
 //
-// Consumers in other languages use the same table: they insert consumer and
-// message_id. If the INSERT affects no row (ON CONFLICT DO NOTHING), or violates the
+// Consumers in other languages use the same table: they insert a row with
+// consumer and message_id. If the INSERT affects no row (ON CONFLICT DO NOTHING), or violates the
 // primary key, the message is a duplicate.
 //
 // The package imports only the standard library and packages of its own module. With pgx,

@@ -350,7 +350,7 @@ func (a *api) messages(w http.ResponseWriter, request *http.Request, of *table) 
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// errHiddenErrors is the answer to a search for the text of an error while payloads are hidden. Errors can repeat payloads, so the
+// errHiddenErrors is the response to a search for the text of an error while payloads are hidden. Errors can repeat payloads, so the
 // search could reveal them.
 var errHiddenErrors = errors.New("errors can't be searched: they may repeat payloads, which are hidden")
 
@@ -493,7 +493,7 @@ func (a *api) showJob(w http.ResponseWriter, request *http.Request) {
 	writeJSON(w, http.StatusOK, found)
 }
 
-// noJob answers that a job doesn't exist, or that it belongs to another process.
+// noJob responds that a job doesn't exist, or that it belongs to another process.
 func noJob(w http.ResponseWriter, err error) {
 	if errors.Is(err, errElsewhere) {
 		writeJSON(w, http.StatusConflict, map[string]any{"error": err.Error(), "elsewhere": true})
@@ -764,7 +764,7 @@ func (a *api) author(request *http.Request, by string) string {
 // mostBody is the maximum size of a request's body.
 const mostBody = 64 << 10
 
-// readJSON reads the body of a request strictly, and reports whether that succeeded. If it fails, it answers the request with
+// readJSON reads the body of a request strictly, and reports whether that succeeded. If it fails, it responds with
 // an error. The content type must be JSON, because an HTML form of another site can't send that type.
 func readJSON(w http.ResponseWriter, request *http.Request, into any) bool {
 	return readBody(w, request, into, mostBody)
@@ -796,7 +796,7 @@ func readBody(w http.ResponseWriter, request *http.Request, into any, most int64
 	return true
 }
 
-// failed answers with an error of the database, and logs it.
+// failed logs an error of the database, and responds with it.
 func (a *api) failed(w http.ResponseWriter, what string, err error) {
 	a.options.Logger.Warn("admin: a request failed", "request", what, "error", err)
 	code := http.StatusInternalServerError

@@ -40,7 +40,7 @@ const (
 	mostSearched = 100  // bytes of parkedGroup.Error
 )
 
-// groupParked groups the parked messages. It reads them, the newest first, until a bound is reached.
+// groupParked groups the parked messages. It reads the newest messages first, and stops when it reaches a bound.
 func groupParked(ctx context.Context, table storage.Operator) (parkedGroups, error) {
 	limited, enough := context.WithTimeout(ctx, groupingTime)
 	defer enough()

@@ -43,7 +43,7 @@ func Handler(options Options) *Pages {
 	protection := http.NewCrossOriginProtection()
 	protection.SetDenyHandler(http.HandlerFunc(anotherOrigin))
 	return &Pages{api: a, Handler: protection.Handler(a.ownHost(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		// Browsers must not guess the type of an answer or show the page in a frame, and
+		// Browsers must not guess the type of a response or show the page in a frame, and
 		// the page may only load the server's own files.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
@@ -116,7 +116,7 @@ func wantsJSON(request *http.Request) bool {
 // countTimeout is the time limit of a request.
 const countTimeout = 10 * time.Second
 
-// status serves /status. The answer lists every source, and the status code is 503 if a source couldn't be counted. Only one
+// status serves /status. The response lists every source, and the status code is 503 if a source couldn't be counted. Only one
 // request at a time counts the tables.
 func (a *api) status(sources []Source) http.HandlerFunc {
 	type sourceStatus struct {
@@ -157,7 +157,7 @@ func (a *api) status(sources []Source) http.HandlerFunc {
 // Report is the JSON form of a storage.Status, for /status and for the command
 // line.
 type Report struct {
-	Claim                storage.Claim       `json:"claim"` // empty until a relay has started
+	Claim                storage.Claim       `json:"claim"` // the claim mode; empty until a relay has started
 	Pending              int64               `json:"pending"`
 	Claimed              int64               `json:"claimed"`
 	Scheduled            int64               `json:"scheduled"`
@@ -210,14 +210,14 @@ func NewReport(status storage.Status) Report {
 	return report
 }
 
-// writeText writes an answer. Like writeJSON, it ignores an error of the connection, which means that the client is gone.
+// writeText writes a response. Like writeJSON, it ignores an error of the connection, which means that the client is gone.
 func writeText(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(code)
 	_, _ = w.Write([]byte(text))
 }
 
-// writeJSON writes an answer as JSON. If the value can't be encoded, it writes status 500.
+// writeJSON writes a response as JSON. If the value can't be encoded, it writes status 500.
 func writeJSON(w http.ResponseWriter, code int, value any) {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // hidden replaces a text that may repeat a payload.
 const hidden = "(hidden)"
 
-// reasoned matches the reason at the beginning of an error of a relay.
+// reasoned matches the reason at the beginning of a relay's error.
 var reasoned = regexp.MustCompile(`^[a-z][a-z_ ]{0,30}: `)
 
 // hideText hides an error except for its reason, because the destination may have repeated a payload in the rest.
@@ -46,8 +46,8 @@ func (a *api) hideInfo(info *storage.Info) {
 	}
 }
 
-// hideReason removes a destination's answer from a reason. Only the reasons of pauses that relays have set contain one. Other reasons
-// are returned unchanged.
+// hideReason removes a destination's answer from a reason. Only pauses that relays have set have such an answer in their
+// reasons. Other reasons are returned unchanged.
 func (a *api) hideReason(text string) string {
 	const answer = "the last answer: "
 	numbers, _, found := strings.Cut(text, answer)

@@ -34,7 +34,7 @@ func (r role) String() string { return [...]string{"nobody", "reader", "operator
 // on one host would overwrite each other's cookies, because browsers send a cookie to all ports of a host.
 const cookieLasts = 12 * time.Hour
 
-// Bounds that make guessing tokens slow: the answer to a wrong token takes wrongTakes; at most mostChecked tokens are checked
+// Bounds that make guessing tokens slow: the response to a wrong token takes wrongTakes; at most mostChecked tokens are checked
 // concurrently; other requests wait for at most checkWaiting.
 const (
 	wrongTakes   = time.Second
@@ -53,7 +53,7 @@ type guard struct {
 
 	mu         sync.Mutex
 	logged     time.Time // when a refused login was last logged
-	suppressed int       // how many logins have been refused since then without being logged
+	suppressed int       // how many refused logins were not logged since the last one that was
 }
 
 func newGuard(options Options, state *State) *guard {
@@ -128,8 +128,8 @@ func (g *guard) refuse(request *http.Request) {
 	}
 }
 
-// slowly checks a token by calling the function `wrong`. If the token is wrong, slowly refuses the request after a delay. It also
-// refuses requests if too many checks are in progress. It reports whether it has refused the request.
+// slowly calls the function `wrong` to check a token. It refuses the request, after a delay, if the token is wrong or if too many
+// checks are in progress. It reports whether it has refused the request.
 func (g *guard) slowly(w http.ResponseWriter, request *http.Request, wrong func() bool) (refused bool) {
 	timeout := time.NewTimer(checkWaiting)
 	defer timeout.Stop()

@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// This file has what the API offers for one message: a link to its trace, the timeline of its key, and a copy of it.
+// This file has the API's features for a single message: a link to its trace, the timeline of its key, and a copy of it.
 
 // traceparent matches the value of the W3C header traceparent, and captures the trace's id.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)

@@ -41,8 +41,8 @@ type Source struct {
 	// API omit this source.
 	Operator storage.Operator
 
-	// Reads, if it isn't nil, lists messages instead of Operator. Give it a connection pool of its own, so that requests of
-	// the page take no connections from the relay and from operators. Set a statement time-out of ReadTimeout for this pool.
+	// Reads, if it isn't nil, lists messages instead of Operator. Give it its own connection pool, so that requests of the
+	// page take no connections from the relay or from operators. Set a statement time-out of ReadTimeout for this pool.
 	// At most MostReads requests, and one request that counts the table, read concurrently.
 	Reads storage.Operator
 
@@ -62,13 +62,13 @@ type Options struct {
 	Metrics http.Handler
 	Logger  *slog.Logger
 
-	// ReaderToken protects everything except /healthz, /readyz, logins and the page's own files. Clients send it in a header
+	// ReaderToken protects everything except /healthz, /readyz, logins and the page's own files. Clients send it as
 	// Authorization: Bearer …, or log in with it on the page. If ReaderToken is empty, reading needs no token.
 	ReaderToken string
 
 	// Hosts has the host names that requests may use if ReaderToken is empty, in addition to localhost, this machine's name and
-	// IP addresses. Requests with other names are refused: another site could let its own name resolve to this server, and its
-	// page could then read this server's answers in an operator's browser (DNS rebinding).
+	// IP addresses. The server refuses requests with other host names, because another site could make its own name resolve to this
+	// server, and its page could then read this server's responses in an operator's browser (DNS rebinding).
 	Hosts []string
 
 	// State has the jobs and the ended logins of an earlier Handler. The new Handler takes them over. A caller that makes a State
@@ -169,7 +169,7 @@ func warn(options Options, address string) {
 }
 
 // ownHost refuses requests whose Host isn't a name of this server, if no token protects the pages. Without this check, another
-// site could let its own host name resolve to this server, and its page could read this server's answers in an operator's
+// site could make its own host name resolve to this server, and its page could read this server's responses in an operator's
 // browser (DNS rebinding). Requests to an IP address are accepted, because a site can't make an address resolve to another server.
 // Every name is accepted for probes and metrics, which show no messages.
 func (a *api) ownHost(next http.Handler) http.Handler {

@@ -24,7 +24,7 @@ type Watch struct {
 	names []string              // the names of the sinks, sorted
 
 	mu       sync.Mutex
-	points   []Point              // a ring buffer, once it is full
+	points   []Point              // a ring buffer once it has mostPoints points
 	next     int                  // index of the oldest point of the ring buffer
 	open     Point                // the current point
 	before   totals               // totals at the start of the current point
@@ -66,7 +66,7 @@ type Point struct {
 	Error   int64 `json:"error"`
 
 	names []string    // the relay's sinks
-	sinks []sinkPoint // what each sink did in the interval, in the order of names
+	sinks []sinkPoint // each sink's part of the point, in the order of names
 }
 
 // sinkPoint is one sink's part of a point.
@@ -83,8 +83,8 @@ type sinkWatch struct {
 	down                      bool // this and the following fields are guarded by Watch.mu
 	downSince                 time.Time
 	downReason, downDetail    string
-	rate                      float64 // delivered per second in the last finished point
-	had                       totals  // the totals before the current point
+	rate                      float64 // messages delivered per second in the last finished point
+	had                       totals  // totals at the start of the current point
 	parkedFor                 map[sinks.Reason]int64
 }
 
@@ -98,7 +98,7 @@ func (t *totals) add(more totals) {
 	t.delivered, t.failed, t.parked, t.lag = t.delivered+more.delivered, t.failed+more.failed, t.parked+more.parked, t.lag+more.lag
 }
 
-// until returns the difference of two totals: what the sink did between them.
+// until returns the difference between t and later totals, as a sink's part of a point.
 func (t totals) until(later totals) (done sinkPoint) {
 	done = sinkPoint{delivered: later.delivered - t.delivered, failed: later.failed - t.failed, parked: later.parked - t.parked}
 	if done.delivered > 0 {
@@ -195,8 +195,8 @@ func (w *Watch) Parked(sink string, reason sinks.Reason) {
 	}
 }
 
-// InMemory stores the number of a sink's messages in memory. It also ends the current point when pointEvery has passed,
-// because relays call InMemory once a second.
+// InMemory stores how many of a sink's messages are in flight and how many are in memory. Relays call it once a second, so it
+// also ends the current point when pointEvery has passed.
 func (w *Watch) InMemory(sink string, inFlight, buffered int) {
 	w.Observer.InMemory(sink, inFlight, buffered)
 	if s := w.sinks[sink]; s != nil {
@@ -372,7 +372,7 @@ type sinkReport struct {
 	Detail    string                 `json:"detail,omitempty"`
 	InFlight  int64                  `json:"in_flight"`
 	Buffered  int64                  `json:"buffered"`
-	Rate      float64                `json:"rate"` // delivered per second in the last point
+	Rate      float64                `json:"rate"` // messages delivered per second in the last finished point
 	Delivered int64                  `json:"delivered"`
 	Failed    int64                  `json:"failed"` // attempts
 	Parked    map[sinks.Reason]int64 `json:"parked"` // by reason

@@ -19,7 +19,7 @@ type Build struct {
 }
 
 // Metrics holds the metrics of one process. It is a prometheus.Collector: register it in the program's registry, or serve its
-// Handler if the program has none. Each relay counts in a [Source] of its own. The methods of Metrics may be called
+// Handler if the program has no registry. Each relay counts in a [Source] of its own. The methods of Metrics may be called
 // concurrently.
 type Metrics struct {
 	registry *prometheus.Registry // has only the metrics of rowrelay

@@ -23,8 +23,8 @@ var _ relay.Observer = (*Source)(nil)
 
 // Source returns the observer of the source with this name. All metrics of the source have the name in their label `source`. Set
 // the observer as Options.Observer of the source's relay. All counters begin at 0, so that the first failure shows as an
-// increase. The counters of a sink exist after the relay's first attempt to open the sink, or immediately if sinkNames has its
-// name. A sink in sinkNames counts as up until the relay finds it unavailable. The time of the last poll is set to now, so that
+// increase. The counters of a sink exist after the relay's first attempt to open the sink, or immediately if the sink is in
+// sinkNames. A sink in sinkNames counts as up until the relay finds it unavailable. The time of the last poll is set to now, so that
 // an alert notices a relay that never polls.
 func (m *Metrics) Source(name string, sinkNames ...string) *Source {
 	s := &Source{name: name, metrics: m}

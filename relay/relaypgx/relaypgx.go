@@ -40,8 +40,8 @@ type ListenerOptions struct {
 	// sends to itself at its start. Defaults to 5 s.
 	Patience time.Duration
 
-	// Connection returns the current connection string. Set it if the login can change. The listener calls it before each
-	// connection. By default the listener uses the string that was passed to NewListener.
+	// Connection returns the current connection string. Set it if the login can change. The listener calls it each time before
+	// it connects. By default the listener uses the string that was passed to NewListener.
 	Connection func(ctx context.Context) (string, error)
 }
 
@@ -62,7 +62,7 @@ var _ relay.Listener = (*Listener)(nil)
 func NewListener(connection string, options ListenerOptions) (*Listener, error) {
 	config, err := pgx.ParseConfig(connection)
 	if err != nil {
-		return nil, err // pgx leaves the password out
+		return nil, err // pgx leaves the password out of the error
 	}
 	l := &Listener{config: config, options: options}
 	if l.table, err = dialect.ParseTable(cmp.Or(options.Table, dialect.DefaultTable)); err != nil {
@@ -161,7 +161,7 @@ func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), 
 			return nil, nil, fmt.Errorf("get the connection string: %w", err)
 		}
 		if config, err = pgx.ParseConfig(current); err != nil {
-			return nil, nil, err // pgx leaves the password out
+			return nil, nil, err // pgx leaves the password out of the error
 		}
 	}
 	dial, cancel := context.WithTimeout(ctx, l.options.Patience)
@@ -177,8 +177,8 @@ func (l *Listener) connect(ctx context.Context) (conn *pgx.Conn, hangUp func(), 
 }
 
 // notify sends a notification over a new connection, and returns the table's OID. The listening connection can't
-// be used for this test: the server sends a connection's own notifications along with its reply, so they arrive even through a
-// pooler that drops the notifications of other connections.
+// send its own test notification: the server sends a connection's own notifications along with its reply, so they arrive even
+// through a pooler that drops the notifications of other connections.
 func (l *Listener) notify(ctx context.Context, payload string) (number string, err error) {
 	conn, hangUp, err := l.connect(ctx)
 	if err != nil {
@@ -289,8 +289,8 @@ var types = [columns][]uint32{
 	availableAt: times, expiresAt: times, priority: whole, attempts: whole, crashes: whole, createdAt: times, flags: whole,
 }
 
-// line is one row of a query's result, decoded: a text, and the columns of an outbox row. Each call of the method `read` replaces
-// it with the next row of the result.
+// line is one decoded row of a query's result: the text about the server and the snapshot, and the columns of an outbox row. Each
+// call of the method `read` overwrites it with the next row of the result.
 type line struct {
 	text    []byte
 	row     backend.Columns
@@ -355,8 +355,8 @@ var epoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
 var errInfinite = errors.New("it is infinite")
 
-// moment reads a timestamptz, which is the number of microseconds since [epoch]. The lowest and the highest number stand for
-// infinite times. For NULL, moment returns the zero time.
+// moment reads a timestamptz, which is the number of microseconds since [epoch]. The lowest and the highest int64 stand for
+// -infinity and infinity. For NULL, moment returns the zero time.
 func moment(value []byte) (time.Time, error) {
 	if value == nil {
 		return time.Time{}, nil

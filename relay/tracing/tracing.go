@@ -28,8 +28,8 @@
 // for settlements it is "rowrelay", and the destination is the topic. The error.type of a send is the
 // reason of the outcome, one of the constants of package sinks that begin with Reason. The error.type of a
 // settlement is the Go type of its error. Other attributes are rowrelay.sink (the sink's name),
-// rowrelay.attempt, rowrelay.result (of a message) and rowrelay.delivered (the number of a batch's delivered messages).
-// Spans contain topics and ids of messages, but no keys, headers, payloads or answers. If the name of the
+// rowrelay.attempt, rowrelay.result (of a message) and rowrelay.delivered (the number of delivered messages in a batch).
+// Spans contain topics and ids of messages, but no keys, headers, payloads or sinks' answers. If the name of the
 // destination depends on a key or header, the span has a messaging.destination.template instead of the name.
 //
 // This is the only package that imports OpenTelemetry; it doesn't need the SDK.
@@ -55,7 +55,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// w3c writes a span's context to the headers of a message, and reads it from them.
+// w3c writes the context of a span to the headers of a message, and reads a context from headers.
 var w3c propagation.TraceContext
 
 // Headers returns the context of the span in ctx as headers of a message, or no headers if ctx has no
@@ -116,8 +116,8 @@ func typeOf(err error) string {
 }
 
 // Send starts a span for the batch and, in the writers' traces, a span for each message whose headers
-// have a context. It writes the context of the message's span to these headers, and the context of the
-// batch's span to the headers of the other messages. The sink gets the context of the batch's span, or
+// have a context. It writes the context of a message's span to the message's headers or, if the message
+// has no span, the context of the batch's span. The sink gets the context of the batch's span, or
 // of the message's span if the batch has one message. Send doesn't change the headers of a message with
 // a BatchRef, because the destination may have received the batch already, and must recognize it.
 func (t *Tracer) Send(ctx context.Context, sink string, to sinks.Sink, batch []sinks.Message) (context.Context, func([]sinks.Outcome)) {
@@ -220,7 +220,7 @@ func addresses(sink sinks.Sink, messages []sinks.Message) []sinks.Address {
 }
 
 // common returns the address that all messages share. If they have different addresses, it returns only the
-// system of the first.
+// system of the first address.
 func common(all []sinks.Address) sinks.Address {
 	for _, each := range all {
 		if each != all[0] {
