@@ -1,4 +1,4 @@
-// Package rowrelaytest has an outbox table in memory, for tests of programs that write
+// Package rowrelaytest provides an outbox table in memory, for tests of programs that write
 // and handle messages. In a testing/synctest bubble, back-offs of minutes take no time.
 //
 // To test code that only writes, use outbox/outboxtest. To test a custom sink, use

@@ -30,7 +30,7 @@ func (r role) String() string { return [...]string{"nobody", "reader", "operator
 
 // cookieLasts is how long a login is valid. A login on the page exchanges a token for a cookie. The cookie has the role, the
 // expiry, a random number, and an HMAC of these values with the token as its key. So every process with the same tokens accepts the
-// cookie, and no process accepts it after the token was changed. The cookie's name depends on the daemon's tokens. Otherwise daemons
+// cookie, and no process accepts it after the token has been changed. The cookie's name depends on the daemon's tokens. Otherwise daemons
 // on one host would overwrite each other's cookies, because browsers send a cookie to all ports of a host.
 const cookieLasts = 12 * time.Hour
 
@@ -53,7 +53,7 @@ type guard struct {
 
 	mu         sync.Mutex
 	logged     time.Time // when a refused login was last logged
-	suppressed int       // how many refused logins were not logged since the last one that was
+	suppressed int       // number of refused logins since then that were not logged
 }
 
 func newGuard(options Options, state *State) *guard {

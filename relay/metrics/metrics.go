@@ -35,7 +35,7 @@ type Metrics struct {
 	unrouted                              *unrouted
 	refusedLogins                         prometheus.Counter
 
-	// Watch updates these metrics from periodic counts in the tables.
+	// Watch updates these metrics from periodic counts of the tables.
 	messages, oldest, oldestRetry, held, oldestHeld, controls, relays *prometheus.GaugeVec
 }
 

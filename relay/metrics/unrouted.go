@@ -9,7 +9,7 @@ import (
 
 const (
 	// unroutedFor is how long a topic is counted after a report. Once a minute, a relay reports each topic whose messages
-	// wait. So a topic that was not reported for two and a half minutes has a route now, or no messages.
+	// wait. So a topic that has not been reported for two and a half minutes has a route now, or no messages.
 	unroutedFor = 150 * time.Second
 
 	// maxUnrouted is the maximum number of topics that are counted for a source.

@@ -150,7 +150,7 @@ func attemptsOfEachSink(t testing.TB, table Table) {
 	}
 }
 
-// When claiming by rows, a message's log is kept when its row moves back to the pending table, and when its claim is released.
+// When claiming by rows, a message's log is kept when the row moves back to the pending table, and when the row's claim is released.
 func attemptsByRows(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	id := write(t, table, plain(1)...)[0]

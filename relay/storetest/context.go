@@ -8,8 +8,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// calls returns calls of the store's methods. Each call would change or return something if its
-// context had not ended.
+// calls returns functions that call the store's methods. Each call would change or return something if
+// its context had not ended.
 func (w *worker) calls(row storage.Row) map[string]func(context.Context) error {
 	calls := w.storeCalls(row)
 	journaler, able := w.store.(storage.Journaler)

@@ -114,8 +114,8 @@ func requeuedNeverExpires(t testing.TB, table Table) {
 	}
 }
 
-// When claiming by rows, a requeued expired message never expires either, even after it was moved
-// back to the pending rows.
+// When claiming by rows, a requeued expired message never expires either, even after it has been
+// moved back to the pending rows.
 func requeuedByRowsNeverExpires(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages, errors := expiring()

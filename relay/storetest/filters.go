@@ -152,7 +152,7 @@ func infoIDs(infos []storage.Info) []int64 {
 	return found
 }
 
-// Requeue and discard of many rows change all of them.
+// Requeuing or discarding many rows changes all of them.
 func requeueAndDiscardChangeAllRows(t testing.TB, table Table) {
 	const count = 1100
 	a := holder(t, table, "a")

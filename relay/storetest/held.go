@@ -19,7 +19,7 @@ func dueInOrder(t testing.TB, table Table) {
 	now := time.Now()
 	messages := plain(count)
 	for i := range messages {
-		// Several rows have the same time, one has no time, and some are not due.
+		// Several rows have the same AvailableAt, one has none, and some are not due.
 		messages[i].AvailableAt = now.Add(-time.Duration(i*7%10) * time.Minute)
 	}
 	messages[3].AvailableAt = time.Time{}
@@ -83,8 +83,8 @@ func dueDistinguishesRetries(t testing.TB, table Table) {
 	}
 }
 
-// A retry blocks its key, whether it is due or not. Scheduled, parked, requeued and finished rows
-// block no key, and neither does a row without a key.
+// A retry blocks its key, whether it is due or not. Scheduled rows, finished rows and rows without a key
+// block no key. Nor do parked and requeued rows, unless they hold their keys.
 func retriesBlockTheirKeys(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row
@@ -141,9 +141,9 @@ func (w *worker) wantHeldKeys(all []storage.BlockedKey) {
 	}
 }
 
-// BlockedAmong returns those of the given keys that a retry blocks. For each topic of such a key,
-// it returns the first row that blocks the key. Other deferred rows block no key. Keys that differ
-// only in a space or in case are different keys.
+// BlockedAmong returns the given keys that a retry blocks. For each topic of a blocked key, it returns
+// the first row that blocks the key. Scheduled rows, and parked rows that don't hold their keys, block no
+// key. Keys that differ only in a space or in case are different keys.
 func blockedAmongOthers(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	var rows []storage.Row

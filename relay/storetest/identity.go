@@ -32,7 +32,7 @@ func (w *worker) wantStateOf(message outbox.Message, want storage.State) {
 	}
 }
 
-// The function `only` returns the message's row among these rows.
+// The function `only` finds the message's row in rows.
 func only(t testing.TB, rows []storage.Row, message outbox.Message) storage.Row {
 	t.Helper()
 	at := slices.IndexFunc(rows, func(row storage.Row) bool { return row.Message.ID == message.ID })
@@ -208,7 +208,7 @@ func reclaimWaitsForAPendingID(t testing.TB, table Table) {
 }
 
 // If several deferred rows have the same id, Reclaim moves one of them back. Reclaim moves the next row
-// back after the first row was settled.
+// back after the first row has been settled.
 func reclaimMovesOneRowOfAnID(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	messages := []outbox.Message{named("k"), named("k")}

@@ -51,9 +51,9 @@ func (r *reader) met(id, lateAfter int64) {
 	}
 }
 
-// A transaction may commit after higher ids were read and settled. Its row must not be lost: a page
-// reports that rows may have appeared, a scan finds the row, and no earlier safe id was above the row's
-// id.
+// A transaction may commit after higher ids were read and settled. The transaction's row must not be
+// lost: a page reports that rows may have appeared, a scan finds the row, and no earlier safe id was at
+// or above the row's id.
 func lateCommit(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	r := &reader{worker: a, seen: map[int64]bool{}}
@@ -96,7 +96,7 @@ func after(id int64) []storage.Position {
 
 // Transaction T1 inserts a row of key A and stays open. T2 inserts a row and commits, and the relay
 // reads. Then T1 commits, and another transaction commits a second row of key A. The page with that row
-// must report T1's row as late. The check varies which transaction is first. If T2 is, a store that
+// must report T1's row as late. The check varies which transaction is first. If T2 is first, a store that
 // compared snapshots only by xmax would have a safe id above T1's row, and would lose the key's order.
 func lateCommitWithinAKey(t testing.TB, table Table) {
 	for range 3 { // repeated, because other transactions on the server affect the result
@@ -137,7 +137,7 @@ func highestOf(rows []storage.Row) (id int64) {
 }
 
 // lateWithin runs the events of lateCommitWithinAKey once. The argument `looks` is the number of pages
-// that it reads before T1 commits.
+// that the reader reads before T1 commits.
 func lateWithin(t testing.TB, table Table, first string, looks int) {
 	r := newReader(t, table, "reader")
 	t1, t2 := beginBoth(t, table, first)

@@ -10,17 +10,17 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Each row is settled once, and no read returns a settled row. A relay relies on this: it may read a
-// part of a lane twice, for example after it dropped a page, or because its stored low-water mark was
-// out of date.
+// A settlement changes a row once, and a later read doesn't return the row in its old state. Relays rely
+// on this, because they may read a part of a lane twice, for example after dropping a page, or because
+// the stored low-water mark was out of date.
 
 // byID returns rows in the order of their ids.
 func byID(rows []storage.Row) []storage.Row {
 	return slices.SortedFunc(slices.Values(rows), func(a, b storage.Row) int { return cmp.Compare(a.ID, b.ID) })
 }
 
-// Read, Scan, Due and Pick return only unsettled rows, from every position, even after the settlements
-// were repeated.
+// Read and Scan return only pending rows, whatever the positions. Due returns only deferred rows that are
+// due, and Pick returns no parked or delivered rows. This is still true after the settlements are repeated.
 func readsLeaveOutSettledRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	written := write(t, table, plain(24)...)

@@ -55,7 +55,7 @@ func requeueParked(t testing.TB, table Table) {
 	a.mustSettle(a.allAs(storage.StateDone, due)...)
 }
 
-// Discard deletes parked rows and nothing else.
+// Discard deletes only parked rows.
 func discardParked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table)

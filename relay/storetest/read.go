@@ -48,7 +48,8 @@ func readObeysPositions(t testing.TB, table Table) {
 	}
 }
 
-// sameLane returns another key of the lane. It settles the rows that it writes to find the key.
+// sameLane returns another key of the lane. It writes rows with different keys until one is in the lane,
+// and settles these rows.
 func sameLane(w *worker, table Table, lane int) string {
 	for i := 0; i < plenty; i += 100 {
 		messages := plain(100)
@@ -74,8 +75,8 @@ func sameLane(w *worker, table Table, lane int) string {
 	return ""
 }
 
-// A lane's rows are returned in the order of ids. A page that reaches its limit leaves out only the
-// last rows of a lane.
+// A lane's rows are returned in the order of ids. If a page reaches its limit, it leaves out only
+// the last rows of each lane.
 func readInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	write(t, table, slices.Concat(keyed("a", 7), plain(40), keyed("b", 7), keyed("a", 7), plain(40))...)
@@ -140,7 +141,7 @@ func readFirstPositionsFirst(t testing.TB, table Table) {
 				t.Errorf("read %d of about 12 rows with a limit of %d, More: %t", len(page.Rows), limit, page.More)
 			}
 			if len(page.Rows) == 0 || page.Rows[0].Lane != order[0] && page.Rows[0].ID != oldest {
-				t.Errorf("read lanes %v with a limit of %d; want that the first row is of the first lane or is the oldest", order, limit)
+				t.Errorf("read lanes %v with a limit of %d; want the first row to be in the first lane or to be the oldest", order, limit)
 			}
 		}
 	}

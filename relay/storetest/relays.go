@@ -176,7 +176,7 @@ func claimModeChangeResetsMarks(t testing.TB, table Table) {
 }
 
 // When claiming by rows, no message holds its key. If the mode changes to rows before a skip or
-// discard was carried out, the message is parked and not sent.
+// discard is carried out, the message is parked and not sent.
 func claimModeChangeEndsHolds(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
@@ -201,8 +201,8 @@ func claimModeChangeEndsHolds(t testing.TB, table Table) {
 	}
 }
 
-// After a change of the claim mode, a relay that uses the old mode and was considered dead can change
-// no row. Its leases and claims are void.
+// After a change of the claim mode, a relay that was considered dead and still uses the old mode can't
+// change any row, because its leases and claims are void.
 func claimModeChangeFences(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.wantAdopt(storage.ByLanes, nil)
@@ -226,7 +226,7 @@ func claimModeChangeFences(t testing.TB, table Table) {
 }
 
 // A relay that claims by rows was suspended while the claim mode was changed to lanes. When the relay
-// continues, it can't claim, extend or free rows. It also can't move deferred rows back, since they
+// continues, it can't claim, extend or free rows. Nor can it move deferred rows back, since these rows
 // would be below the marks of other relays.
 func claimModeChangeEndsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), hire(t, table, "b")
@@ -376,7 +376,7 @@ func fencingARelayEndsItsLeases(t testing.TB, table Table) {
 }
 
 // When claiming by rows, FenceRelay ends the dead relay's claims and no others. The rows become
-// free again, and the crash count of each is one higher.
+// free again, and the crash count of each row increases by one.
 func fencingARelayEndsItsClaims(t testing.TB, table Table) {
 	a, b := byRows(t, table, "a"), byRows(t, table, "b")
 	write(t, table, plain(3)...)

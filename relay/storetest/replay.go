@@ -59,7 +59,7 @@ func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 // A replay copies delivered messages in the order of their ids. A copy is a new message with the same
 // message id and content. It isn't scheduled. It keeps the original's expiry, unless that time has
 // passed; then the copy never expires. A replay doesn't copy messages in other states or its own
-// copies. Another replay may copy its copies.
+// copies. Other replays may copy these copies.
 func replayCopiesInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.oneOfEach(table)
@@ -152,7 +152,7 @@ func replaySelects(t testing.TB, table Table) {
 }
 
 // A replay continues from its stored position. A caller with an older state of the replay can't
-// continue it, and no caller can start another replay with its name. After a replay was stopped,
+// continue it, and no caller can start another replay with its name. After a replay has been stopped,
 // only a caller that has the stopped state can continue it.
 func replayContinues(t testing.TB, table Table) {
 	a := holder(t, table, "a")

@@ -118,7 +118,7 @@ func wantDistinct(t testing.TB, claims [][]storage.Row, limit int, written []int
 	wantIDs(t, strconv.Itoa(len(claims))+" concurrent claims", got, written)
 }
 
-// Claim returns all columns of a row, and whether its time is in the future.
+// Claim returns all columns of a row, and whether the row's AvailableAt is in the future.
 func claimReturnsTheMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, message := range append(variants(), outbox.Message{ID: outbox.NewID(), Topic: "later", AvailableAt: time.Now().Add(time.Hour)}) {

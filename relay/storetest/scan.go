@@ -90,7 +90,7 @@ func (w *worker) scan(positions []storage.Position, keep func(storage.Candidate)
 }
 
 // A read and a scan that leave out a topic return all rows of other topics, even if their names are
-// similar. They also return rows of the left-out topic if the rows name sinks. A page that reaches the
+// similar. They also return rows of the left-out topic that name sinks. A page that reaches the
 // end of the table has the last assigned id, even if the page leaves out the row with that id.
 func exceptLeavesOutOnlyItsTopics(t testing.TB, table Table) {
 	a := holder(t, table, "a")

@@ -60,8 +60,8 @@ func parkedRowsCannotBeSettled(t testing.TB, table Table) {
 	a.wantState(storage.StateDone, rows[1].ID)
 }
 
-// A batch may have settlements to all states and of rows of both tables, in any order. It may have
-// more rows than a statement may have parameters.
+// A batch may settle rows of both tables to any states, in any order. It may have more rows than a
+// statement may have parameters.
 func settleMixedBatch(t testing.TB, table Table) {
 	const count = 1100
 	a := holder(t, table, "a")

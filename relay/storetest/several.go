@@ -34,8 +34,8 @@ func (w *worker) parts(id int64) (infos []storage.Info) {
 	return infos
 }
 
-// wantParts requires that a message has exactly these rows. Each is written as its sinks and its state: "b done" is a row of
-// sink b that is delivered.
+// wantParts requires that a message has exactly these rows. The argument want has the sinks and the state of each row:
+// "b done" is a delivered row of sink b.
 func (w *worker) wantParts(what string, id int64, want ...string) {
 	w.Helper()
 	var got []string
@@ -201,8 +201,8 @@ func partsAreSettledSeparately(t testing.TB, table Table) {
 	}
 }
 
-// A batch may settle some rows for some of their sinks and other rows as a whole. It must not settle a
-// row twice if one of the two settlements is only for some of the row's sinks.
+// A batch may settle some rows for some of their sinks and other rows as a whole. Settle refuses a batch
+// that settles a row twice if one of the two settlements is only for some of the row's sinks.
 func settlePartsAndWholeRows(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	for _, held := range []bool{false, true} {

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Status counts rows by state, and lists relays and lanes.
+// Status counts rows by state and the leased lanes, and lists the relays.
 func statusCounts(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	if s := a.status(); s.OldestPending != 0 || s.LanesLeased != 0 || len(s.Relays) != 0 || s.Claim != "" || len(s.Counts) != 6 {
@@ -52,7 +52,7 @@ func wantRelays(t testing.TB, relays []storage.RelayInfo) {
 	}
 	a, dead := relays[0], relays[1]
 	if !a.Alive || dead.Alive || a.Lanes != storage.Lanes || dead.Lanes != 0 {
-		t.Errorf(`want that the relay "a" is alive with all lanes, and the relay "dead" is not alive and has no lanes: %+v`, relays)
+		t.Errorf(`want the relay "a" alive with all lanes, and the relay "dead" not alive and without lanes: %+v`, relays)
 	}
 	if a.Host != "host of a" || a.Version != "v1" || a.Claim != storage.ByLanes || a.Since.IsZero() || a.LastHeartbeat.Before(a.Since) {
 		t.Errorf("relay a is %+v", a)

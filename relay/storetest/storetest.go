@@ -57,15 +57,14 @@ type Store interface {
 	storage.Operator
 }
 
-// Tx is a producer's transaction, on its own connection. Only one goroutine calls its methods. This can
-// be another goroutine than the test's, so if the database fails, the methods call Errorf and not
-// Fatalf.
+// Tx is a producer's transaction, on its own connection. Only one goroutine calls its methods. It may
+// not be the test's goroutine, so if the database fails, the methods call Errorf and not Fatalf.
 type Tx interface {
 	// Insert writes a message and returns the id of its row, or 0 after an error.
 	Insert(message outbox.Message) int64
 
-	// InsertAs writes a message with an id that was assigned before, as happens after the id
-	// sequence was reset.
+	// InsertAs writes a message with an id that was assigned before, as happens after a reset
+	// of the id sequence.
 	InsertAs(id int64, message outbox.Message)
 	Commit()
 	Rollback()
@@ -82,9 +81,9 @@ type Filler interface {
 // table of a SQL database locks the row with SELECT … FOR UPDATE on a second connection, and asks the
 // server which sessions wait.
 type RowLocker interface {
-	// LockRow locks a pending row against changes, but not against reads. The first result reports
-	// whether a session waits for the lock. The second result unlocks the row. It may be called more
-	// than once, and the table calls it when the test ends.
+	// LockRow locks a pending row against changes, but not against reads. The function waiting
+	// reports whether a session waits for the lock, and the function unlock unlocks the row. unlock may be
+	// called more than once, and the table calls it when the test ends.
 	LockRow(t testing.TB, id int64) (waiting func() bool, unlock func())
 }
 

@@ -13,11 +13,11 @@ const (
 	long  = time.Hour              // a lease that doesn't end within a check
 	short = 250 * time.Millisecond // a lease that ends during a check
 
-	patience = 6 * time.Minute // the limit for waiting on asynchronous results
+	patience = 6 * time.Minute // the maximum time to wait for an asynchronous result
 	pause    = 3 * time.Millisecond
 
-	// slack is the time by which an event may seem to be too early, because databases store times in
-	// milliseconds, and some databases round them.
+	// slack is how much earlier than expected an event may seem to happen, because some databases round
+	// times to milliseconds.
 	slack = 5 * time.Millisecond
 
 	plenty      = 10_000  // a limit of rows that no result reaches
