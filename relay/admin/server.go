@@ -94,10 +94,10 @@ type Options struct {
 	// header traceparent to their traces. If TraceURL isn't an http or https URL, the page has no links.
 	TraceURL string
 
-	// UserHeader is the name of a header that has the name of the person who makes a request. The log of actions shows this
-	// person instead of the name in the request's body. The server uses the header only in requests from TrustedProxies. These
-	// proxies must remove the header from their clients' requests. The header grants no permission and replaces no token. If UserHeader is empty, the server
-	// uses no header.
+	// UserHeader is the name of a header that identifies the person who makes a request. The log of actions shows the header's
+	// value instead of the name in the request's body. The server uses the header only in requests from TrustedProxies. These
+	// proxies must remove the header from their clients' requests. The header grants no permission and replaces no token. If
+	// UserHeader is empty, the server uses no header.
 	UserHeader     string
 	TrustedProxies []netip.Prefix
 

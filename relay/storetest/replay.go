@@ -59,7 +59,7 @@ func (w *worker) deliver(table Table, messages ...outbox.Message) []int64 {
 // A replay copies delivered messages in the order of their ids. A copy is a new message with the same
 // message id and content. It isn't scheduled. It keeps the original's expiry, unless that time has
 // passed; then the copy never expires. A replay doesn't copy messages in other states or its own
-// copies. Other replays may copy these copies.
+// copies. Another replay may copy a replay's copies.
 func replayCopiesInOrder(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	a.oneOfEach(table)

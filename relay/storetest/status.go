@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Status counts rows by state and the leased lanes, and lists the relays.
+// Status counts the rows by state, counts the leased lanes, and lists the relays.
 func statusCounts(t testing.TB, table Table) {
 	a := hire(t, table, "a")
 	if s := a.status(); s.OldestPending != 0 || s.LanesLeased != 0 || len(s.Relays) != 0 || s.Claim != "" || len(s.Counts) != 6 {

@@ -57,8 +57,9 @@ type Store interface {
 	storage.Operator
 }
 
-// Tx is a producer's transaction, on its own connection. Only one goroutine calls its methods. It may
-// not be the test's goroutine, so if the database fails, the methods call Errorf and not Fatalf.
+// Tx is a producer's transaction, on its own connection. Only one goroutine calls its methods. That
+// goroutine can differ from the test's, so if the database fails, the methods call Errorf and not
+// Fatalf.
 type Tx interface {
 	// Insert writes a message and returns the id of its row, or 0 after an error.
 	Insert(message outbox.Message) int64

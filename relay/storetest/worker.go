@@ -16,8 +16,7 @@ const (
 	patience = 6 * time.Minute // the maximum time to wait for an asynchronous result
 	pause    = 3 * time.Millisecond
 
-	// slack is how much earlier than expected an event may seem to happen, because some databases round
-	// times to milliseconds.
+	// slack is the tolerance when times are compared, because some databases round times to milliseconds.
 	slack = 5 * time.Millisecond
 
 	plenty      = 10_000  // a limit of rows that no result reaches
