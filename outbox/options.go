@@ -88,7 +88,7 @@ func (w *Writer) apply(o Options) error {
 		w.maxPayload = o.MaxPayload
 	}
 	w.keyLocks = o.KeyLocks
-	reject(o.Notify && len(w.dialect.Notify(w.table)) == 0, "Notify: %s has no notifications: leave the option out, relays poll anyway", w.dialect.Name())
+	reject(o.Notify && len(w.dialect.Notify(w.table)) == 0, "Notify: %s has no notifications: leave the option out; relays poll anyway", w.dialect.Name())
 	reject(o.NotifyInterval < 0, "NotifyInterval: must not be negative, and is %s", o.NotifyInterval)
 	reject(o.NotifyInterval > 0 && !o.Notify, "NotifyInterval: has no effect without Notify: set Notify too")
 	if o.Notify {

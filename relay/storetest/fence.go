@@ -85,7 +85,7 @@ func wrongFenceChangesNothing(t testing.TB, table Table) {
 	a.wantState(storage.StatePending, id)
 }
 
-// A batch may have rows of current leases, rows of lost leases, and rows that no longer exist.
+// A batch may settle rows of currently leased lanes, rows of lost lanes, and rows that no longer exist.
 // These rows are counted as changed, fenced and missing, respectively.
 func batchWithCurrentAndLostLeases(t testing.TB, table Table) {
 	a, b := hire(t, table, "a"), hire(t, table, "b")

@@ -106,7 +106,7 @@ func (w *worker) keepsToTheMessage(state storage.State, rows []storage.Row) {
 }
 
 // Even a settlement with the right token changes the row only if the message id matches, since one
-// claim may have taken two messages with the same row id.
+// claim may include two messages with the same row id.
 func tokenChangesOnlyItsMessage(t testing.TB, table Table) {
 	a := byRows(t, table, "a")
 	for _, state := range append(states(), storage.StatePending) {

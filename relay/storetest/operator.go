@@ -55,7 +55,7 @@ func requeueParked(t testing.TB, table Table) {
 	a.mustSettle(a.allAs(storage.StateDone, due)...)
 }
 
-// Discard deletes only parked rows.
+// Discard deletes parked rows, but no pending, scheduled or delivered rows.
 func discardParked(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	found := a.oneOfEach(table)
@@ -317,8 +317,8 @@ func repeatedSettlementKeepsADecision(t testing.TB, table Table) {
 	}
 }
 
-// An operator can make a retry due; it keeps its attempts. An operator can also skip or discard it, like
-// a parked message that holds its key. Other rows don't change, and neither does a retry that is due,
+// An operator can make a retry due. The retry then keeps its attempts. An operator can also skip or discard
+// a retry, like a parked message that holds its key. Other rows don't change, and neither does a retry that is due,
 // because a relay may be sending it.
 func operatorsChangeRetries(t testing.TB, table Table) {
 	a := holder(t, table, "a")

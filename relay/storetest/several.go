@@ -14,7 +14,7 @@ import (
 )
 
 // These checks are about messages that several sinks need. One row names the sinks that still need
-// the message. Separate rows have the states for the other sinks.
+// the message, and separate rows have the message's states for the other sinks.
 
 // part returns a settlement of the row for some of its sinks.
 func (w *worker) part(state storage.State, row storage.Row, part, left string) storage.Settlement {
@@ -68,8 +68,8 @@ func (w *worker) waitingAt(table Table, held bool, message outbox.Message) stora
 	return w.waiting(id, "")
 }
 
-// A settlement for some of a message's sinks writes a separate row for them. The message's row stays in
-// its table, unchanged except for its sinks. A repeated settlement changes nothing. The settlement for
+// A settlement for some of a message's sinks writes a separate row for these sinks. The message's row stays
+// in its table, unchanged except for its sinks. A repeated settlement changes nothing. The settlement for
 // the remaining sinks moves the message's row.
 func settleForSome(t testing.TB, table Table) {
 	a := holder(t, table, "a")
