@@ -19,7 +19,7 @@ import (
 //
 // The table of ids keeps an ID while its message is scheduled, waits for delivery or is parked,
 // and at least for the relays' retention, counted from the time when the message was written.
-// Then a relay deletes the ID. With a retention of 0, the ID is deleted soon after its message
+// After that, a relay deletes the ID. With a retention of 0, the ID is deleted soon after its message
 // was delivered or discarded. [Writer.Cancel] deletes it immediately.
 //
 // If two transactions write the same ID concurrently, the second one waits for the first one to end. If

@@ -55,7 +55,7 @@ func (pgxPool) BeginTx() {}
 // message is invalid, Write returns the error and queues nothing. Errors of the database
 // are in the batch's results. [Writer.Cancel] and Options.Duplicates need the
 // result of each statement immediately, so they refuse a batch. A batch that is sent
-// outside a transaction runs as a transaction. Go infers Queued, which is *pgx.QueuedQuery.
+// outside a transaction runs in its own transaction. Go infers Queued, which is *pgx.QueuedQuery.
 func PgxBatch[Queued any](batch interface {
 	Queue(query string, args ...any) Queued
 }) Execer {

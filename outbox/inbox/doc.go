@@ -52,8 +52,8 @@
 //
 // # The window
 //
-// An id is kept for the window, 7 days by default. Then [Inbox.Clean] deletes the id,
-// and a duplicate that arrives later is applied again. So the window must be
+// An id is kept for the window, 7 days by default. After that, [Inbox.Clean] deletes the
+// id, and a duplicate that arrives later is applied again. So the window must be
 // longer than the longest time between the first and the last delivery of a
 // message, which is the sum of
 //

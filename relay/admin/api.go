@@ -673,7 +673,7 @@ func (a *api) stopReplay(w http.ResponseWriter, request *http.Request, of *table
 	writeJSON(w, http.StatusOK, map[string]string{"name": stopped.Name, "state": operate.ReplayState(stopped)})
 }
 
-// controlRequest is a pause or a limit to set or to lift.
+// controlRequest is a request to set or lift a pause or a limit.
 type controlRequest struct {
 	Kind   storage.ControlKind `json:"kind"`
 	Name   string              `json:"name"`

@@ -116,7 +116,7 @@ func (g *guard) byLatestToken(ctx context.Context, given string) role {
 	return byToken(g.read(ctx, true), given)
 }
 
-// refuse counts and logs a wrong token, and waits for wrongTakes.
+// refuse counts and logs a wrong token, and then waits for the duration wrongTakes.
 func (g *guard) refuse(request *http.Request) {
 	if g.refused != nil {
 		g.refused()

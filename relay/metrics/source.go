@@ -217,7 +217,7 @@ func (s *Source) Watch(ctx context.Context, count func(context.Context) (storage
 	}
 }
 
-// errAbsent is the error of a status that lacks a part because counting it took too long.
+// errAbsent is the failure that Watch counts if a part of the status took too long to count.
 var errAbsent = errors.New("a part of the status could not be counted in time")
 
 func (s *Source) count(ctx context.Context, count func(context.Context) (storage.Status, error)) {
