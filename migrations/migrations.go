@@ -33,8 +33,8 @@ const compatible = 1
 
 // Options name the table and select optional objects.
 type Options struct {
-	// Table is the outbox table's name, with or without a schema. The schema must
-	// exist. Defaults to "outbox".
+	// Table is the outbox table's name, with or without a schema. Up requires that the
+	// schema exists. Defaults to "outbox".
 	Table string
 
 	// Claim is how relays will claim messages: by "lanes" or by "rows". With "rows", Up also
@@ -54,9 +54,9 @@ type Migration struct {
 	Version   int64
 	Name      string // the name of its file
 	Applied   bool
-	AppliedAt time.Time // zero if the step is not applied, or was applied by the printed SQL
+	AppliedAt time.Time // zero if the step is not applied, or if the printed SQL applied it
 
-	printed bool // whether the applied steps were applied by the printed SQL
+	printed bool // whether the printed SQL applied the steps
 }
 
 // Migrations creates and updates the tables of one outbox or inbox. Its methods may be
@@ -92,7 +92,7 @@ func NewInbox(db *sql.DB, d dialect.Dialect, table string) (*Migrations, error) 
 	return (&Migrations{db: db, dialect: d, set: inboxSet}).of(cmp.Or(table, "inbox"))
 }
 
-// of parses the table's name, renders the files for this table, and returns m with both.
+// of parses the table's name, renders the files for this table, and returns m with the table and the rendered steps.
 func (m *Migrations) of(table string) (_ *Migrations, err error) {
 	if m.dialect == nil {
 		return nil, errors.New("make migrations: the dialect is nil: pass your database's dialect from package dialect")
@@ -205,10 +205,10 @@ func (m *Migrations) Records(ctx context.Context) (controls, actions int64, err 
 	return controls, actions, nil
 }
 
-// Down rolls back the last applied step: it drops the objects that the step created,
-// with all of their data, and returns the step. It returns nil if no step is applied,
-// and an error if the steps were applied by the printed SQL. To roll back such a
-// step, run the statements for it in the printed SQL.
+// Down rolls back the last applied step: it drops the objects that the step created, with
+// all of their data, and returns the step. It returns nil if no step is applied, and an
+// error if the printed SQL applied the steps. To roll back such a step, run the
+// statements for it in the printed SQL.
 func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 	if err := m.ready(ctx); err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (m *Migrations) Down(ctx context.Context) (*Migration, error) {
 			_, err = provider.ApplyVersion(ctx, last.Version, false)
 		}
 		if errors.Is(err, goose.ErrNotApplied) {
-			return nil // another process has rolled it back already
+			return nil // another process has already rolled it back
 		}
 		return err
 	})
@@ -253,7 +253,7 @@ func (m *Migrations) Status(ctx context.Context) ([]Migration, error) {
 func (m *Migrations) status(ctx context.Context) ([]Migration, error) {
 	var applied map[int64]time.Time
 	var printed bool
-	err := m.run(ctx, func(ctx context.Context) (err error) { // retried, because an SQLite file is busy while another process switches it to WAL mode
+	err := m.run(ctx, func(ctx context.Context) (err error) { // run retries, because an SQLite file is busy while another process switches it to WAL mode
 		applied, printed, err = m.applied(ctx)
 		return err
 	})
@@ -333,7 +333,7 @@ func (m *Migrations) appliedElsewhere(ctx context.Context) (map[int64]time.Time,
 	return applied, nil
 }
 
-// foreign returns an error if a table that another program created has the name of one of our tables.
+// foreign returns an error if another program has created a table with the name of one of our tables.
 func (m *Migrations) foreign(ctx context.Context) error {
 	find := backend.ForeignOutbox
 	if m.set == inboxSet {
@@ -359,9 +359,9 @@ func timeOf(value any) time.Time {
 	}
 }
 
-// If another process applies the same step at the same time, this process can get many
-// different errors. When it tries again, it finds the step applied. While the database is
-// busy, run tries up to busyTries times, otherwise up to tries times.
+// run retries after most errors, because this process can get many different errors while
+// another process applies the same step. While the database is busy, run tries up to
+// busyTries times, otherwise up to tries times.
 const (
 	tries     = 4
 	busyTries = 60
@@ -469,9 +469,9 @@ func factsOf(ctx context.Context, db *sql.DB, query dialect.Query) (map[string]s
 
 // repairVersions inserts rows into goose's table of versions if this table is empty, because goose would return
 // an error for an empty table. The table is empty if the first migration failed on a database that commits each
-// CREATE, and in a copy of the tables without rows. If the tables of the outbox or inbox exist, repairVersions
-// records the steps that created or updated them. If the dialect is Repeating, it inserts only version 0, so that
-// goose runs all steps again.
+// CREATE, or if the tables were copied without their rows. If the tables of the outbox or inbox exist,
+// repairVersions records the steps that created or updated them. If the dialect is Repeating, it inserts only
+// version 0, so that goose runs all steps again.
 func (m *Migrations) repairVersions(ctx context.Context) error {
 	applied := m.versions()
 	if applied.Exists == "" {
@@ -519,7 +519,7 @@ func (m *Migrations) hasStep(ctx context.Context, version int64) (bool, error) {
 	return slices.Contains(columns, added[version]), err
 }
 
-// fillTables restores the fixed rows of the tables, which are missing after a TRUNCATE and in a copy without rows.
+// fillTables restores the fixed rows of the tables, which are missing after a TRUNCATE and in a copy of the tables without their rows.
 func (m *Migrations) fillTables(ctx context.Context) error {
 	for _, setting := range []struct {
 		name  string

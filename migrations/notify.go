@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// notifySQL has the statements for the trigger. Each field has the name of its template in the
+// notifySQL has the statements for the trigger. Each field is named like its template in the
 // database's file.
 type notifySQL struct{ function, trigger, drop, there string }
 
@@ -47,7 +47,7 @@ func (m *Migrations) Notifies(ctx context.Context) (there bool, err error) {
 	return there, nil
 }
 
-// setNotify creates or drops the trigger. If the trigger exists already, setNotify replaces
+// setNotify creates or drops the trigger. If the trigger already exists, setNotify replaces
 // only its function, because creating the trigger again would wait for all writers.
 func (m *Migrations) setNotify(ctx context.Context) error {
 	if m.options.Notify == "off" {

@@ -12,15 +12,15 @@ import (
 // noTransaction marks a step that can't run in a transaction.
 const noTransaction = "-- +goose NO TRANSACTION\n"
 
-// Print writes the SQL of all steps to w, ready to be run. Each step is a transaction, if the
+// Print writes the SQL of all steps to w, ready to be run. Each step is a transaction if the
 // database can roll back DDL. The statements that roll a step back are in comments before the
-// step and not after it: tools that split at semicolons would treat a comment at the end as an
-// empty statement.
+// step, because tools that split at semicolons would treat a comment at the end as an empty
+// statement.
 func (m *Migrations) Print(w io.Writer) error { return m.PrintAfter(w, 0) }
 
-// PrintAfter writes the SQL of the steps after the given version, for tables that have this
-// version already. It also writes the statements for Options.Claim and Options.Notify. It returns
-// an error if this release has no such version.
+// PrintAfter writes the SQL of the steps after the given version, for tables that already have
+// this version. It also writes the statements for Options.Claim and Options.Notify. It returns an
+// error if this release has no such version.
 func (m *Migrations) PrintAfter(w io.Writer, version int64) error {
 	if err := m.notMade(); err != nil {
 		return err

@@ -17,9 +17,9 @@ const (
 	statementEnd   = "-- +goose StatementEnd"
 )
 
-// repeated returns the steps for a database that commits each DDL statement. It doesn't use goose's parser,
-// which leaves the semicolon at the end of a statement, because Oracle refuses this semicolon.
-// A step ignores errors about objects that exist already or are gone already, because goose runs the step again after a failure.
+// repeated returns the steps for a database that commits each DDL statement. It doesn't use goose's parser, which leaves the
+// semicolon at the end of a statement, because Oracle refuses this semicolon. A step ignores errors about objects that it has
+// already created or dropped, because goose runs the step again after a failure.
 func (m *Migrations) repeated(done dialect.Repeating) []*goose.Migration {
 	all := make([]*goose.Migration, len(m.steps))
 	for i, step := range m.steps {

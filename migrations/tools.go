@@ -20,7 +20,7 @@ import (
 type File struct {
 	Name string // the path in the tool's folder of migrations
 	Text string
-	Down bool // the file has only the way down, that is, the statements that revert the steps
+	Down bool // the file has only the statements that revert the steps
 }
 
 // FileOptions select what [Migrations.Files] returns.
@@ -32,15 +32,15 @@ type FileOptions struct {
 	Inbox string
 
 	// Folder is the tool's folder of migrations. The new files continue the folder's numbers or, for alembic, its revisions.
-	// If Folder is nil, the files are numbered by the current time.
+	// If Folder is nil, the files get numbers that are made from the current time.
 	Folder fs.FS
 }
 
-// tool is another migration tool.
+// tool describes a migration tool other than rowrelay migrate.
 type tool struct {
 	write   func(change, number) []File
 	numbers *regexp.Regexp // finds the number in the name of a migration; nil if the names have no numbers
-	times   bool           // numbers are always times
+	times   bool           // the migrations' numbers are always times
 }
 
 var tools = map[string]tool{
@@ -53,14 +53,14 @@ var tools = map[string]tool{
 	"prisma":         {write: forPrisma, numbers: regexp.MustCompile(`^(\d+)_`), times: true},
 }
 
-// Tools returns the names of the migration tools that [Migrations.Files] knows.
+// Tools returns the names of the migration tools that [Migrations.Files] supports.
 func Tools() []string { return slices.Sorted(maps.Keys(tools)) }
 
 // Files returns the steps after a version as one migration for another tool. The migration has the statements that apply the
-// steps (the way up) and those that revert them (the way down). Some tools need the way down in a second file. Files returns
-// no files if there is nothing to do. The migration also contains the statements for Options.Claim and Options.Notify. It has
-// no BEGIN and no COMMIT, because the tools run it in a transaction if the database can roll back DDL. On PostgreSQL it creates
-// the table's schema.
+// steps and the statements that revert the steps, which some tools need in a second file. Files returns no files if there is
+// nothing to do. The migration also contains the statements for Options.Claim and Options.Notify. It has no BEGIN and no
+// COMMIT, because the tools run it in a transaction if the database can roll back DDL. On PostgreSQL it creates the table's
+// schema.
 func (m *Migrations) Files(name string, options FileOptions) ([]File, error) {
 	if err := m.notMade(); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ type change struct {
 	name     string // a word for the file's name
 	title    string
 	up, down []statement
-	bare     bool // the database commits each statement
+	bare     bool // a step can't run in a transaction
 }
 
 // statement is one statement without its semicolon.
@@ -139,14 +139,14 @@ func (m *Migrations) change(options FileOptions) (change, error) {
 		if err != nil {
 			return change{}, err
 		}
-		if inbox.table.Schema == m.table.Schema { // the outbox's statements create the schema already
+		if inbox.table.Schema == m.table.Schema { // the outbox's statements already create the schema
 			part.up = part.up[len(inbox.makeSchema()):]
 		}
 		all = all.and(part.up, part.down)
 	}
 	up, down := m.optional()
 	if options.After == 0 {
-		down = nil // the way down drops the tables, and these objects with them
+		down = nil // the statements that revert the first step drop the tables with these objects
 	}
 	return all.and(up, down), nil
 }
@@ -165,7 +165,7 @@ func (m *Migrations) makeSchema() []statement {
 	return parse(m.schema.MakeSchema(m.table))
 }
 
-// optional returns the statements for Options.Claim and Options.Notify, and those that revert them.
+// optional returns the statements for Options.Claim and Options.Notify, and the statements that revert them.
 func (m *Migrations) optional() (up, down []statement) {
 	if m.options.Claim == "rows" {
 		comment := "-- Indexes for claiming by rows."
@@ -245,8 +245,8 @@ type number struct {
 func (n number) String() string { return fmt.Sprintf("%0*d", n.digits, n.value) }
 
 // next returns the number of a new migration, which is the current time in 14 digits by default. But if the folder's highest
-// number isn't below the current time, or if the tool permits short numbers and the folder has them, next returns the highest
-// number plus one.
+// number isn't below the current time, or if the tool permits short numbers and the folder's files have short numbers, next
+// returns the highest number plus one.
 func (t tool) next(folder fs.FS) (number, error) {
 	now, _ := strconv.ParseUint(time.Now().UTC().Format("20060102150405"), 10, 64)
 	next := number{value: now, digits: 14}
@@ -346,7 +346,7 @@ func forGoose(c change, n number) []File {
 	return []File{{Name: n.String() + "_" + c.name + ".sql", Text: text}}
 }
 
-// twoFiles returns one file for the way up and one for the way down.
+// twoFiles returns one file that applies the steps and one that reverts them.
 func twoFiles(c change, up, down string) []File {
 	return []File{
 		{Name: up, Text: "-- " + c.title + "\n" + sqlOf(c.up, unmarked)},

@@ -37,21 +37,21 @@ type Dialect interface {
 	InsertIDs(table Table, ids []string, token int64) []Query
 
 	// DeleteIDs deletes the given ids that were inserted with the token. With token 0 it
-	// deletes all the given ids.
+	// deletes all given ids, whatever their tokens are.
 	DeleteIDs(table Table, ids []string, token int64) []Query
 
-	// Cancel deletes a scheduled message unless it is due within the given duration
-	// (ahead). The first statement deletes it from the pending table, the second from the
-	// held table. The caller runs them in this order, because relays move scheduled messages
-	// from pending to held, and back only when the messages are due. The caller runs the second
-	// statement only if the first affects no row. Neither statement locks other rows or waits for a
-	// relay's send to end.
+	// Cancel deletes a scheduled message unless it is due within the given duration (ahead). The
+	// first statement deletes it from the pending table, the second from the held table. The caller
+	// runs them in this order, because a relay moves a scheduled message from the pending table to
+	// the held table, and back only when the message is due. The caller runs the second statement
+	// only if the first affects no row. Neither statement locks other rows or waits for a relay's
+	// send to end.
 	//
-	// On some databases the caller first runs the query find, which takes no locks. It
-	// selects three values: the index in deletes of the statement to run first, and the
-	// row's lane and id. The caller puts lane and id before the arguments of each
-	// statement. If this query returns no row, no message with this id can be cancelled.
-	// On the other databases find.SQL is empty.
+	// On some databases the caller first runs the query `find`, which takes no locks. It
+	// selects the index (in `deletes`) of the statement to run first, the row's lane, and
+	// the row's id. The caller puts lane and id before the arguments of each statement.
+	// If this query returns no row, no message with this id can be cancelled. On the
+	// other databases find.SQL is empty.
 	Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query)
 
 	// LockKeys returns statements that make other writers of these keys wait until the
@@ -70,18 +70,18 @@ type Dialect interface {
 	// payload, payload_text, headers and the two times can be NULL.
 	Written(table Table) Query
 
-	// Receive inserts a message's id into an inbox for this consumer and affects one
-	// row. If the id exists already, Receive affects no row, or fails with an error that
+	// Receive inserts a message's id into an inbox for this consumer and affects one row.
+	// If the id already exists, Receive affects no row, or fails with an error that
 	// Received recognises. Receive waits for an open transaction that has inserted the
 	// same id.
 	Receive(table Table, consumer, messageID string) Query
 
-	// Received reports whether Receive failed because the id exists already. The
-	// transaction can continue after this error.
+	// Received reports whether Receive failed because the id already exists. The
+	// transaction can continue after this error, except on SQL Server with XACT_ABORT on.
 	Received(err error) bool
 
-	// PurgeReceived deletes ids of this consumer that were received longer ago than the
-	// duration window. The argument limit is the maximum number of ids to delete.
+	// PurgeReceived deletes ids that this consumer received longer than `window` ago. It
+	// deletes at most `limit` ids.
 	PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query
 
 	// InboxVersion selects the version of an inbox as text.
@@ -112,10 +112,10 @@ type Dialect interface {
 	// a time limit, or because a user cancelled it. The statement changed nothing.
 	TimedOut(err error) bool
 
-	// Missing reports whether a table or a schema doesn't exist.
+	// Missing reports whether the statement failed because a table or a schema doesn't exist.
 	Missing(err error) bool
 
-	// Denied reports whether the database user lacks a privilege.
+	// Denied reports whether the statement failed because the database user lacks a privilege.
 	Denied(err error) bool
 
 	// Invalid reports whether the database refused a value of a row and would refuse the
@@ -123,7 +123,7 @@ type Dialect interface {
 	Invalid(err error) bool
 
 	// Refused reports whether the database refused the statement and would also refuse it
-	// with other values. Denied errors are included.
+	// with other values. It also returns true for a Denied error.
 	Refused(err error) bool
 
 	// ReadOnly reports whether the server accepts no writes, because it is a standby, or the
@@ -197,8 +197,9 @@ type Fitting interface {
 	Fit(server Server) (Fit, error)
 }
 
-// Trial is a test with two transactions: Hold runs in the first one, and while the first
-// one is open, Pass runs in the second one. Both queries are SELECTs of one column.
+// Trial is a test with two transactions. Hold runs in the first transaction. While the
+// first transaction is open, Pass runs in the second. Both queries are SELECTs of one
+// column.
 type Trial struct {
 	// Begin runs first in both transactions. It limits waits for locks to about a second, so
 	// that a server that can't skip locked rows returns an error and doesn't wait for Hold's lock.
@@ -250,8 +251,9 @@ type FixedRows struct {
 // immediately. If a migration fails, its earlier statements stay in effect, and the migration
 // is run again from its beginning.
 type Repeating interface {
-	// Made reports whether a statement failed because the object that it creates exists
-	// already. Gone reports whether it failed because the object that it drops doesn't exist.
+	// Made reports whether a statement failed because the object that it creates already
+	// exists. Gone reports whether a statement failed because the object that it drops
+	// doesn't exist.
 	Made(err error) bool
 	Gone(err error) bool
 }
@@ -289,7 +291,7 @@ type Table struct {
 	Messages string // a view over all messages with their state
 
 	Epoch     string // PostgreSQL: the server empties this table when commits may have been lost
-	LaneLocks string // MySQL and MariaDB: rows that relays lock to lease lanes and to write outcomes
+	LaneLocks string // MySQL and MariaDB: rows that relays lock to lease lanes and to settle messages
 	KeyLocks  string // MySQL and MariaDB: rows that writers of a key lock
 
 	SchemaVersion string // the table in which goose records the applied migrations
@@ -308,7 +310,8 @@ type Table struct {
 
 // ParseTable reads a name of the form "table" or "schema.table". Both parts are
 // case-sensitive, consist of the letters A to Z and a to z, digits and underscores, and
-// don't begin with a digit. A table's name has at most 40 bytes, a schema's name 63.
+// don't begin with a digit. A table's name has at most 40 bytes, and a schema's name at
+// most 63.
 func ParseTable(text string) (Table, error) {
 	schema, name, qualified := strings.Cut(text, ".")
 	if !qualified {
@@ -370,11 +373,12 @@ func (t Table) Index(suffix string) string { return t.prefix + t.quoted(t.Name+"
 // PostgreSQL's CREATE INDEX need this form, because an index is always in its table's schema.
 func (t Table) IndexName(suffix string) string { return t.quoted(t.Name + "_" + suffix) }
 
-// Beside returns a name in the table's schema. The name must not need quotes.
+// Beside returns the name, qualified with the table's schema if there is one. The name must not need quotes.
 func (t Table) Beside(name string) string { return t.prefix + name }
 
-// quoted returns a name in the form for statements: in backquotes for MySQL, and otherwise in
-// double quotes if the name needs them. ParseTable has checked that the name contains no quotes.
+// quoted returns a name in the form that statements need: in backquotes for MySQL, and otherwise
+// in double quotes if the name needs them. ParseTable has checked that the name contains no
+// quotes.
 func (t Table) quoted(name string) string {
 	switch {
 	case t.ticked:
@@ -422,7 +426,7 @@ var reserved = strings.Fields(`
 type WrongKind struct {
 	Server string // the kind of the database, such as "SQL Server"
 	Given  string // the Name of the dialect that was passed
-	Right  string // the dialect to pass, such as "SQLServer": the name of its function in this package and of its constant in package rowrelay
+	Right  string // the dialect to pass, such as "SQLServer", which is both a function of this package and a constant of package rowrelay
 	Err    error  // the database's error, if there is one
 }
 
@@ -452,8 +456,8 @@ func Explain(ctx context.Context, db *sql.DB, d Dialect, err error) error {
 	return &WrongKind{server.name, fits, server.right, err}
 }
 
-// kind describes one kind of database: its product name; the dialects that fit it, each
-// between spaces; and the dialect to pass, as in WrongKind.
+// kind describes one kind of database. The field dialects has the names of the dialects
+// that fit, each between spaces, and right is the Right of a WrongKind error.
 type kind struct {
 	name, dialects, right string
 }
@@ -481,7 +485,7 @@ func kindOf(ctx context.Context, db *sql.DB) kind {
 }
 
 // Misunderstood reports whether the database did not understand a statement, for example because of a
-// syntax error. Then the dialect belongs to another database.
+// syntax error. Such an error usually means that the dialect belongs to another database.
 func Misunderstood(err error) bool {
 	return says(err, "syntax error", "error in your SQL syntax", "unrecognized token", "Incorrect syntax near", "ORA-009", "missing named argument", "Unknown column '$")
 }

@@ -22,7 +22,8 @@ type Row struct {
 
 // An INSERT names only the columns that its rows use: insertColumns selects the columns,
 // insertInto builds the beginning of the statement, arguments returns its values, and insertParts
-// splits rows that are too many for one statement. Each database has its own code for the rest.
+// splits the rows if there are too many for one statement. Each database has its own code for the
+// rest.
 
 type insertColumn struct {
 	name  string

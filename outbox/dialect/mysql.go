@@ -94,10 +94,10 @@ func anys(texts []string) []any {
 // row. Without FORCE INDEX, MariaDB would use another index. The sinks column of a scheduled
 // row is always empty.
 //
-// The pending table has no index on message_id: MySQL has no partial indexes, and one more
-// index made INSERTs on MariaDB 4 to 9 % slower. So the SELECT reads the whole pending table
-// if the message isn't in the held table. While the relays keep up, the pending table is short,
-// because they move scheduled messages to the held table soon.
+// The pending table has no index on message_id: MySQL has no partial indexes, and an additional
+// index made INSERTs 4 to 9 % slower on MariaDB. So the SELECT reads the whole pending table if
+// the message isn't in the held table. While the relays keep up, the pending table is short,
+// because a relay soon moves a scheduled message to the held table.
 func (mysql) Cancel(table Table, messageID string, ahead time.Duration) (find Query, deletes [2]Query) {
 	table = table.Backquoted()
 	later := " AND available_at > utc_timestamp(6) + INTERVAL " + strconv.FormatInt(ahead.Microseconds(), 10) + " MICROSECOND"
@@ -183,9 +183,9 @@ func (mysql) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Backquoted().Settings + " WHERE name = 'schema'"}
 }
 
-// MakeRowIndexes creates both indexes in one statement, so that both exist or neither does. MySQL
-// has no partial indexes, so the indexes begin with claimed_until. Rows without a claim are
-// first, because their claimed_until is NULL. The same indexes are used to find claims that have ended.
+// MakeRowIndexes creates both indexes in one statement, so that both exist or neither does. MySQL has
+// no partial indexes, so the indexes begin with claimed_until. Rows without a claim come first, because
+// their claimed_until is NULL. Relays use the same indexes to find claims that have ended.
 func (mysql) MakeRowIndexes(table Table) []Query {
 	return []Query{{SQL: "ALTER TABLE " + table.Backquoted().Pending +
 		" ADD INDEX claim_id (claimed_until, id), ADD INDEX claim_priority (claimed_until, urgency, id)"}}
@@ -215,8 +215,8 @@ func (mysql) RowIndexes(table Table) Query {
 // dropped, and a transaction that was rolled back because it conflicts with a transaction on
 // another server of a replication group (3101). It also recognises error 3854 of MySQL 9: the
 // server can't show the list of transactions while one of them runs a statement with an emoji
-// or invalid text. After a lock wait timeout, which undoes only the statement, the caller has
-// to roll back.
+// or invalid text. A lock wait timeout undoes only the statement, so the caller has to roll
+// back the transaction.
 func (mysql) Busy(err error) bool {
 	return hasMySQLNumber(err, "1213", "1205", "1020", "1412", "1615", "1061", "1091", "3101", "3854")
 }
@@ -254,8 +254,8 @@ func (mysql) ReadOnly(err error) bool {
 	return hasMySQLNumber(err, "1792", "1836") || hasMySQLNumber(err, "1290") && says(err, "read-only", "read_only")
 }
 
-// Made recognises the errors for a table, column or index that exists already. Gone recognises
-// the errors for one that doesn't exist.
+// Made recognises the errors for a table, column or index that already exists. Gone recognises
+// the errors for a table, column or index that doesn't exist.
 func (mysql) Made(err error) bool { return hasMySQLNumber(err, "1050", "1060", "1061") }
 func (mysql) Gone(err error) bool { return hasMySQLNumber(err, "1051", "1054", "1091", "1146", "4092") }
 
@@ -270,8 +270,9 @@ func hasMySQLNumber(err error, numbers ...string) bool {
 	return found != nil && slices.Contains(numbers, found[1])
 }
 
-// Server selects the variables that Fit uses. MySQL and MariaDB each have only some of them.
-// The query needs no privilege. The trial uses two rows of the lanes table, which always exist.
+// Server selects the variables that Fit uses, some of which exist only on MySQL or only on
+// MariaDB. The query needs no privilege. The trial uses two rows of the lanes table, which
+// always exist.
 func (d mysql) Server(table Table) (facts Query, trial *Trial) {
 	names := []string{"version", "version_comment", "aurora_version", "auto_increment_increment", "wsrep_on", "group_replication_group_name", "group_replication_single_primary_mode",
 		"innodb_thread_concurrency", "innodb_max_purge_lag", "read_only", "innodb_read_only", "log_bin", "binlog_format"}
@@ -289,8 +290,9 @@ func (d mysql) Server(table Table) (facts Query, trial *Trial) {
 	}
 }
 
-// mysqlServer describes MySQL or MariaDB and its oldest supported version: the first version of
-// MySQL whose column defaults may be expressions, or the oldest version of MariaDB that we test.
+// mysqlServer describes MySQL or MariaDB. The field least is the oldest supported version: the
+// first version of MySQL whose column defaults may be expressions, or the oldest version of
+// MariaDB that we test.
 type mysqlServer struct {
 	name, least string
 	right       string // the Right of a WrongKind error
@@ -367,7 +369,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	return fit, nil
 }
 
-// versionBefore reports whether version is lower than the other one. Both are numbers separated by dots; a missing number counts as 0.
+// versionBefore reports whether version is lower than other. Both consist of numbers separated by dots, and a missing number counts as 0.
 func versionBefore(version, other string) bool {
 	numbers := func(text string) (found [3]int) {
 		for i, part := range strings.SplitN(text, ".", len(found)) {

@@ -22,8 +22,8 @@ func Oracle() Dialect { return oracle{} }
 // Name returns "oracle".
 func (oracle) Name() string { return "oracle" }
 
-// Insert uses one INSERT for each row, in the order of the rows, because an INSERT of several
-// rows can't have a LOB of any size in each row. It combines several INSERTs in one block.
+// Insert uses one INSERT for each row, in the order of the rows, because a single INSERT
+// can't write LOBs of any size in several rows. It combines several INSERTs in one block.
 // Blocks have 64, 16 or 4 rows only, because the server compiles and caches each different
 // block. A statement may have only one LONG, so a row whose payload or headers are sent as a
 // LONG isn't part of a block.
@@ -179,7 +179,7 @@ var oracleRowIndexes = []struct{ suffix, columns string }{
 }
 
 // MakeRowIndexes waits up to 3 seconds for producers' transactions to end, because CREATE INDEX
-// needs a lock on the table. It ignores the error for an index that exists already.
+// needs a lock on the table. It ignores the error for an index that already exists.
 func (oracle) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range oracleRowIndexes {
@@ -197,7 +197,7 @@ func (oracle) DropRowIndexes(table Table) []Query {
 }
 
 // oracleDDL returns a block that runs the statement. The parameter done lists the error codes that
-// the block ignores, because they mean that nothing is left to do.
+// the block ignores because they mean that the object has already been created or dropped.
 func oracleDDL(statement, done string) Query {
 	return Query{SQL: `DECLARE code NUMBER;
 BEGIN
@@ -245,7 +245,8 @@ func (oracle) Busy(err error) bool { return hasORA(err, 54, 60, 8177, 30006, 402
 func (oracle) Missing(err error) bool { return hasORA(err, 942, 1435, 1918) }
 
 // Denied recognises missing privileges, including those on a tablespace; an exceeded quota; and
-// the error of newer servers for an object that the user may see but not use in this way.
+// the error with which newer servers refuse a statement on an object that the user may see but
+// not use in this way.
 func (oracle) Denied(err error) bool { return hasORA(err, 1031, 1950, 1536, 41900) }
 
 // Invalid recognises a violated constraint (unique, NOT NULL, CHECK, foreign key) and a value that is too large, too long or
@@ -265,15 +266,15 @@ func (oracle) TimedOut(err error) bool { return hasORA(err, 40, 1013) }
 // ReadOnly recognises a database that is open for reading only, such as a standby.
 func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
 
-// Made recognises a name that is used already, columns that have an index already, and a row or
-// a column that exists already. A migration may also drop an index or a primary key, to create
-// it again. If the migration is repeated, the DROP may fail because the first run has already
-// dropped the object; Made also recognises this error.
+// Made recognises a name that is already used, columns that already have an index, and a row or
+// a column that already exists. A migration may also drop an index or a primary key in order to
+// create it again. If the migration is repeated, the DROP may fail because the first run has
+// already dropped the object; Made also recognises this error.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }
 
-// Gone recognises a table, view, column, index or other object that doesn't exist. The
-// reversal of a migration may also create a primary key again. So Gone also recognises the
-// error for a primary key that exists already.
+// Gone recognises a table, view, column, index or other object that doesn't exist. When a
+// migration is rolled back, it may create a primary key again. So Gone also recognises the
+// error for a primary key that already exists.
 func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043, 2260) }
 
 var oraCode = regexp.MustCompile(`\bORA-(\d+)`)
@@ -295,9 +296,8 @@ func hasORA(err error, codes ...int) bool {
 	})
 }
 
-// Server selects the version, how the session compares text, and the database's character
-// set. The query needs no privilege. The trial is nil, because all supported versions have SKIP
-// LOCKED.
+// Server selects the version, the setting NLS_COMP, and the database's character set. The query
+// needs no privilege. The trial is nil, because all supported versions have SKIP LOCKED.
 func (oracle) Server(Table) (facts Query, trial *Trial) {
 	return Query{SQL: `SELECT 'version', MAX(version) FROM product_component_version WHERE product LIKE 'Oracle%'
 UNION ALL SELECT LOWER(parameter), value FROM nls_session_parameters WHERE parameter = 'NLS_COMP'
@@ -333,10 +333,10 @@ func (o *OracleArgs) Add(value any) string {
 	return ":" + strconv.Itoa(len(o.Args))
 }
 
-// OracleGiven returns a FROM item, a JSON_TABLE with the list's items as rows of the given
-// columns. The list is passed as JSON in one or more parameters that are short enough for a
-// VARCHAR2. The number of parameters is a power of two, so that there are few different
-// statements.
+// OracleGiven returns a JSON_TABLE for a FROM clause. Its rows are the list's items, in the
+// given columns. The list is passed as JSON in one or more parameters that are short enough
+// for a VARCHAR2. The number of parameters is a power of two, so that there are few
+// different statements.
 func OracleGiven[T any](o *OracleArgs, alias string, items []T, columns string) string {
 	var parts []string
 	for text := bind.JSON(items); text != "" || len(parts)&(len(parts)-1) != 0; {

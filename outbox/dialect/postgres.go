@@ -58,8 +58,8 @@ func (postgres) Insert(table Table, rows []Row) []Query {
 
 // postgresInsertArrays sends one array for each column, as text, which every driver can send.
 // Payloads would double in length as text. So they are sent as one joined value, and the server
-// splits it: two arrays have the position of each payload, counted from 1, and its length. The
-// length of a NULL payload is NULL. ORDER BY makes ids ascend in the order of the rows.
+// splits it: two arrays have the position of each payload, counted from 1, and its length. A
+// NULL payload has the length NULL. ORDER BY makes ids ascend in the order of the rows.
 func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query {
 	size := 0
 	for i := range rows {
@@ -119,10 +119,10 @@ func (postgres) Cancel(table Table, messageID string, ahead time.Duration) (find
 	}
 }
 
-// LockKeys takes one advisory lock for each key. Producers in other languages compute
-// the same number, so the computation must not change: see outbox/README.md. The
-// table's oid is in the hash, so that two tables have different locks. The statement
-// takes the locks in the order of their numbers, so that two writers can't deadlock.
+// LockKeys takes one advisory lock for each key. Producers in other languages compute the
+// same number, so the computation must not change: see outbox/README.md. The hash
+// includes the table's oid, so that two tables have different locks. The statement takes
+// the locks in the order of their numbers, so that two writers can't deadlock.
 func (postgres) LockKeys(table Table, keys []string) []Query {
 	if len(keys) == 0 {
 		return nil
@@ -193,8 +193,9 @@ func (postgres) MakeRowIndexes(table Table) []Query {
 	return makeRowIndexes(table.IndexName, table.Pending)
 }
 
-// makeRowIndexes creates the indexes on PostgreSQL and SQLite. Two contain the rows without a
-// claim, by id and by priority. The third is used to find claims that have ended.
+// makeRowIndexes creates the indexes on PostgreSQL and SQLite. The first two contain only
+// rows without a claim, one by id and one by priority. Relays use the third to find claims
+// that have ended.
 func makeRowIndexes(name func(suffix string) string, on string) []Query {
 	return []Query{
 		{SQL: "CREATE INDEX IF NOT EXISTS " + name("claim_id") + " ON " + on + " (id) WHERE claimed_until IS NULL"},
@@ -256,7 +257,7 @@ func hasStateClass(err error, classes ...string) bool {
 	return errors.As(err, &coded) && slices.ContainsFunc(classes, func(class string) bool { return strings.HasPrefix(coded.SQLState(), class) })
 }
 
-// Server selects the version, which shows whether the server is another product with
+// Server selects the version, which also shows whether the server is another product that uses
 // PostgreSQL's protocol. The trial is nil, because PostgreSQL can skip locked rows. If the
 // table's name has no schema, Server also selects the first schema of search_path that exists.
 func (postgres) Server(table Table) (facts Query, trial *Trial) {

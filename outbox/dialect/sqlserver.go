@@ -127,9 +127,8 @@ IF @got < 0 THROW 50000, N'the lock of a message''s key was refused', 1`,
 	return queries
 }
 
-// SQLServerObject returns the name of a table, or the name of an object that consists of the
-// table's name and a suffix, as an SQL literal for OBJECT_ID. Names contain no quotes or brackets that would need to be
-// doubled.
+// SQLServerObject returns the name of a table, or the name of an object that consists of the table's name and a suffix,
+// as an SQL literal for OBJECT_ID. It doubles no quotes or brackets, because names contain none.
 func SQLServerObject(table Table, suffix string) string {
 	name := "[" + table.Name + suffix + "]'"
 	if table.Schema != "" {
@@ -142,8 +141,8 @@ func SQLServerObject(table Table, suffix string) string {
 func (sqlserver) Notify(Table) []Query { return nil }
 
 // Written sets the isolation level in a batch with a parameter. Without parameters the driver
-// sends the batch differently, and SET would change the level of the session, which the pool may
-// give to other code later.
+// sends the batch differently, and SET would change the isolation level of the session, which
+// the pool may later pass to other code.
 func (d sqlserver) Written(table Table) Query {
 	return Query{
 		SQL: `SET TRANSACTION ISOLATION LEVEL ` + d.reading + `;
@@ -153,9 +152,9 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED`,
 	}
 }
 
-// Receive checks first whether the id exists, because with SET XACT_ABORT ON an error
-// ends the transaction. It takes no range lock, which would also block neighbouring ids. So
-// two concurrent transactions may both find no row; then the second INSERT fails.
+// Receive checks first whether the id exists, because with SET XACT_ABORT ON an error ends
+// the transaction. It takes no range lock, which would also block neighbouring ids. So two
+// concurrent transactions may both find no row, and then the second INSERT fails.
 func (sqlserver) Receive(table Table, consumer, messageID string) Query {
 	return Query{
 		SQL: `INSERT INTO ` + table.Inbox + ` (consumer, message_id) SELECT @p1, @p2
@@ -165,7 +164,7 @@ WHERE NOT EXISTS (SELECT 1 FROM ` + table.Inbox + ` WITH (UPDLOCK, ROWLOCK) WHER
 }
 
 // Received recognises a duplicate key of a constraint or of a unique index. The error rolls
-// back only the statement; with XACT_ABORT it rolls back the whole transaction.
+// back only the statement or, with XACT_ABORT on, the whole transaction.
 func (sqlserver) Received(err error) bool { return hasNumber(err, 2627, 2601) }
 
 // PurgeReceived sets READ COMMITTED, because READPAST needs this level to skip locked rows.
@@ -196,9 +195,9 @@ func (sqlserver) SchemaVersion(table Table) Query {
 	return Query{SQL: "SELECT value FROM " + table.Settings + " WHERE name = N'schema'"}
 }
 
-// MakeRowIndexes creates three indexes. Two contain the rows without a claim, by id and
-// by priority. The third is used to find claims that have ended. Page locks are off: with them, READPAST
-// would skip all rows of a locked page, even the free ones, or wait for the page.
+// MakeRowIndexes creates three indexes. The first two contain only rows without a claim, one by id and
+// one by priority. Relays use the third to find claims that have ended. Page locks are off: otherwise
+// READPAST would skip all rows of a locked page, even the free ones, or wait for the page.
 func (sqlserver) MakeRowIndexes(table Table) []Query {
 	var queries []Query
 	for _, index := range []struct{ suffix, definition string }{
@@ -256,10 +255,10 @@ func (s sqlserver) Refused(err error) bool {
 	return s.Denied(err) || hasNumber(err, 102, 156, 207, 334, 1934)
 }
 
-// TimedOut returns false: the server limits only waits for locks, and Busy recognises that error.
+// TimedOut returns false: the server has a time limit only for lock waits, and Busy recognises its error.
 func (sqlserver) TimedOut(error) bool { return false }
 
-// ReadOnly recognises a read-only database, such as a secondary.
+// ReadOnly recognises a read-only database, such as a secondary replica.
 func (sqlserver) ReadOnly(err error) bool { return hasNumber(err, 3906) }
 
 // hasNumber reports whether the error has one of SQL Server's error numbers. The driver's errors have a method that
@@ -317,10 +316,11 @@ func (d sqlserver) Fit(server Server) (Fit, error) {
 	return Fit{Dialect: d, Notes: []Note{{Name: "reading", OK: true, Detail: "at " + d.reading + ", from row versions"}}}, nil
 }
 
-// SQLServerList returns a list as JSON for OPENJSON, because a statement may have at most
-// 2,100 parameters. If the list is not empty, its JSON is padded with spaces: to 500 characters if
-// it fits, otherwise to 4,001. Without the padding, the driver would declare a text of up to 4,000
-// characters as nvarchar of exactly its length, and the server would cache a plan for each length.
+// SQLServerList returns a list as JSON for OPENJSON, because a statement may have at most 2,100
+// parameters. If the list is not empty, its JSON is padded with spaces: to 500 characters if it
+// fits, otherwise to 4,001. Without the padding, the driver would declare a text of up to 4,000
+// characters as an nvarchar of exactly that length, and the server would cache a plan for each
+// length.
 func SQLServerList[T any](items []T) string {
 	text := bind.JSON(items)
 	units := 0 // the length in UTF-16
