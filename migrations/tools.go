@@ -32,7 +32,7 @@ type FileOptions struct {
 	Inbox string
 
 	// Folder is the tool's folder of migrations. The new files continue the folder's numbers or, for alembic, its revisions.
-	// If Folder is nil, the files get numbers that are made from the current time.
+	// If Folder is nil, the files' number is the current time.
 	Folder fs.FS
 }
 
