@@ -22,11 +22,11 @@ import (
 // Recorder is a database that records the statements that it receives.
 type Recorder = backend.Recorder
 
-// Golden compares all statements that a backend runs for the table app.Events with a file, so that a change of the SQL
-// shows as a change of the file. It returns all statements. If update is set, Golden rewrites the file first. If the argument
-// `other` isn't empty, it is the path of another database's file, and Golden's file refers to the other file where both have the
-// same statements. The file omits the dialect's statements about indexes, which another golden file has. The recorder must
-// answer each statement so that the backend's method doesn't end early.
+// Golden compares all statements that a backend runs for the table app.Events with a file, so that each change of the SQL
+// changes the file. It returns the statements. If update is set, Golden rewrites the file first. If the argument `other` isn't
+// empty, it is the path of another database's file. Where both databases have the same statements, Golden's file refers to the
+// other file. The file omits the dialect's statements about indexes, which another golden file has. The recorder must answer
+// each statement so that the backend's method doesn't end early.
 func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
 	t.Helper()
 	db := recorder.DB()
@@ -114,7 +114,7 @@ func (g *golden) add(what string, err error) {
 	}
 }
 
-// ask runs a query, and ignores its result.
+// ask runs a query and ignores its rows.
 func (g *golden) ask(query backend.Query) error {
 	if query.SQL == "" {
 		return nil
@@ -267,7 +267,7 @@ func (g *golden) settling() {
 	g.add("purge", errors.Join(err, g.ask(g.Capabilities().Queries.PurgeRelays)))
 }
 
-// message returns the message id for the row with this id.
+// message returns the message id of the row with this id.
 func message(id int64) string { return fmt.Sprintf("0197a3b4-0000-7abc-8def-%012d", id) }
 
 func (g *golden) rows() {

@@ -1,2 +1,2 @@
-// Package conformance has the test that runs the suites on a server that the user names. make conformance runs it.
+// Package conformance has the test that runs the conformance suites on a server that the user names. make conformance runs this test.
 package conformance

@@ -17,8 +17,8 @@ func All() []backend.Database {
 	return []backend.Database{postgres.Database(), mysql.Database(), sqlite.Database(), sqlserver.Database(), oracle.Database()}
 }
 
-// Of returns the database that has a dialect of this name, and the form of its URLs. found is
-// false if no database has this dialect.
+// Of returns the database that has a dialect with this name, and the form of the URLs for
+// this dialect. found is false if no database has this dialect.
 func Of(name string) (database backend.Database, form backend.URL, found bool) {
 	for _, database := range All() {
 		for _, form := range database.URLs {
@@ -30,7 +30,7 @@ func Of(name string) (database backend.Database, form backend.URL, found bool) {
 	return backend.Database{}, backend.URL{}, false
 }
 
-// Schemes returns a list of all URLs' schemes, as text for people.
+// Schemes returns the schemes of all URLs, joined for an error text or a help text.
 func Schemes() string {
 	var all []string
 	for _, form := range URLs() {
@@ -39,7 +39,7 @@ func Schemes() string {
 	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
 }
 
-// Notifying returns a list of the databases that have notifications, as text for people.
+// Notifying returns the names of the databases that have notifications, joined for an error text or a help text.
 func Notifying() string {
 	var all []string
 	for _, database := range All() {

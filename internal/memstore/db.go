@@ -1,7 +1,7 @@
 // Package memstore is a table of messages in memory: a [storage.Store], a [storage.Operator] and a
 // producer's transactions. Tests and simulations of the engine use it. It starts no goroutine, and
 // takes the time from a replaceable clock, so it works under testing/synctest. The same calls
-// always have the same results. Hooks can delay calls, let them fail, or lose their responses.
+// always have the same results. Hooks can delay calls, make them fail, or lose their responses.
 package memstore
 
 import (
@@ -22,16 +22,16 @@ type DB struct {
 	// Hooks apply to the calls of all handles.
 	Hooks Hooks
 
-	// Observe is not called if it is nil.
+	// Observe may be nil.
 	Observe Observe
 
 	mu       sync.Mutex
 	lastID   int64
 	written  int64 // the number of rows written so far; messages without an ID get an ID that contains this number
-	epochs   int   // how often the table has lost commits
+	epochs   int   // the number of times that the table has lost commits
 	again    bool  // ids may be assigned again
 	open     map[*Tx]bool
-	appeared []int64 // the lowest id of each commit
+	appeared []int64 // the lowest id of each commit, in the order of the commits
 	hot      [storage.Lanes][]*record
 	held     heldTable
 	done     []*record // rows are in the order in which they were finished
@@ -106,7 +106,7 @@ func (db *DB) now() time.Time {
 	return db.Now().UTC().Truncate(time.Microsecond)
 }
 
-// safeID returns the highest id such that no row can appear at or below it any more.
+// safeID returns the highest id such that no new row with this or a lower id can appear.
 func (db *DB) safeID() int64 {
 	safeID := db.lastID
 	for tx := range db.open {
@@ -117,8 +117,8 @@ func (db *DB) safeID() int64 {
 	return safeID
 }
 
-// lowest returns the lowest id of the rows. This need not be the first row's id, because the id
-// sequence may be reset while the rows' transaction is open.
+// lowest returns the lowest id of the rows. The first row need not have the lowest id, because
+// the id sequence may be reset while the rows' transaction is open.
 func lowest(rows []*record) int64 {
 	id := rows[0].row.ID
 	for _, r := range rows {
@@ -160,14 +160,14 @@ func (db *DB) remove(r *record) {
 	}
 }
 
-// replace replaces a pending row by a changed version of it.
+// replace replaces a pending row with a changed version of the row.
 func (db *DB) replace(r *record) {
 	if place, there := db.find(r.row.Lane, r.row.ID); there {
 		db.hot[r.row.Lane][place] = r
 	}
 }
 
-// laneOf computes a row's lane. In real databases the table computes it.
+// laneOf computes a row's lane. In a real database, the table computes the lane.
 func laneOf(key string, id int64) int {
 	if key == "" {
 		return int(id & (storage.Lanes - 1))

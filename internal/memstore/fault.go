@@ -8,10 +8,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// Save returns a function that restores the current state of the table: rows, leases, relays, the
-// claim mode and the last assigned id. Calling it is like an asynchronous failover, or like the
-// crash of a server that confirms commits before writing them to disk. Open transactions and settlements in progress
-// are lost, but relays and sinks keep their memory. The returned function may be called repeatedly.
+// Save saves the table's rows, leases, relays, claim mode and last assigned id, and returns a function that restores
+// them. A call of the function is like an asynchronous failover, or like the crash of a server that confirms commits
+// before it writes them to disk. Open transactions and settlements in progress are lost, but relays and sinks keep
+// their memory. The function may be called repeatedly.
 func (db *DB) Save() (restore func()) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -38,9 +38,9 @@ func (db *DB) Save() (restore func()) {
 	}
 }
 
-// Renumber resets the id sequence. The next row gets the given id or, if a pending row has that
-// id, the first higher id that is free. A real sequence is reset by TRUNCATE with RESTART
-// IDENTITY, or by a restore without the sequence.
+// Renumber resets the id sequence. The next row gets the given id or, if that id is taken, the
+// first higher id that is free. A real sequence is reset by TRUNCATE with RESTART IDENTITY, or
+// by a restore without the sequence.
 func (db *DB) Renumber(next int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

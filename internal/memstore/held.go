@@ -14,7 +14,7 @@ type heldTable struct {
 	byKey  map[laneKey][]*record
 }
 
-// laneKey is a blocked key with its lane.
+// laneKey is a blocked key and its lane.
 type laneKey struct {
 	lane int
 	key  string
@@ -37,7 +37,7 @@ func (h *heldTable) put(r *record) {
 	}
 }
 
-// take removes a row if the table has it.
+// take removes the row with this identity, if the table has such a row.
 func (h *heldTable) take(id identity) {
 	r := h.rows[id]
 	if r == nil {

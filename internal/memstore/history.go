@@ -12,10 +12,10 @@ import (
 type Change struct {
 	At    time.Time
 	Op    Op
-	Relay string // the relay that made the change; empty for producers and operators
+	Relay string // the relay that made the change or, if a claim has expired, the relay that had the claim; empty for producers and operators
 	Lane  int
 	Fence int64  // the fence of the lease that was passed to the call, or that the call granted
-	Token string // when claiming by rows: the token of the claim that the call named or made
+	Token string // by rows: the token of the claim that the call named or made
 
 	// ID is the row's id, or 0 for a change of a lane. From and To are the row's states before and
 	// after the change; To is empty if the row was deleted.

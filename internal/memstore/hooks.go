@@ -38,8 +38,9 @@ const (
 	OpSkip         Op = "skip"
 	OpDiscard      Op = "discard"
 
-	// OpSettleLocked is the moment in a settlement when the lanes are locked and nothing has been
-	// written. Only the hook Fail is called for it, and an error of Fail rolls the settlement back.
+	// OpSettleLocked is the moment in a settlement when its lanes have been locked and no row has
+	// been changed. Only the hook Fail is called for it, and an error of Fail rolls the settlement
+	// back.
 	OpSettleLocked Op = "settle locked"
 
 	OpInsert Op = "insert" // appears only in the history; hooks are not called
@@ -56,12 +57,12 @@ type Observe func(ctx context.Context, op Op, changes []Change)
 // Hooks are called around each call, outside all locks. Hooks may sleep, block, and use the table,
 // but they should return when the context ends. A hook that is nil is not called.
 type Hooks struct {
-	// Fail is called before the call is carried out. If Fail returns an error, the call fails with
-	// that error.
+	// Fail is called before each call. If Fail returns an error, the call fails with that error
+	// and has no effect.
 	Fail func(ctx context.Context, op Op) error
 
-	// Lose is called after the call was carried out. If it returns an error, the call's response is
-	// lost. If the call is a read, the table has been read before Lose is called.
+	// Lose is called after each successful call. If Lose returns an error, the call's response is
+	// lost: the call fails with that error, although it has taken effect.
 	Lose func(ctx context.Context, op Op) error
 }
 
@@ -117,7 +118,7 @@ func (s *Store) after(ctx context.Context, op Op) error {
 	)
 }
 
-// firstOf calls the checks until one returns an error.
+// firstOf calls the checks until one returns an error, and returns this error.
 func firstOf(checks ...func() error) error {
 	for _, check := range checks {
 		if err := check(); err != nil {

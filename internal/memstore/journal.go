@@ -36,7 +36,7 @@ func (s *Store) Journals(ctx context.Context) (journals []storage.Journal, err e
 }
 
 // Pick implements [storage.Journaler]. If an id was assigned again, Pick may return several
-// rows with the id, from both tables.
+// rows with this id, from the tables of pending and of deferred rows.
 func (s *Store) Pick(ctx context.Context, wanted []storage.RowID) (rows []storage.Row, err error) {
 	err = s.do(ctx, OpPick, func() error {
 		for _, w := range wanted {

@@ -82,7 +82,7 @@ func (s *Store) Release(ctx context.Context, name string, renewals []storage.Ren
 	})
 }
 
-// leased returns the lane if the relay still has this lease, and otherwise nil.
+// leased returns the lease's lane if the relay still has the lease, and otherwise nil.
 func (db *DB) leased(name string, lease storage.Lease) *lane {
 	if lease.Lane < 0 || lease.Lane >= storage.Lanes {
 		return nil

@@ -33,7 +33,7 @@ func (db *DB) Waiting() int {
 }
 
 // unlocked waits until no other session has locked any of the settlements' rows, and then calls the
-// function work under the table's lock.
+// function `work` under the table's lock.
 func (s *Store) unlocked(ctx context.Context, settlements []storage.Settlement, work func() error) error {
 	for {
 		var lock <-chan struct{}

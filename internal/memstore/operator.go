@@ -12,10 +12,10 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// sampled is the largest number of pending rows that Status counts by topic.
+// sampled is the maximum number of pending rows that Status counts by topic.
 const sampled = 1000
 
-// listed is the largest number of rows in a listing without a limit.
+// listed is the maximum number of rows in a listing if the filter has no limit.
 const listed = 100
 
 // List implements [storage.Operator].
@@ -186,7 +186,8 @@ func (db *DB) relaysChange(r *record) bool {
 }
 
 // changeParked calls `change` for each parked row that the filter selects and `which` accepts. If the
-// filter's state is retry, it does this for retries that are not due yet, instead of parked rows.
+// filter's state is retry, it calls `change` for retries that are not due yet instead of for parked
+// rows.
 func (s *Store) changeParked(ctx context.Context, op Op, filter storage.Filter, which func(*record) bool, change func(*record)) (changed int, err error) {
 	err = s.do(ctx, op, func() error {
 		for _, r := range s.db.selected(filter) {

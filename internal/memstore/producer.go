@@ -44,13 +44,13 @@ func (tx *Tx) Insert(message outbox.Message) int64 {
 func (db *DB) nextID(key string) int64 {
 	db.lastID++
 	for db.again && db.taken(key, db.lastID) {
-		db.lastID++ // this id is taken; a producer would try again with the next id
+		db.lastID++ // this id is taken; a real producer's INSERT would fail, and the producer would repeat it with the next id
 	}
 	return db.lastID
 }
 
-// InsertAs writes a message whose row gets an id that was assigned before, as in a database whose
-// id sequence was reset. No pending row may have the id.
+// InsertAs writes a message and gives its row an id that was assigned before, as a database does
+// after its id sequence was reset. The caller makes sure that no pending row has this id.
 func (tx *Tx) InsertAs(id int64, message outbox.Message) {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()
@@ -152,8 +152,8 @@ func (db *DB) Cancel(ahead time.Duration, messageIDs ...string) (cancelled []str
 	return cancelled
 }
 
-// Delete deletes the pending and deferred rows for which the function match returns true, like an
-// SQL statement of an administrator, and returns their number.
+// Delete deletes the pending and deferred rows for which the function `match` returns true, as an
+// administrator could with an SQL statement, and returns the number of deleted rows.
 func (db *DB) Delete(match func(storage.Row) bool) (deleted int) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

@@ -50,7 +50,7 @@ func (db *DB) read(request storage.ReadRequest) (page storage.Page) {
 	return page
 }
 
-// pending iterates over the pending rows at the positions. It leaves out rows that name
+// pending iterates over the pending rows at the positions. It leaves out a row that names
 // no sinks and whose topic is in the list `except`.
 func (db *DB) pending(positions []storage.Position, except []string) func(yield func(*record) bool) {
 	return func(yield func(*record) bool) {
@@ -69,7 +69,7 @@ func (db *DB) pending(positions []storage.Position, except []string) func(yield 
 	}
 }
 
-// room counts the rows and bytes that a read may still return.
+// room is the number of rows and bytes that a read may still return.
 type room struct {
 	rows, bytes int
 	started     bool
@@ -88,7 +88,7 @@ func (left *room) take(r *record) bool {
 	return true
 }
 
-// read returns the row as a read of pending rows would return it now.
+// read returns the row in the form in which a read of pending rows returns it at this time.
 func (r *record) read(now time.Time) storage.Row {
 	row := r.row
 	row.Later = row.Message.AvailableAt.After(now)

@@ -31,8 +31,8 @@ func (r *record) settled(name string, s storage.Settlement, now time.Time) *reco
 	return &changed
 }
 
-// copied returns a new pending row with a copy of the row's message. The new row still
-// has the id of the original.
+// copied returns a new pending row with a copy of the row's message. The new row has the
+// id of the original until write gives it a new id.
 func (r *record) copied(c *storage.Copy, now time.Time) *record {
 	message := outbox.Message{ID: c.MessageID, Topic: c.Topic, Key: r.row.Message.Key, Payload: r.row.Message.Payload, Priority: r.row.Message.Priority}
 	row := storage.Row{ID: r.row.ID, Sinks: c.Sinks, NeverExpires: r.row.NeverExpires}
@@ -89,8 +89,8 @@ func (r *record) wanted(hold storage.Hold, now time.Time) *record {
 	return changed
 }
 
-// requeued returns the row as it is after an operator has requeued it: due now, with its
-// attempts reset.
+// requeued returns the row as it is after an operator has requeued it: the row is due
+// now, and its attempts are reset.
 func (r *record) requeued(now time.Time) *record {
 	changed := r.inState(storage.StateScheduled)
 	if r.holds() {

@@ -50,7 +50,7 @@ func wanted(r *record, request storage.ClaimRequest) bool {
 		!slices.Contains(request.Except, topic)
 }
 
-// order returns the comparison by which a claim sorts rows.
+// order returns the comparison function with which a claim sorts rows.
 func order(pick storage.Pick) func(a, b *record) int {
 	switch pick {
 	case storage.Newest:
@@ -76,8 +76,8 @@ func (db *DB) hotRows(match func(*record) bool) []*record {
 	return rows
 }
 
-// Extend implements [storage.RowStore]. Extend also extends an expired claim if Reclaim has not
-// freed it.
+// Extend implements [storage.RowStore]. It also extends an expired claim if Reclaim has not
+// freed the claim.
 func (s *Store) Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) (still []int64, err error) {
 	err = s.do(ctx, OpExtend, func() error {
 		if err := s.db.byRows(); err != nil {
@@ -134,8 +134,8 @@ func (db *DB) bringBack(limit int) int {
 		due[i] = r.inState(storage.StatePending)
 		db.note(Change{Op: OpReclaim, Lane: r.row.Lane, ID: r.row.ID, From: r.state, To: storage.StatePending})
 	}
-	// These rows have old ids, but they need not be reported as late: while the table is claimed
-	// by rows, no relay reads its lanes.
+	// These rows have old ids, but need not be reported as late, because no relay reads lanes
+	// while the table is claimed by rows.
 	for _, r := range due {
 		db.insert(r)
 	}

@@ -55,7 +55,7 @@ func checkSettlements(settlements []storage.Settlement) error {
 		deferred bool
 		fence    int64
 	}
-	seen := map[row]string{} // the sinks that are outstanding after a settlement of the row; empty if the settlement covers the whole row
+	seen := map[row]string{} // for each row, the sinks that are outstanding after its settlement; empty if the settlement is for all sinks of the row
 	for _, settlement := range settlements {
 		if settlement.Lane < 0 || settlement.Lane >= storage.Lanes {
 			return fmt.Errorf("settle row %d: there is no lane %d", settlement.ID, settlement.Lane)
@@ -91,8 +91,8 @@ func checkSettlements(settlements []storage.Settlement) error {
 	return nil
 }
 
-// withLanes calls a function, and prevents takeovers of the settlements' lanes while it runs. The
-// argument of the function is the epoch in which the lanes were locked.
+// withLanes calls the function `work` and prevents takeovers of the settlements' lanes while the
+// function runs. The function's argument is the epoch in which the lanes were locked.
 func (s *Store) withLanes(settlements []storage.Settlement, work func(epoch int) error) error {
 	epoch := s.lock(settlements, 1)
 	defer s.lock(settlements, -1)
@@ -133,8 +133,8 @@ func (db *DB) settle(name string, keep bool, s storage.Settlement, counts *stora
 	return settled
 }
 
-// write inserts copies of rows, which still have the ids of the originals. It gives them new ids in the
-// same order.
+// write inserts copies of rows. The copies have the ids of the originals, and write gives them new ids
+// in the same order.
 func (db *DB) write(copies []*record) {
 	slices.SortStableFunc(copies, byID)
 	for _, r := range copies {
@@ -169,8 +169,8 @@ func (db *DB) settleable(s storage.Settlement) *record {
 	return r
 }
 
-// changedSince reports whether the deferred row was settled or changed by an operator after the
-// relay had read it.
+// changedSince reports whether the deferred row was settled, or was changed by an operator,
+// after the relay had read the row.
 func changedSince(r *record, s storage.Settlement) bool {
 	stays := s.Left == "" && s.State != storage.StateDone && s.State != storage.StateDiscarded
 	return stays && !s.AvailableAt.IsZero() && r.row.Message.AvailableAt.After(s.AvailableAt.Add(time.Millisecond))
@@ -188,7 +188,7 @@ func (db *DB) move(from, to *record, keep bool) {
 }
 
 // split settles a row for some of its sinks. It adds the record `part`, which has these sinks, and
-// replaces the row's record by `left`, which has the other sinks.
+// replaces the row's record with `left`, which has the other sinks.
 func (db *DB) split(from, part, left *record, keep bool) {
 	if from.state == storage.StatePending {
 		db.replace(left)

@@ -9,7 +9,7 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// longDead is how long the table keeps a relay after the relay has expired.
+// longDead is the time for which the table keeps a relay after the relay's heartbeat has expired.
 const longDead = 24 * time.Hour
 
 // Store is a relay's handle on a table. It remembers which commits its own reads have seen. Hooks

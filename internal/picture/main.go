@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// line is a line of the demo's output, and the time since the start at which it was printed.
+// line is a line of the demo's output, with the time from the demo's start until the demo printed the line.
 type line struct {
 	text string
 	at   time.Duration
@@ -63,7 +63,7 @@ const (
 	rowHeight = 19
 	charWidth = 7.3
 	margin    = 16
-	hold      = 5 * time.Second // how long all lines stay before the animation repeats
+	hold      = 5 * time.Second // the time for which all lines stay visible before the animation repeats
 )
 
 func picture(lines []line) string {

@@ -16,7 +16,7 @@ import (
 )
 
 // Certificate writes a self-signed certificate for a server with this IP address, and its private key. Clients can also
-// trust the certificate as an authority. It returns the paths of the two PEM files.
+// use the certificate as a certificate authority. It returns the paths of the two PEM files.
 func Certificate(t testing.TB, address string) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

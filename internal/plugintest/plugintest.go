@@ -38,18 +38,18 @@ type Scene struct {
 	Secrets map[string]string // the secret settings
 	Env     map[string]string // the plug-in's environment
 
-	// KillServer kills the destination and starts it again. Nil if the destination can't be killed.
+	// KillServer kills the destination and starts it again. It is nil if the destination can't be killed.
 	KillServer func()
 
 	// Received returns the messages that have arrived, in the order of their arrival, with their keys and payloads.
 	Received func() []outbox.Message
 
-	// Duplicates is the maximum number of messages that may arrive more than once.
+	// Duplicates is the maximum number of arrivals of messages that had arrived before.
 	Duplicates int
 
-	// Pause is how long no relay runs after each kill of a relay. It is 0 for most destinations. If it is longer than
-	// the time for which the destination recognises repetitions, only other features of the plug-in can prevent
-	// duplicates.
+	// Pause is the time for which no relay runs after a relay was killed. It is 0 for most destinations. If it is
+	// longer than the time for which the destination recognises duplicates, only other features of the plug-in can
+	// prevent duplicates.
 	Pause time.Duration
 }
 
@@ -57,9 +57,9 @@ type Scene struct {
 const keys = 500
 
 // Prove relays 100,000 messages from the PostgreSQL of ROWRELAY_TEST_POSTGRES15, or from SQLite if this variable is
-// not set. Meanwhile it kills plug-ins, relays and the destination, ten times in all. It fails if a message is lost,
-// if the first copies of a key's messages arrive out of order, or if more than s.Duplicates messages arrive twice. It
-// skips the test without the flag -long.
+// not set. Meanwhile it kills a plug-in, a relay or the destination, ten times in total. The test fails if a message
+// is lost, if the first copies of a key's messages arrive out of order, or if there are more than s.Duplicates
+// duplicates. Without the flag -long, Prove skips the test.
 func Prove(t *testing.T, s Scene) {
 	t.Helper()
 	if !*long {
@@ -104,7 +104,7 @@ func newProof(t *testing.T, s Scene) *proof {
 		p.database, relays = []string{"--database", "sqlite:" + filepath.Join(folder, "proof.db")}, 1
 	}
 	p.run("", "migrate", "up")
-	t.Cleanup(func() { // an error ends the loop: after a failed test, the killed relays may still hold their leases
+	t.Cleanup(func() { // an error ends the loop, because after a failed test the killed relays may still hold their leases
 		for reverted := true; reverted; { // one migration at a time
 			out, err := exec.Command(p.rowrelay, append([]string{"migrate", "down", "--discard-messages"}, p.database...)...).Output()
 			reverted = err == nil && bytes.Contains(out, []byte("reverted"))
@@ -183,9 +183,9 @@ func (p *proof) enqueue() {
 	p.run(lines.String(), "enqueue")
 }
 
-// reach waits until about n messages are delivered or, if n is the number of all messages, until none are left. A large
-// count of a state is only an estimate. So at the end, reach checks the number of messages that are left, which is small,
-// instead of the number of delivered messages.
+// reach waits until about n messages are delivered or, if n is the number of all messages, until none are left. The
+// status command only estimates large counts. So at the end, reach checks the number of remaining messages, which is
+// small, instead of the number of delivered messages.
 func (p *proof) reach(n int) {
 	p.t.Helper()
 	last, since := -1, time.Now()
@@ -210,7 +210,7 @@ func (p *proof) reach(n int) {
 	}
 }
 
-// kill kills a plug-in, a relay or the destination; n selects which one. If Pause is set, it kills all relays instead of one.
+// kill kills a plug-in, a relay or the destination; n selects which one. If Pause is set, it kills all relays instead of one relay.
 func (p *proof) kill(n int) {
 	p.t.Helper()
 	r := p.relays[n%len(p.relays)]
@@ -288,8 +288,8 @@ type relay struct {
 	ended   chan struct{}
 
 	mu      sync.Mutex
-	plugins []int    // the process ids of the plug-ins that it has started
-	lines   []string // the last lines of its log
+	plugins []int    // the process ids of the plug-ins that the relay has started
+	lines   []string // the last lines of the relay's log
 }
 
 var pluginStarted = regexp.MustCompile(`plug-in started.* pid=(\d+)`)
@@ -337,7 +337,7 @@ func (r *relay) tail() string {
 	return strings.Join(r.lines, "\n")
 }
 
-// killPlugin kills the plug-in that the relay has started last.
+// killPlugin kills the plug-in that the relay started last.
 func (r *relay) killPlugin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

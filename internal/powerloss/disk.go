@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// disk is a tree of files in memory. It keeps two states: what programs see, and what would remain after a power
-// failure.
+// disk is a tree of files in memory. It keeps two states of the files: the state that programs see, and the
+// state that has been synced.
 type disk struct {
 	mu      sync.Mutex
 	failed  bool // the power has failed: each operation returns EIO
@@ -29,12 +29,12 @@ type node struct {
 	uid, gid uint32
 	modified time.Time
 	links    uint32
-	target   string // where a symbolic link points to
+	target   string // the target of a symbolic link
 
-	seen, kept []byte         // the content of a file: as programs see it, and as the last fsync wrote it
+	seen, kept []byte         // a file's content: as programs see it, and as the file's last fsync wrote it
 	dirty      map[int64]bool // the pages of seen that have changed since the file's last fsync
 
-	entries, keptEntries map[string]*node // the entries of a folder: as programs see them, and as the last fsync wrote them
+	entries, keptEntries map[string]*node // a folder's entries: as programs see them, and as the last fsync of any file wrote them
 }
 
 // write writes data at an offset.
@@ -44,7 +44,7 @@ func (n *node) write(data []byte, offset int64) {
 	n.touch(offset, offset+int64(len(data)))
 }
 
-// resize cuts the file, or extends it with zeros.
+// resize truncates the file, or extends it with zeros.
 func (n *node) resize(size int64) {
 	before := int64(len(n.seen))
 	if size <= before {
@@ -64,8 +64,9 @@ func (n *node) touch(from, to int64) {
 	}
 }
 
-// sync makes the content of a file, and the entries of all folders, survive a power failure. As in file systems with a
-// journal, such as ext4 and xfs, an fsync also writes all earlier changes of folders, but not the content of other files.
+// sync makes the content of a file and the entries of all folders survive a power failure. As in file systems with a
+// journal, such as ext4 and xfs, an fsync of a file also writes all earlier changes of folders, but not the content of
+// other files.
 func (d *disk) sync(n *node) {
 	for folder := range d.journal {
 		folder.keptEntries = maps.Clone(folder.entries)
@@ -85,7 +86,7 @@ func (d *disk) change(folder *node, name string, n *node) {
 	d.journal[folder] = true
 }
 
-// survivor returns the content of a file after a power failure. Pages that were not synced survive if lucky returns true.
+// survivor returns the content of a file after a power failure. A page that was not synced survives if lucky returns true.
 func (n *node) survivor(lucky func() bool) []byte {
 	content := append([]byte(nil), n.kept...)
 	for _, at := range slices.Sorted(maps.Keys(n.dirty)) {
@@ -108,7 +109,7 @@ func resized(content []byte, size int) []byte {
 	return append(content, make([]byte, size-len(content))...)
 }
 
-// load reads a folder of another file system. All of it counts as synced.
+// load reads a file or folder of another file system. Its content counts as synced.
 func load(path string) (*node, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -141,7 +142,7 @@ func load(path string) (*node, error) {
 	return n, err
 }
 
-// powerFails ends all operations. What was synced survives. With a probability of one half nothing else survives. Otherwise
+// powerFails ends all operations. Synced data survives. With a probability of one half, nothing else survives. Otherwise
 // all changes of folders survive, and each page that was not synced survives with a probability of one half.
 func (d *disk) powerFails(random *rand.Rand) *image {
 	d.mu.Lock()
@@ -153,13 +154,13 @@ func (d *disk) powerFails(random *rand.Rand) *image {
 	return &image{entries: true, lucky: func() bool { return random.IntN(2) == 0 }}
 }
 
-// image is what survives a power failure.
+// image determines what survives a power failure.
 type image struct {
-	entries bool        // all entries of folders survive
+	entries bool        // all entries of folders survive, even if they were not synced
 	lucky   func() bool // decides whether the next page that was not synced survives
 }
 
-// save writes what survives to a folder of another file system.
+// save writes the surviving part of a file or folder to a path of another file system.
 func (i *image) save(n *node, path string) error {
 	var err error
 	switch n.mode & syscall.S_IFMT {
@@ -171,7 +172,7 @@ func (i *image) save(n *node, path string) error {
 		if i.entries {
 			entries = n.entries
 		}
-		for _, name := range slices.Sorted(maps.Keys(entries)) { // so that with the same seed the same pages survive
+		for _, name := range slices.Sorted(maps.Keys(entries)) { // sorted, so that with the same seed the same pages survive
 			if err := i.save(entries[name], filepath.Join(path, name)); err != nil {
 				return err
 			}

@@ -1,8 +1,8 @@
-// Command powerloss mounts a copy of a folder as a disk whose power can fail. After SIGUSR1 each operation on the mounted
-// disk returns EIO, and the folder contains what a real disk could contain then: what was synced, and nothing or random
-// parts of the rest. Then the program waits for another signal before it unmounts the disk and ends. After SIGTERM without
-// a power failure, the folder contains everything, and the program unmounts the disk and ends. It needs Linux with FUSE,
-// and must run as root.
+// Command powerloss mounts a copy of a folder as a disk whose power can fail. SIGUSR1 is a power failure: afterwards each
+// operation on the mounted disk returns EIO, and the folder contains what a real disk could contain, which is all synced
+// data and none or random parts of the other data. Then the program waits for another signal before it unmounts the disk
+// and ends. SIGTERM without a power failure writes all data to the folder, unmounts the disk and ends the program. It
+// needs Linux with FUSE, and must run as root.
 package main
 
 import (
@@ -58,7 +58,7 @@ func run(folder, mount string, seed uint64) error {
 	return nil
 }
 
-// save replaces the folder by what has survived.
+// save replaces the folder with the data that has survived.
 func save(i *image, d *disk, folder string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
