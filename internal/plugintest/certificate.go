@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// Certificate writes a self-signed certificate for a server with this IP address, and its private key. Clients can also
-// use the certificate as a certificate authority. It returns the paths of the two PEM files.
+// Certificate writes a self-signed certificate for a server with this IP address, and its private key. The certificate
+// is also a certificate authority that clients can trust. It returns the paths of the two PEM files.
 func Certificate(t testing.TB, address string) (certificate, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -142,8 +142,9 @@ func load(path string) (*node, error) {
 	return n, err
 }
 
-// powerFails ends all operations. Synced data survives. With a probability of one half, nothing else survives. Otherwise
-// all changes of folders survive, and each page that was not synced survives with a probability of one half.
+// powerFails makes all later operations fail. Synced data survives. With a probability of one half, nothing else
+// survives. Otherwise all changes of folders survive, and each page that was not synced survives with a probability of
+// one half.
 func (d *disk) powerFails(random *rand.Rand) *image {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,8 +1,8 @@
-// Command powerloss mounts a copy of a folder as a disk whose power can fail. SIGUSR1 is a power failure: afterwards each
-// operation on the mounted disk returns EIO, and the folder contains what a real disk could contain, which is all synced
-// data and none or random parts of the other data. Then the program waits for another signal before it unmounts the disk
-// and ends. SIGTERM without a power failure writes all data to the folder, unmounts the disk and ends the program. It
-// needs Linux with FUSE, and must run as root.
+// Command powerloss mounts a copy of a folder as a disk whose power can fail. SIGUSR1 simulates a power failure:
+// afterwards each operation on the mounted disk returns EIO, and the folder contains all synced data, and either nothing
+// else or random parts of the other data. Then the program waits for another signal, unmounts the disk and ends. SIGTERM
+// without a power failure writes all data to the folder, unmounts the disk and ends the program. It needs Linux with
+// FUSE, and must run as root.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	folder := flag.String("folder", "", "the folder")
+	folder := flag.String("folder", "", "the folder whose copy is mounted")
 	mount := flag.String("mount", "", "where to mount the disk")
 	seed := flag.Uint64("seed", 1, "the seed for choosing at random which unsynced data survives the power failure")
 	flag.Parse()

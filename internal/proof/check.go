@@ -22,10 +22,10 @@ type Verdict struct {
 	Fenced      int            `json:"fenced"`      // messages that a relay marked as done while another relay held their lane
 	Owned       int            `json:"owned"`       // messages marked as done by the relay that, according to the history, held their lane
 	Kept        int            `json:"kept"`        // messages that never arrived and are parked or scheduled for later
-	Undone      int            `json:"undone"`      // commits that the database lost
+	Undone      int            `json:"undone"`      // messages whose commit the database lost
 }
 
-// Holds reports whether the history keeps what docs/semantics.md promises.
+// Holds reports whether the history meets all guarantees of docs/semantics.md.
 func (v Verdict) Holds() bool {
 	return v.Lost+v.Reordered+v.Uncommitted+v.Outside+v.Fenced == 0
 }
@@ -39,15 +39,15 @@ const (
 	WindowClock      = "clock"       // the database's clock jumped
 )
 
-// reach is a number of seconds. An event explains a duplicate only if the message's earlier arrival was at most reach later than
-// the event. The arrival can be later than the event because requests in flight still arrive, and a relay sends until it notices that its
-// database is gone.
+// reach is a number of seconds. An event explains a duplicate only if the message's earlier arrival was at most reach seconds later than
+// the event. The arrival can be later than the event because requests in flight still arrive, and because a relay sends until it notices
+// that it has lost its database.
 const reach = 60
 
 // message has the events of a history that belong to one message.
 type message struct {
 	committed, rolledBack, undone bool
-	rows                          []*Event // several if it has several sinks
+	rows                          []*Event // several if the message has several sinks
 	arrivals                      []*Event
 }
 
@@ -123,7 +123,7 @@ func (c *checker) read(e *Event) error {
 	return nil
 }
 
-// windowOf returns the window that a fault or symptom opens, or "".
+// windowOf returns the window that a fault or symptom opens, or "" if it opens no window.
 func windowOf(kind string) string {
 	switch {
 	case kind == RelayKilled, kind == DatabaseCut:
@@ -196,8 +196,9 @@ func (c *checker) checkDuplicate(m *message, again *Event) {
 	}
 }
 
-// explain returns the window in which a message arrived again, or "". It chooses the latest cause
-// that has not reached its limit.
+// explain returns the window in which a message arrived again, or "" if no window explains it. It
+// chooses the latest cause that explains the arrival and has not reached its limit. If there is
+// no such cause, a failed attempt of the message counts as a lost answer.
 func (c *checker) explain(m *message, again *Event) string {
 	if c.Exact {
 		return ""
@@ -215,11 +216,11 @@ func (c *checker) explain(m *message, again *Event) string {
 	return ""
 }
 
-// explains reports whether the cause explains that the message arrived again. This requires an earlier
-// arrival that was at most reach later than the cause, and the cause must have hit the relay of that
-// arrival. Unless the cause is a lost answer, it may instead have hit the relay of the later arrival,
-// because a dead relay's request may arrive after its successor's. If a relay was killed, the two
-// arrivals must be from different relays, because a killed relay sends nothing again.
+// explains reports whether the cause explains that the message arrived again. The message must have an
+// earlier arrival, at most reach seconds later than the cause, and the cause must have hit the relay
+// of that arrival. A cause other than a lost answer may also have hit the relay of the later arrival,
+// because a dead relay's request may arrive after the request of its successor. If a relay was killed,
+// the two arrivals must be from different relays, because a killed relay sends nothing again.
 func (c *cause) explains(m *message, again *Event) bool {
 	if again.At > 0 && c.At > again.At {
 		return false
@@ -232,7 +233,7 @@ func (c *cause) explains(m *message, again *Event) bool {
 	})
 }
 
-// checkMessages counts the committed messages, and how many of them never arrived.
+// checkMessages counts the committed messages, and the committed messages that never arrived.
 func (c *checker) checkMessages() {
 	for m := range maps.Values(c.messages) {
 		switch {
@@ -253,8 +254,9 @@ func (c *checker) checkMessages() {
 	}
 }
 
-// checkFences looks for done messages that were marked between two consecutive Lane events of their lane.
-// If both events show the same lease, only the relay that held this lease may have marked the message.
+// checkFences examines each done message that was marked between two consecutive Lane events of its
+// lane. If both events show the same lease, only the relay that held this lease may have marked the
+// message.
 func (c *checker) checkFences() {
 	views := map[int][]*Event{}
 	for i := range c.Events {

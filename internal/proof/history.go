@@ -1,7 +1,7 @@
 // Package proof reads, writes and checks histories. A history records what happened in one scene, a
 // test in internal/e2e with real processes: what was written, what arrived, which faults happened, and
-// what the table contained at the end. Each line of its file is JSON: the first line is a Header, and
-// each other line an Event.
+// what the table contained at the end. Each line of a history's file is JSON: the first line is a
+// Header, and each other line is an Event.
 package proof
 
 import (
@@ -24,7 +24,7 @@ type Header struct {
 	Sink      string    `json:"sink"`
 	Broker    string    `json:"broker,omitempty"`    // the destination's product and version; empty: not a broker, or not known
 	Claim     string    `json:"claim"`               // lanes or rows
-	Ordered   bool      `json:"ordered"`             // the order of each key is promised
+	Ordered   bool      `json:"ordered"`             // the messages of each key must arrive in order
 	Exact     bool      `json:"exact,omitempty"`     // no duplicate may occur
 	Unsettled int       `json:"unsettled,omitempty"` // the maximum number of messages that one fault may cause to be sent again; 0: not known
 	Commit    string    `json:"commit"`
@@ -34,12 +34,12 @@ type Header struct {
 
 // The kinds of events.
 const (
-	Wrote   = "wrote"   // a transaction that wrote the message ended with this Outcome
+	Wrote   = "wrote"   // a transaction that wrote the message ended, with this Outcome
 	Arrived = "arrived" // the destination accepted the message
 	Fault   = "fault"   // the scene caused a fault of the kind Kind
-	Symptom = "symptom" // a relay's log reports a consequence of a fault or of a slow machine; Kind is the kind of this consequence
+	Symptom = "symptom" // a relay's log reports an effect of a fault or of a slow machine; Kind is the kind of the effect
 	Lane    = "lane"    // a query found that this Relay leased the Lane, with this Fence
-	Row     = "row"     // the table contains the message at the end, with State
+	Row     = "row"     // at the end, the table contains the message, with this State
 	Undone  = "undone"  // the database no longer has the transaction that had written the message
 )
 
@@ -47,7 +47,7 @@ const (
 const (
 	Committed  = "committed"
 	RolledBack = "rolled_back"
-	Unknown    = "unknown" // the commit failed
+	Unknown    = "unknown" // the commit returned an error, but may have succeeded
 )
 
 // The kinds of faults.

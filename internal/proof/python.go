@@ -13,8 +13,8 @@ import (
 //go:embed judge.py
 var judge string
 
-// CheckInPython judges the histories in these files with judge.py, which needs python3 of version
-// 3.9 or newer.
+// CheckInPython judges the histories in these files with judge.py, which needs Python 3.9 or
+// later.
 func CheckInPython(ctx context.Context, files []string) ([]Verdict, error) {
 	command := exec.CommandContext(ctx, "python3", append([]string{"-"}, files...)...)
 	var problem bytes.Buffer

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Result is the verdict on a history, with the history's header and the name of its file. It is a line of results.jsonl.
+// Result is the verdict on a history, with the history's header and the name of its file. Each line of results.jsonl is a Result.
 type Result struct {
 	Header
 	Verdict

@@ -21,7 +21,7 @@ import (
 // code changes the statements.
 const RecordExecuted = "ROWRELAY_TEST_RECORD_SQL"
 
-// executed has the statements of one target.
+// executed collects the statements that were executed on one target.
 type executed struct {
 	mu         sync.Mutex
 	statements map[string]bool
@@ -80,7 +80,7 @@ func (e *executed) write(directory, target string) error {
 var writing sync.Mutex // serialises the writes of all pools
 
 // openRecorded opens a pool that records its statements. The returned function writes the recorded
-// statements.
+// statements to the target's file.
 func openRecorded(name, dsn, target, directory string) (pool *sql.DB, end func() error, err error) {
 	plain, err := sql.Open(name, dsn)
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *recordingConn) PrepareContext(ctx context.Context, query string) (drive
 	return c.wholeConn.PrepareContext(ctx, query)
 }
 
-// CheckNamedValue passes arguments to the driver, which may accept types of its own.
+// CheckNamedValue passes the argument to the driver, which may accept additional types.
 func (c *recordingConn) CheckNamedValue(value *driver.NamedValue) error {
 	if checker, ok := c.wholeConn.(driver.NamedValueChecker); ok {
 		return checker.CheckNamedValue(value)

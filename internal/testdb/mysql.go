@@ -32,10 +32,10 @@ func onMySQL() []Target {
 	return slices.Concat(targets, given(mysql("mysql80", "gosql", MySQL)), given(mysql("mariadb114", "gosql", MariaDB)), given(mysql("mariadb118", "gosql", MariaDB)))
 }
 
-// mysql returns a target for a server of MySQL's family. The argument name selects a driver and
-// its settings. With "gosql" the driver puts arguments into the text of statements, as in the rowrelay
-// command. With "prepared" the same driver lets the server prepare statements. "gomysql" is
-// another driver, which needs the linker flags of the Makefile's test target.
+// mysql returns a target for a server of MySQL's family. The argument name selects a driver and its
+// settings. With "gosql", go-sql-driver puts arguments into the text of statements, as it does in the
+// rowrelay command. With "prepared", go-sql-driver lets the server prepare statements. "gomysql"
+// selects the driver of go-mysql, which needs the linker flags of the Makefile's test target.
 func mysql(server, name, kind string) Target {
 	variable := "ROWRELAY_TEST_" + strings.ToUpper(server)
 	target := Target{
@@ -63,7 +63,7 @@ func mysqlDSN(driver string, address *url.URL) string {
 	}
 	settings := mysqlSettings(address)
 	settings.InterpolateParams = driver == "gosql"
-	settings.ClientFoundRows = driver == "gosql" // with "prepared" it is false, which is the default in applications
+	settings.ClientFoundRows = driver == "gosql" // false with "prepared", as it is by default in applications
 	return settings.FormatDSN()
 }
 

@@ -14,8 +14,8 @@ import (
 )
 
 // This driver registers itself as "mysql", like the other driver, so it must be linked with
-// another name. It lacks two parameters that tests need. So the option clientFoundRows is added
-// here, and a wrapper of the driver sets the time zone.
+// another name. It lacks two parameters that tests need. So init adds the option
+// clientFoundRows, and a wrapper of the driver sets the time zone.
 func init() {
 	gomysql.SetDSNOptions(map[string]gomysql.DriverOption{"clientFoundRows": countFoundRows})
 	sql.Register("gomysql-utc", inUTC{})

@@ -49,7 +49,7 @@ func postgres(server, driverName, driver string) Target {
 		module:       map[string]string{"pgx": "github.com/jackc/pgx/v5", "pq": "github.com/lib/pq"}[driverName],
 		Driver:       driver,
 		missing:      missingServer(variable),
-		create:       from(func(testing.TB) string { return "template0" }), // template0 has no connections, so it can be copied at any time
+		create:       from(func(testing.TB) string { return "template0" }), // template0 accepts no connections, so it can be copied at any time
 		createOutbox: from(func(t testing.TB) string { return outboxTemplate(t, driver, os.Getenv(variable)) }),
 	}
 }
@@ -100,8 +100,8 @@ func onServerOf(t testing.TB, server, name string) string {
 }
 
 // outboxTemplate returns the name of a database with the tables of an outbox, from which other
-// databases are copied. It is created once per server and never dropped. Its name contains a
-// fingerprint of the migrations.
+// databases are copied. This template is created once per server and never dropped. Its name
+// contains a fingerprint of the migrations.
 func outboxTemplate(t testing.TB, driver, server string) string {
 	t.Helper()
 	name := "rowrelay_template_" + printed(t, Postgres)
@@ -130,7 +130,7 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 	do("SELECT pg_advisory_lock(767693)") // only one of several concurrent tests creates the template
 	defer do("SELECT pg_advisory_unlock(767693)")
 	if ask(); !is {
-		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // the database exists if an earlier run was interrupted
+		do("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)") // an interrupted run leaves an incomplete database
 		do("CREATE DATABASE " + name + " TEMPLATE template0")
 		pool, err := sql.Open(driver, onServerOf(t, server, name))
 		if err != nil {
@@ -138,12 +138,12 @@ func outboxTemplate(t testing.TB, driver, server string) string {
 		}
 		migrate(t, pool, Postgres)
 		_ = pool.Close()
-		for connected := true; connected; { // sessions end with a delay, and until then the database can't be copied
+		for connected := true; connected; { // wait until all sessions have ended, because a database with sessions can't be copied
 			if err := conn.QueryRowContext(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = '"+name+"' AND backend_type = 'client backend')").Scan(&connected); err != nil {
 				t.Fatal(err)
 			}
 		}
-		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // a template that has open connections can't be copied
+		do("ALTER DATABASE " + name + " ALLOW_CONNECTIONS false") // keeps the template free of connections, so that it can be copied
 	}
 	return name
 }

@@ -23,7 +23,7 @@ type Run struct {
 	Server string // the product and version, such as "PostgreSQL 15.14"
 	Driver string // the module and version
 	Passed int    // the number of checks that passed
-	Of     int    // the number of all checks; checks that didn't pass can't run on this server
+	Of     int    // the number of all checks, including the ones that can't run on this server
 	Date   string
 }
 
@@ -33,7 +33,7 @@ var recorded []byte
 // Runs returns the recorded runs, in the order in which they were first recorded.
 func Runs() ([]Run, error) { return ParseRuns(recorded) }
 
-// ParseRuns parses a record.
+// ParseRuns parses the content of runs.json.
 func ParseRuns(text []byte) (runs []Run, err error) {
 	if err := json.Unmarshal(text, &runs); err != nil {
 		return nil, fmt.Errorf("read runs.json: %w", err)
@@ -41,11 +41,11 @@ func ParseRuns(text []byte) (runs []Run, err error) {
 	return runs, nil
 }
 
-// recording serialises reads and writes of the record.
+// recording serialises reads and writes of runs.json.
 var recording sync.Mutex
 
-// Record replaces the recorded runs of the targets in fresh, and appends the runs of new targets. root is the path of the
-// module's folder.
+// Record writes the runs in fresh to runs.json. A run replaces the recorded run of its target, and the runs of new
+// targets are appended. root is the path of the module's folder.
 func Record(root string, fresh map[string]Run) error {
 	recording.Lock()
 	defer recording.Unlock()
@@ -88,7 +88,7 @@ func (db Database) NewRun(t testing.TB) Run {
 	}
 }
 
-// withVersion returns a module's name, followed by the version that the tests are built with.
+// withVersion returns a module's name, followed by the version with which the tests are built.
 func withVersion(t testing.TB, module string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}", module).Output()

@@ -15,8 +15,8 @@ import (
 // SQLite is the value of Target.Kind for SQLite.
 const SQLite = "sqlite"
 
-// Each driver has its own spelling of the same settings, and silently ignores the other driver's
-// spelling.
+// Each driver has its own names for the same settings, and silently ignores the other driver's
+// names.
 const (
 	moderncParameters = "_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=busy_timeout(120000)&_pragma=foreign_keys(1)"
 	mattnParameters   = "_txlock=immediate&_journal_mode=WAL&_busy_timeout=120000&_foreign_keys=1"
@@ -67,14 +67,15 @@ func sqlite(name, driver, module, parameters string) Target {
 	}
 }
 
-// outboxFiles has the content of a file with the tables of an outbox, by driver. Copying the
-// content is several times as fast as running the migrations.
+// outboxFiles has, for each driver, the content of a database file with the tables of an
+// outbox. Writing the content to a new file is several times as fast as running the
+// migrations.
 var outboxFiles = struct {
 	sync.Mutex
 	of map[string][]byte
 }{of: map[string][]byte{}}
 
-// outboxFile creates the tables of an outbox in a file, and returns the file's content.
+// outboxFile creates the tables of an outbox in a database file, and returns the file's content.
 func outboxFile(t testing.TB, driver, dsn, path string) []byte {
 	t.Helper()
 	db, err := sql.Open(driver, dsn)

@@ -60,7 +60,7 @@ func Targets() []Target {
 	return slices.Concat(onPostgres(), onSQLite(), onMySQL(), onSQLServer(), onOracle())
 }
 
-// Each returns a subset of the targets that still has every server and every driver, for tests that
+// Each returns a subset of the targets that includes every server and every driver, for tests that
 // depend on the server or on the driver, but not on their combination.
 func Each() []Target {
 	return slices.DeleteFunc(Targets(), func(target Target) bool { return target.repeated })
@@ -71,8 +71,8 @@ func repeated(target Target) Target {
 	return target
 }
 
-// given returns the target only if its server is configured. It is used for servers that no script
-// starts by default.
+// given returns the target if its server is configured, and otherwise no target. It is for servers
+// that no script starts by default.
 func given(target Target) []Target {
 	if target.missing() != "" {
 		return nil

@@ -1,12 +1,12 @@
 // Command testrun runs go test for one target of the Makefile, and prints each result immediately: a package's closing
-// line when the package ends, and a failed test's output when the test fails. If nothing was printed for half a minute,
-// it prints the three tests that have been running longest. Each line begins with the target's name.
+// line when the package ends, and a failed test's output when the test fails. If go test prints nothing for half a
+// minute, testrun prints the three tests that have been running longest. Each line begins with the target's name.
 //
 //	testrun NAME ARGUMENT…
 //
-// runs go test -json ARGUMENT… and exits with its status. If the environment variable RESULTS names a folder, testrun
-// writes the closing lines to the files ok-NAME and failed-NAME in that folder. failed-NAME also has the beginning and
-// the end of each failed test's output.
+// runs go test -json ARGUMENT… and exits with the status of go test. If the environment variable RESULTS names a
+// folder, testrun writes the closing lines of the packages to the file ok-NAME and, if go test fails, to the file
+// failed-NAME in that folder. failed-NAME also has the beginning and the end of each failed test's output.
 package main
 
 import (
@@ -88,18 +88,18 @@ type test struct{ folder, name string }
 type report struct {
 	out        io.Writer
 	name       string
-	all        bool // print the output of passing tests, too
+	all        bool // also print the output of passing tests
 	output     map[test][]string
 	running    map[test]time.Time // when each running test started
 	passed     int
-	ok, failed []string // the lines that save writes to its two files
+	ok, failed []string // the lines that save writes to the files ok-NAME and failed-NAME
 }
 
 func newReport(out io.Writer, name string, all bool) *report {
 	return &report{out: out, name: name, all: all, output: map[test][]string{}, running: map[test]time.Time{}}
 }
 
-// print writes each line with one call, so that the output of other targets can't appear within a line.
+// print writes each line with a single call, so that concurrent output of other targets can't appear within a line.
 func (r *report) print(lines ...string) {
 	for _, line := range lines {
 		fmt.Fprintf(r.out, "%s: %s\n", r.name, line)
@@ -156,8 +156,8 @@ func (r *report) end(t test, action string) {
 	delete(r.output, t)
 }
 
-// endPackage prints the package's closing line. For a failed package it also prints all output that has not been printed: if the
-// program panics or times out, its tests never end.
+// endPackage prints the package's closing line. For a failed package it also prints all output that has not been printed,
+// because the tests of a program that panics or times out never end.
 func (r *report) endPackage(t test, action string) {
 	lines := r.output[t]
 	if action != "fail" {
@@ -230,7 +230,7 @@ func (r *report) printRunning(now time.Time) {
 	r.print(line)
 }
 
-// save writes the closing lines to files whose names contain the target's name.
+// save writes the files ok-NAME and failed-NAME to the folder.
 func (r *report) save(folder string, status int) error {
 	if folder == "" {
 		return nil
