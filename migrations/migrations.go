@@ -37,9 +37,9 @@ type Options struct {
 	// schema exists. Defaults to "outbox".
 	Table string
 
-	// Claim is how relays will claim messages: by "lanes" or by "rows". With "rows", Up also
-	// creates the missing indexes for claiming by rows, and Print prints the statements that
-	// create these indexes. Defaults to "lanes".
+	// Claim selects how relays will claim messages: by "lanes" or by "rows". With "rows", Up
+	// also creates the missing indexes for claiming by rows, and Print prints the statements
+	// that create these indexes. Defaults to "lanes".
 	Claim string
 
 	// Notify controls a trigger that notifies listening relays after plain INSERTs. With

@@ -1,4 +1,4 @@
-// Package backendtest compares the statements that a backend runs with a file, without a database.
+// Package backendtest compares a backend's statements with the content of a file. It needs no database.
 package backendtest
 
 import (
@@ -22,11 +22,11 @@ import (
 // Recorder is a database that records the statements that it receives.
 type Recorder = backend.Recorder
 
-// Golden compares all statements that a backend runs for the table app.Events with a file, so that each change of the SQL
-// changes the file. It returns the statements. If update is set, Golden rewrites the file first. If the argument `other` isn't
-// empty, it is the path of another database's file. Where both databases have the same statements, Golden's file refers to the
-// other file. The file omits the dialect's statements about indexes, which another golden file has. The recorder must answer
-// each statement so that the backend's method doesn't end early.
+// Golden compares the content of a file with all statements that a backend runs for the table app.Events, so that each change
+// of the SQL changes the file. It returns the statements. If update is set, Golden rewrites the file first. If the argument
+// `other` isn't empty, it is the path of another database's file. Where both databases have the same statements, Golden's file
+// refers to the other file. The file omits the dialect's statements about indexes, which another golden file has. The recorder
+// must answer each statement so that the backend's method doesn't end early.
 func Golden(t *testing.T, file, other string, update bool, recorder *Recorder, d dialect.Dialect, make func(*sql.DB, dialect.Table) backend.Backend) []backend.Query {
 	t.Helper()
 	db := recorder.DB()

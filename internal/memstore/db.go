@@ -178,7 +178,7 @@ func laneOf(key string, id int64) int {
 	return int((sum ^ sum>>32) & (storage.Lanes - 1))
 }
 
-// Claim returns how relays claim the table. The result is empty until a relay has started.
+// Claim returns the table's claim mode, which is empty until a relay has started.
 func (db *DB) Claim() storage.Claim {
 	db.mu.Lock()
 	defer db.mu.Unlock()

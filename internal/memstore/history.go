@@ -23,8 +23,8 @@ type Change struct {
 	From, To storage.State
 	Attempts int
 
-	// For and Left are set if the settlement was for some of the row's sinks. Such a settlement changes
-	// only the sinks of the row itself.
+	// For and Left are set if the settlement was only for some of the row's sinks. Such a settlement
+	// changes only the sinks of the row itself.
 	For, Left string
 
 	// Refused marks a settlement that changed nothing, because its lease was lost (Fenced) or its

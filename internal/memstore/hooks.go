@@ -43,7 +43,7 @@ const (
 	// back.
 	OpSettleLocked Op = "settle locked"
 
-	OpInsert Op = "insert" // appears only in the history; hooks are not called
+	OpInsert Op = "insert" // a new row appears; Fail and Lose are not called
 
 	OpAssign   Op = "assign"   // a row of an open transaction gets its id; only Observe is called
 	OpRollback Op = "rollback" // only Observe is called
@@ -54,8 +54,8 @@ const (
 // OpAssign and OpRollback, it has an entry for each row of the transaction. Observe must not use the table.
 type Observe func(ctx context.Context, op Op, changes []Change)
 
-// Hooks are called around each call, outside all locks. Hooks may sleep, block, and use the table,
-// but they should return when the context ends. A hook that is nil is not called.
+// Hooks are called before and after each call, while no lock is held. Hooks may sleep, block, and
+// use the table, but they should return when the context ends. A hook that is nil is not called.
 type Hooks struct {
 	// Fail is called before each call. If Fail returns an error, the call fails with that error
 	// and has no effect.

@@ -29,9 +29,10 @@ func (db *DB) Begin() *Tx {
 	return tx
 }
 
-// Insert writes a message and returns the id of its row. This id is final: a rollback leaves a gap
-// in the ids, and after a late commit the row appears below rows that have already been read. A
-// message without an ID gets an ID that contains the number of rows written so far.
+// Insert writes a message and returns the id of its row. The row has this id from now on: a
+// rollback leaves a gap in the ids, and after a late commit the row appears below rows that have
+// already been read. A message without an ID gets an ID that contains the number of rows written
+// so far.
 func (tx *Tx) Insert(message outbox.Message) int64 {
 	tx.db.mu.Lock()
 	defer tx.db.mu.Unlock()

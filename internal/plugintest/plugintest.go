@@ -33,7 +33,7 @@ const patience = 10 * time.Minute
 
 // Scene is a plug-in with its destination.
 type Scene struct {
-	Name    string            // the plug-in's folder, such as nats. The test runs in this folder
+	Name    string            // the name of the plug-in's folder, such as nats; the test runs in this folder
 	Config  map[string]string // the settings of the plug-in's sink
 	Secrets map[string]string // the secret settings
 	Env     map[string]string // the plug-in's environment
@@ -47,9 +47,9 @@ type Scene struct {
 	// Duplicates is the maximum number of arrivals of messages that had arrived before.
 	Duplicates int
 
-	// Pause is the time for which no relay runs after a relay was killed. It is 0 for most destinations. If it is
-	// longer than the time for which the destination recognises duplicates, only other features of the plug-in can
-	// prevent duplicates.
+	// Pause is the time for which no relay runs after a relay has been killed. It is 0 for most destinations. If
+	// it is longer than the time for which the destination recognises duplicates, only other features of the
+	// plug-in can prevent duplicates.
 	Pause time.Duration
 }
 

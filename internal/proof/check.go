@@ -32,7 +32,7 @@ func (v Verdict) Holds() bool {
 
 // The windows of docs/semantics.md in which a message may be delivered again.
 const (
-	WindowKill       = "kill"        // the relay, or its connection to the database, died
+	WindowKill       = "kill"        // the relay died, or lost its connection to the database
 	WindowLostAnswer = "lost_answer" // the destination's answer was lost
 	WindowLostMarks  = "lost_marks"  // the database lost marks
 	WindowTakeover   = "takeover"    // the relay was suspended or superseded, or renewed its leases too late

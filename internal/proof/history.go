@@ -54,7 +54,7 @@ const (
 const (
 	RelayKilled     = "relay_killed"
 	RelaySuspended  = "relay_suspended"
-	RelaySuperseded = "relay_superseded" // another relay with its name was started
+	RelaySuperseded = "relay_superseded" // another relay with the same name was started
 	BrokerCut       = "broker_cut"
 	BrokerKilled    = "broker_killed"
 	DatabaseCut     = "database_cut"
@@ -84,7 +84,7 @@ type Event struct {
 	Relay    string  `json:"relay,omitempty"` // the relay that sent the message, was hit by the fault, leased the lane, or marked the row
 	State    string  `json:"state,omitempty"`
 	Attempts int     `json:"attempts,omitempty"` // failed attempts that were charged to the message
-	Reason   string  `json:"reason,omitempty"`   // the reason of the last failed attempt
+	Reason   string  `json:"reason,omitempty"`   // the reason for the last failure
 	Lane     *int    `json:"lane,omitempty"`
 	Fence    int64   `json:"fence,omitempty"`
 }

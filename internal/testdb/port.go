@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// portsFolder has a folder for each port in use. Test programs and deploy/servers share it, even
-// between clones of the repository on one machine.
+// portsFolder has a folder for each port in use. All test programs and deploy/servers of a
+// machine share this folder, even if they belong to different clones of the repository.
 const portsFolder = "/tmp/rowrelay-ports"
 
 // FreePort returns a port of 127.0.0.1 for a server that the test starts, and may stop and restart.

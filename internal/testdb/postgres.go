@@ -169,8 +169,8 @@ var admins = struct {
 	users map[string]int
 }{pools: map[string]*sql.DB{}, users: map[string]int{}}
 
-// admin opens a server's pool, or returns the pool that is open. The last call of release closes
-// the pool.
+// admin opens a server's pool, or returns the pool that is already open. The last call of
+// release closes the pool.
 func admin(t testing.TB, driver, dsn string) (pool *sql.DB, release func()) {
 	t.Helper()
 	admins.mu.Lock()

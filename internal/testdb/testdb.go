@@ -19,7 +19,7 @@ import (
 	"github.com/rowrelay/rowrelay/outbox/dialect"
 )
 
-// Target is a database server, or an embedded database, through one driver.
+// Target is a database server or an embedded database, together with the driver that the tests use for it.
 type Target struct {
 	Name   string // unique, such as "postgres15/pgx"; also used as the name of a subtest
 	Kind   string // the name of the dialect, such as [Postgres]
@@ -49,7 +49,7 @@ type Database struct {
 	DSN    string // the data source name for sql.Open
 	URL    string // the URL for the rowrelay command: postgres://…, mysql://…, sqlite:path and so on
 
-	// DB is a pool of the database. It is closed when the test ends.
+	// DB is a connection pool of the database. The pool is closed when the test ends.
 	DB *sql.DB
 
 	target Target

@@ -32,8 +32,9 @@ type Dialect interface {
 
 	// InsertIDs inserts message ids into the table of ids, each with the token, and skips
 	// ids that the table already contains. The number of affected rows is the number of new
-	// ids. On some databases the statement instead fails if any id exists; Received
-	// recognises this error. InsertIDs waits for open transactions with the same ids.
+	// ids. On some databases the statement fails instead if one of the ids already exists;
+	// Received recognises this error. InsertIDs waits for open transactions that have
+	// inserted the same ids.
 	InsertIDs(table Table, ids []string, token int64) []Query
 
 	// DeleteIDs deletes the given ids that were inserted with the token. With token 0 it

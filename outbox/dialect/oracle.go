@@ -272,8 +272,8 @@ func (oracle) ReadOnly(err error) bool { return hasORA(err, 16000) }
 // already dropped the object; Made also recognises this error.
 func (oracle) Made(err error) bool { return hasORA(err, 955, 1408, 1, 1430, 1418, 2441) }
 
-// Gone recognises a table, view, column, index or other object that doesn't exist. When a
-// migration is rolled back, it may create a primary key again. So Gone also recognises the
+// Gone recognises a table, view, column, index or other object that doesn't exist. The
+// rollback of a migration may create a primary key again. So Gone also recognises the
 // error for a primary key that already exists.
 func (oracle) Gone(err error) bool { return hasORA(err, 904, 942, 1418, 4043, 2260) }
 

@@ -6,8 +6,8 @@ import "fmt"
 type Setting struct {
 	Name string // the setting's name on the server
 
-	// Value is an SQL literal. The rowrelay command sets the setting to this value on each of its connections, for
-	// the reason Why. A Writer, and a store that uses an application's pool, don't change any settings.
+	// The rowrelay command sets the setting to Value, an SQL literal, on each of its connections. Why explains
+	// this. A Writer, and a store that uses an application's pool, don't change any settings.
 	Value, Why string
 
 	// Refused describes the values with which a store refuses to open. If it is empty, the store accepts any value.

@@ -123,7 +123,7 @@ func (s sqlite) Refused(err error) bool {
 
 func (sqlite) Denied(err error) bool { return says(err, "attempt to write a readonly database") }
 
-// SQLite has no time limits, and no second server that could replace a read-only one.
+// SQLite has no time limits, and no other server to which a relay could switch.
 func (sqlite) TimedOut(error) bool { return false }
 func (sqlite) ReadOnly(error) bool { return false }
 

@@ -286,10 +286,10 @@ UNION ALL SELECT N'read committed snapshot', CONVERT(nvarchar(10), is_read_commi
 	}
 }
 
-// Fit requires that reads see a snapshot and don't wait for writers. A read that only skips
-// locked rows would have no snapshot: it may skip a row before that row's commit, and then read
-// a later row of the same key that was written after the commit. On Azure, Fit doesn't check
-// the version. The engine edition is 5 for Azure SQL Database, and 8 for Azure SQL Managed Instance.
+// Fit requires that reads see a snapshot and don't wait for writers. A read that only skips locked
+// rows would have no snapshot: it could skip a row that is not committed yet, and then read a later
+// row of the same key that was written after the commit. On Azure, Fit doesn't check the version.
+// The engine edition is 5 for Azure SQL Database, and 8 for Azure SQL Managed Instance.
 func (d sqlserver) Fit(server Server) (Fit, error) {
 	facts := server.Facts
 	major, _, _ := strings.Cut(facts["version"], ".")

@@ -3,9 +3,9 @@
 //
 //	judge [-results FILE] FOLDER|FILE…
 //
-// It prints a line for each history, and fails if the programs disagree, or if a history breaks what
-// docs/semantics.md promises. If the command succeeds and -results is given, it also appends the
-// results to a file.
+// The command prints a line for each history, and fails if the programs disagree, or if a history
+// breaks what docs/semantics.md promises. If the command succeeds and -results is given, it also
+// appends the results to a file.
 package main
 
 import (
