@@ -210,7 +210,7 @@ func (p *proof) reach(n int) {
 	}
 }
 
-// kill kills a plug-in, a relay or the destination; n selects which one. If Pause is set, it kills all relays instead of one relay.
+// kill kills a plug-in, a relay or the destination, depending on n. If Pause is set, it kills all relays instead of one relay.
 func (p *proof) kill(n int) {
 	p.t.Helper()
 	r := p.relays[n%len(p.relays)]

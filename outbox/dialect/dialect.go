@@ -132,8 +132,8 @@ type Dialect interface {
 	ReadOnly(err error) bool
 }
 
-// Redial closes the idle connections of a pool, so that the next statement opens a new one. After a switchover
-// the host name resolves to the new primary, but open connections stay on the old server.
+// Redial closes the idle connections of a pool, so that the next statement opens a new connection. After a
+// switchover the host name resolves to the new primary, but open connections stay on the old server.
 func Redial(ctx context.Context, db *sql.DB) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // db.Conn waits if other goroutines use all connections
 	defer cancel()
@@ -297,7 +297,7 @@ type Table struct {
 
 	SchemaVersion string // the table in which goose records the applied migrations
 
-	// Inbox is the one table of an inbox: the ids of received messages.
+	// Inbox is the only table of an inbox: the ids of received messages.
 	Inbox string
 
 	// Channel is the name of the channel on which relays listen for notifications. It has no
