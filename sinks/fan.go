@@ -106,8 +106,8 @@ func (r *fanRun) chain(ctx context.Context, chain []int) {
 	}
 }
 
-// chainsOf returns the indexes of the batch's messages, grouped by key and in order.
-// Each message without a key is its own chain.
+// chainsOf returns the indexes of the batch's messages, grouped by key and in order. Each
+// message without a key is a chain of its own.
 func chainsOf(batch []Message) [][]int {
 	chains, ofKey := make([][]int, 0, len(batch)), map[string]int{}
 	for i := range batch {
@@ -123,7 +123,7 @@ func chainsOf(batch []Message) [][]int {
 }
 
 // one delivers the message at index i and stores its outcome. If the message must not be
-// sent, only the outcome is stored.
+// sent, one only stores the outcome.
 func (r *fanRun) one(ctx context.Context, i int) {
 	select {
 	case r.fan.slots <- struct{}{}:

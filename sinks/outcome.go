@@ -24,17 +24,17 @@ type Outcome struct {
 	// with the row.
 	Receipt string
 
-	// Destination identifies one of several destinations behind the sink, for example
-	// the host if the host depends on the message. If one destination refuses everything,
-	// only its messages wait. A sink that returns Unavailable with a Destination doesn't know
-	// whether only this destination is unavailable or all of them, because it has
-	// delivered nothing to the others since the previous failure of this one.
+	// Destination identifies one of several destinations behind the sink, for example the
+	// host if the host depends on the message. If one destination refuses everything, only
+	// its messages wait. A sink returns Unavailable with a Destination if it can't tell
+	// whether this destination or all destinations are unavailable, because it has delivered
+	// no message to any other destination since this destination's previous failure.
 	// Destination is empty for a sink with a single destination. It is not stored.
 	Destination string
 
-	// RetryAfter is the pause that the destination asked for. With Unavailable it
-	// applies to the sink, with Retry and Unsent to the message. If it is zero, the
-	// relay's back-off applies, except that an Unsent message is sent again
+	// RetryAfter is the pause that the destination asked for. With Unavailable, the pause
+	// applies to the sink; with Retry and Unsent, it applies to the message. If RetryAfter
+	// is zero, the relay's back-off applies, except that an Unsent message is sent again
 	// immediately.
 	RetryAfter time.Duration
 
@@ -47,22 +47,22 @@ type Outcome struct {
 type Result int
 
 const (
-	// Retry means that the message was not delivered, or that its outcome is unknown.
-	// The relay tries it again after a back-off; the later messages of its key wait
-	// meanwhile. The relay charges an attempt if the message fails again after another
-	// message was delivered, or if it fails for a long time while no other message is
-	// delivered. With the reasons connection, throttled, auth and config, the relay charges
-	// an attempt only in the first case, because the destination is the cause and not the message.
+	// Retry means that the message was not delivered, or that its outcome is unknown. The relay
+	// tries it again after a back-off; the later messages of its key wait meanwhile. The relay
+	// charges an attempt if the message fails again after another message was delivered. It also
+	// charges an attempt if the message fails for a long time while no other message is delivered,
+	// unless the reason is connection, throttled, auth or config: these reasons mean that the
+	// destination is the cause.
 	Retry Result = iota
 
 	// Delivered means that the destination has stored the message.
 	Delivered
 
-	// Reject means that the destination will never accept this message. With
-	// [ReasonInvalid] the relay parks it immediately. Otherwise the relay parks it when
-	// it is rejected again after another message was delivered, or if it is rejected for
-	// a long time while no other message is delivered. The relay then sends the next
-	// message of its key, unless the sink's option relay.HoldKey is set.
+	// Reject means that the destination will never accept this message. With [ReasonInvalid]
+	// the relay parks it immediately. Otherwise the relay parks it when it is rejected again
+	// after another message was delivered, or if it is rejected for a long time while no
+	// other message is delivered. The relay then sends the next message of its key, unless
+	// the sink's option OnPark is relay.HoldKey.
 	Reject
 
 	// Unavailable means that the destination as a whole is unavailable and did not
@@ -108,13 +108,13 @@ const (
 	ReasonTooLarge     Reason = "too_large"     // reject: the message exceeds the destination's size limit
 	ReasonInvalid      Reason = "invalid"       // reject: the protocol can't carry the message, or the destination refused it as malformed; the message is the cause
 	ReasonRefused      Reason = "refused"       // reject: the destination does not accept the message
-	ReasonUnroutable   Reason = "unroutable"    // reject: the destination has no receiver for the message; unsent: it has none yet, and the relay reports the topic
+	ReasonUnroutable   Reason = "unroutable"    // reject: the destination has no receiver for the message; unsent: the destination has no receiver yet, and the relay reports the topic
 	ReasonConnection   Reason = "connection"    // unavailable, unsent: the destination can't be reached, or the connection broke before the send; retry: a gateway can't reach the destination
 	ReasonThrottled    Reason = "throttled"     // unavailable, unsent: the destination asks for a pause
 	ReasonAuth         Reason = "auth"          // unavailable, unsent, retry: the credentials are refused, or have too few permissions
 	ReasonConfig       Reason = "config"        // unavailable, retry: something that all messages need is missing or misconfigured (if only one message needs it, the reason is unroutable)
 	ReasonCancelled    Reason = "cancelled"     // unsent: the context ended before the send, or left too little time for it
-	ReasonBlocked      Reason = "blocked"       // unsent: an earlier message of the batch must be settled first; if its outcome is unknown, this message may have been delivered, too
+	ReasonBlocked      Reason = "blocked"       // unsent: an earlier message of the batch must be settled first; if that message's outcome is unknown, this message may have been delivered, too
 	ReasonExhausted    Reason = "exhausted"     // reject: set by the relay when all attempts are used up, and by a sink that gives up on a message after a time limit
 	ReasonCrash        Reason = "crash"         // reject: set by the relay for a message that crashed it
 )

@@ -22,10 +22,10 @@ const grace = 100 * time.Millisecond
 
 // Send runs the function write for a batch of n messages and returns the outcomes that
 // the function returned. If the context ends before the function has started, all
-// messages are [Unsent]. If the context ends while the function is running, and the
-// function doesn't return soon, all messages are a [Retry] with [ReasonTimeout], because
-// the function may still deliver them. The function must not use the batch, because it
-// may run longer than Send. Send may be called concurrently.
+// outcomes are [Unsent]. If the context ends while the function is running, and the
+// function doesn't return soon, all outcomes are [Retry] with [ReasonTimeout], because
+// the function may still deliver the messages. The function must not use the batch,
+// because it may run longer than Send. Send may be called concurrently.
 func (s *Serial) Send(ctx context.Context, n int, write func(context.Context) []Outcome) []Outcome {
 	if !s.begin(ctx) {
 		return All(n, Cancelled())

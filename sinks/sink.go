@@ -27,10 +27,10 @@ import (
 // once, at the end, even if Open never succeeded. If a Send never returns, the relay
 // doesn't call Close. Close must release all resources.
 //
-// Send must return soon after its context ends, and must not send anything after
-// that. Messages that it had not begun to send are [Unsent] with [ReasonCancelled]. The
-// context ends before the relay's lease does, because another relay may deliver the
-// same messages once the lease has expired.
+// Send must return soon after its context ends, and must not send anything after that.
+// Messages that Send has not begun to send are [Unsent] with [ReasonCancelled]. The
+// context ends before the relay's lease does, because another relay may deliver the same
+// messages once the lease has expired.
 type Sink interface {
 	// Open prepares the sink for Send. An error means that the destination can't
 	// be used now. The relay charges no message an attempt and calls Open again.
@@ -56,8 +56,8 @@ type Message struct {
 	// the same key, the one with the lower Sequence is delivered first.
 	Sequence int64
 
-	// Attempt is the number of charged attempts, including this one. It is 1 the
-	// first time.
+	// Attempt is the number of charged attempts, including this one. It is 1 for the first
+	// attempt.
 	Attempt int
 
 	// CreatedAt is the time at which the message was written, on the database's clock.
@@ -77,11 +77,10 @@ const (
 	// applies to a sink that doesn't implement [Ordered].
 	OrderNone Order = iota
 
-	// OrderPrefix guarantees that for each key, the delivered messages are the first
-	// ones of the key in the batch. After the first message of a key that is not
-	// delivered, all later messages of that key are [Unsent]. This also holds after a
-	// [Reject]: the sink must not deliver a later message of the key before the relay
-	// has stored that the rejected one is parked.
+	// OrderPrefix guarantees that for each key, the delivered messages are the first ones of
+	// the key in the batch. If a message is not delivered, all later messages of its key are
+	// [Unsent]. This also holds after a [Reject]: the sink must not deliver a later message
+	// of the key before the relay has stored that the rejected message is parked.
 	OrderPrefix
 
 	// OrderAtomic guarantees that a batch is delivered either completely or not at all.
@@ -104,8 +103,8 @@ type Checker interface {
 // Renewable is implemented by a Sink that can replace its secrets and certificates while it is in use.
 //
 // Renew takes over the secrets and certificates of a sink of the same type, whose other settings are the same. New connections
-// and requests use them. Connections and requests in progress continue with the previous ones. Renew may be called
-// concurrently with Send. The caller closes the other sink afterwards.
+// and requests use the new secrets and certificates. Connections and requests in progress continue with the previous ones.
+// Renew may be called concurrently with Send. The caller closes the other sink afterwards.
 type Renewable interface {
 	Renew(with Sink)
 }
@@ -154,12 +153,12 @@ type OneByOne interface {
 	SendEach(ctx context.Context, each time.Duration, batch []Message) []Outcome
 }
 
-// TxSink is a Sink in the relay's process that writes to the database that contains
-// the messages. A relay with a SQL store calls HandleTx instead of Send. The call runs
-// inside a transaction of the relay in which the relay has already marked the
-// message as delivered. If the outcome is [Delivered], the relay commits the mark
-// together with the handler's writes, which therefore take effect exactly once.
-// Otherwise the relay rolls the transaction back and settles the outcome separately.
+// TxSink is a Sink in the relay's process that writes to the database that contains the
+// messages. A relay with a SQL store calls HandleTx instead of Send. The call runs inside
+// a transaction of the relay in which the relay has already marked the message as
+// delivered. If the outcome is [Delivered], the relay commits this change together with
+// the handler's writes, which therefore take effect exactly once. Otherwise the relay
+// rolls the transaction back and settles the outcome separately.
 //
 // HandleTx must not commit, roll back or keep the transaction. It may be called
 // concurrently, but only for one message of a key at a time.
@@ -188,24 +187,24 @@ type TxSink interface {
 type Deduplicating interface {
 	Sink
 
-	// Plan assigns messages to planned batches and sends nothing. If a message gets
-	// no reference, it is not sent now, and its outcome gives the reason. The relay may
-	// drop a reference without sending its message. Even then, the sink must not use
-	// the reference's name and identifiers again.
+	// Plan assigns messages to planned batches and sends nothing. If a message gets no
+	// reference, it is not sent now, and its outcome gives the reason. The relay may drop a
+	// reference without sending its message. Even then, the sink must not reuse the batch's
+	// name or the identifiers that the name contains.
 	Plan(ctx context.Context, batch []Message) ([]BatchRef, []Outcome)
 
-	// Send receives messages with references. If they are a complete planned batch, Send
-	// sends it, for the first time or again. If messages of the planned batch are missing,
-	// Send sends nothing and finds out whether the destination has the planned
-	// batch. If it can't find out within one call, the outcomes are open (see
-	// [IsOpen]), their details report the progress, and the next call continues.
+	// Send receives messages with references. If all messages of a planned batch are
+	// present, Send sends the batch, for the first time or again. If some are missing, Send
+	// sends nothing and finds out whether the destination has the batch. If Send can't find
+	// out within one call, the outcomes are open (see [IsOpen]), their details report the
+	// progress, and the next call continues.
 	//
-	// [Delivered] means that the destination has the message, from this Send or an
-	// earlier one. If [IsOpen] returns true for an outcome, the destination may or may
-	// not have the message; the relay keeps the reference, and the key waits. An open [Retry]
-	// affects only this batch; an open [Unavailable] affects the whole sink. Any
-	// other outcome guarantees that the destination does not have the message, and
-	// will never have it because of this reference.
+	// [Delivered] means that the destination has stored the message, in this Send or an
+	// earlier one. If [IsOpen] returns true for an outcome, the destination may or may not
+	// have the message; the relay keeps the reference, and the key waits. An open [Retry]
+	// affects only this batch; an open [Unavailable] affects the whole sink. Any other
+	// outcome guarantees that the destination does not have the message, and will never have
+	// it because of this reference.
 	Send(ctx context.Context, batch []Message) []Outcome
 }
 

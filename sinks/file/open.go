@@ -105,8 +105,8 @@ func openExisting(path string) (*os.File, error) {
 	return os.OpenFile(path, flags, 0)
 }
 
-// openFile opens or creates the file. It syncs the folder of a new file, so that
-// the file survives a power cut.
+// openFile opens or creates the file. Unless NoSync is set, it syncs the folder of a new
+// file, so that the file survives a power cut.
 func openFile(options Options) (handle, error) {
 	opened, err := openExisting(options.Path)
 	if err == nil {

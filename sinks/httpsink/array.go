@@ -168,7 +168,7 @@ func (a *arrays) request(ctx context.Context, group []int) (o sinks.Outcome, sta
 	c.again = slices.ContainsFunc(group, func(i int) bool { return a.batch[i].Attempt > 1 })
 	start := time.Now()
 	o = a.sink.make(ctx, a.round, c)
-	a.slowest.Store(max(a.slowest.Load(), int64(time.Since(start)))) // a concurrent update may be lost, which is harmless
+	a.slowest.Store(max(a.slowest.Load(), int64(time.Since(start)))) // a concurrent update may be lost, but an estimate is enough
 	return o, status
 }
 

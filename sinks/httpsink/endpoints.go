@@ -27,7 +27,7 @@ type endpoints struct {
 	mu     sync.Mutex
 	known  map[string]*endpoint
 	slow   *round // the only Send that makes requests to slow endpoints; nil if no Send does
-	slowly int    // the number of turns at slow endpoints that the Send in slow has
+	slowly int    // number of turns at slow endpoints, all held by the Send in slow
 }
 
 // round is the state of one Send. Only one Send at a time waits for slow endpoints. A mixed Send has messages of slow and of
@@ -308,8 +308,8 @@ func (e *endpoint) open() {
 	e.failures, e.closings, e.until, e.refused, e.refuses = 0, 0, time.Time{}, "", false
 }
 
-// closed reports whether the endpoint is closed or being tested. If so, no other message may be sent to it now, and the first
-// result is the outcome that postpones a message.
+// closed reports whether the endpoint is closed or being tested. In both cases, no other message may be sent to the endpoint
+// now, and the first result is the outcome of a postponed message.
 func (e *endpoint) closed(now time.Time) (sinks.Outcome, bool) {
 	wait := e.until.Sub(now)
 	if e.closings == 0 || wait <= 0 && e.inFlight == 0 {
@@ -342,8 +342,8 @@ func (e *endpoint) slow() bool { return e.took > patience }
 // (patience).
 func (e *endpoint) stuck(now time.Time) bool { return e.begun > 0 && now.Sub(e.moved) > patience }
 
-// asked is the part of a message that [endpoints.mixed] needs: the name of its endpoint, and
-// whether the message is overdue.
+// asked has the data of a message that [endpoints.mixed] needs: the name of the message's
+// endpoint, and whether the message is overdue.
 type asked struct {
 	name    string
 	overdue bool

@@ -33,9 +33,9 @@ var reserved = []string{
 // the settings.
 var overwritable = []string{"Content-Type", "User-Agent"}
 
-// header makes the header of a request that sends m, which may be a CloudEvent made from the message
-// "written". The values of "written" fill the templates of Options.MessageHeaders. If a header can't be
-// sent, the error names the header.
+// header makes the header of a request that sends m. The templates of Options.MessageHeaders take their
+// values from the original message (written), which differs from m if m is a CloudEvent. If a header
+// can't be sent, the error names the header.
 func (s *Sink) header(written, m sinks.Message) (http.Header, error) {
 	held := s.secrets.Load()
 	theirs := make(http.Header, len(m.Headers))

@@ -250,7 +250,8 @@ func validRejectStatuses(statuses []int) error {
 	return nil
 }
 
-// statusesOf converts texts to statuses. A text that is not a number becomes 0, which no check accepts.
+// statusesOf converts texts to statuses. A text that is not a number becomes 0, which
+// validRejectStatuses refuses.
 func statusesOf(texts []string) (statuses []int) {
 	for _, text := range texts {
 		status, _ := strconv.Atoi(text)

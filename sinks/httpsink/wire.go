@@ -78,9 +78,9 @@ func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// mayHaveArrived reports whether any part of the request was written. If only complete requests counted, a
-// message whose request the endpoint always interrupts would look like an outage, and the relay would send
-// it again without limit.
+// mayHaveArrived reports whether any part of the request was written. If it reported only complete
+// requests, an endpoint that interrupts every request for one message would seem to be down, and the relay
+// would send the message again without limit.
 func (w *wire) mayHaveArrived() bool {
 	conn := w.conn.Load()
 	if conn == nil || w.shared.Load() && !w.began.Load() {
@@ -97,7 +97,7 @@ type unanswered struct {
 	ids map[string]struct{}
 }
 
-// mostUnanswered is the maximum number of ids in memory. If memory has this number of ids, the next id replaces them.
+// mostUnanswered is the maximum number of ids in memory. The next id after that replaces all of them.
 const mostUnanswered = 10_000
 
 func (u *unanswered) add(id string) {

@@ -21,10 +21,10 @@ func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
 // Permanent marks an error that every further attempt would return too. The relay parks
-// the message, and then sends the next message of its key unless relay.HoldKey is set.
-// If relay.SinkOptions.JudgeAloneAfter is set, or if messages of many keys fail, the
-// relay doesn't park the message immediately, but tries it again first. Permanent(nil)
-// is nil.
+// the message, and then sends the next message of its key unless the sink's option OnPark
+// is relay.HoldKey. If relay.SinkOptions.JudgeAloneAfter is set, or if messages of many
+// keys fail, the relay doesn't park the message immediately, but tries it again first.
+// Permanent(nil) is nil.
 func Permanent(err error) error { return judged(sinks.Reject, sinks.ReasonRefused, err) }
 
 // Unavailable marks an error that the message did not cause, because something that all

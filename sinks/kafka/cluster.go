@@ -72,9 +72,9 @@ func (t *topic) next() int {
 	return first
 }
 
-// topics returns the topics with these names. With CreateTopics it creates missing topics.
-// With ParkUnknownTopics it fetches a missing topic once more before its messages are
-// parked, because a broker that has just started may not know the topic yet. If messages
+// topics returns the topics with the given names. With CreateTopics it creates missing
+// topics. With ParkUnknownTopics it fetches a missing topic once more before its messages
+// are parked, because a broker that has just started may not know the topic yet. If messages
 // choose their topics, a topic that can't be written to is fetched again only after a pause.
 func (s *Sink) topics(ctx context.Context, names []string) (map[string]*topic, error) {
 	topics, err := s.cluster.fetch(ctx, names)
@@ -324,8 +324,7 @@ func (c *cluster) name() string {
 }
 
 // pause waits before another try and reports whether that try can begin before the
-// deadline (until). The wait grows with the number of tries so far: it is 0 after none,
-// and at most 250 ms.
+// deadline (until). The wait grows with the number of previous tries, from 0 to 250 ms.
 func pause(ctx context.Context, until time.Time, tries int) bool {
 	const longest = 250 * time.Millisecond
 	wait := min(longest, 10*time.Millisecond<<min(tries, 5))

@@ -15,10 +15,10 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// IdempotentSink is a [Sink] that writes no record twice, even if a relay dies
-// after the broker's answer and before it marks the messages as delivered. A broker
-// recognises a repeated record batch by its producer id and the sequences of its
-// first and last record. The relay stores these in its journals before it sends.
+// IdempotentSink is a [Sink] that writes no record twice, even if a relay dies after the
+// broker's answer and before it marks the messages as delivered. A broker recognises a
+// repeated record batch by its producer id and the sequences of its first and last
+// record. The relay stores these numbers in its journals before it sends the batch.
 // README.md describes the cost and the limits.
 //
 // The relay calls its methods as [sinks.Deduplicating] specifies.
@@ -172,9 +172,9 @@ func (s *IdempotentSink) sendLine(ctx context.Context, until time.Time, line []p
 	}
 }
 
-// sendPlanned sends a complete batch that was never sent, or whose repetition the broker would
-// recognise. For any other batch, it finds out whether an earlier Send has written the batch. If
-// the batch fails, it also returns the scope of the failure.
+// sendPlanned sends a complete batch if it has never been sent, or if the broker would recognise
+// a repetition. For any other batch, sendPlanned finds out whether an earlier Send has written
+// the batch. If the batch fails, it also returns the scope of the failure.
 func (s *IdempotentSink) sendPlanned(ctx context.Context, until time.Time, e plannedBatch, messages []sinks.Message) ([]sinks.Outcome, int) {
 	n := len(messages)
 	if e.err != nil {
@@ -229,8 +229,8 @@ func (s *IdempotentSink) gone(ctx context.Context, id batchID) bool {
 	}
 }
 
-// recordsOf makes the records of a batch. The result complete is false if a row is
-// missing, or if a record can't be made because the sink's settings have changed or a schema can't be looked up.
+// recordsOf makes the records of a batch. The result complete is false if a message is missing, or if a record
+// can't be made because the sink's settings have changed or a schema can't be looked up.
 func (s *IdempotentSink) recordsOf(ctx context.Context, messages []sinks.Message, topic string) (records []record, complete bool) {
 	if len(messages) != messages[0].BatchRef.Size {
 		return nil, false

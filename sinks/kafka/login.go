@@ -90,9 +90,9 @@ func (l scramLogin) Start(context.Context) (sasl.StateMachine, []byte, error) {
 
 type scramSession struct{ *scram.ClientConversation }
 
-// tooManyRounds matches an iteration count of ten million or more in the broker's
-// SCRAM message. The computation would take many seconds, and a
-// context can't interrupt it.
+// tooManyRounds matches an iteration count of ten million or more in the broker's SCRAM
+// message. Computing that many iterations would take many seconds, and a context can't
+// interrupt the computation.
 var tooManyRounds = regexp.MustCompile(`,i=[0-9]{8}`)
 
 func (s scramSession) Next(_ context.Context, said []byte) (done bool, say []byte, err error) {

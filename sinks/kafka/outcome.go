@@ -99,7 +99,8 @@ func isRefusal(err error) bool {
 	return errors.As(err, &login) || errors.As(err, &verification) || strings.Contains(err.Error(), "remote error: tls")
 }
 
-// isConnection reports whether err is an error of the connection other than a refusal.
+// isConnection reports whether err is an error of the connection, but not a refusal (see
+// isRefusal).
 func isConnection(err error) bool {
 	broken := (*wireError)(nil)
 	return errors.As(err, &broken) && !isRefusal(err)

@@ -11,7 +11,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// run is one Send. It gets a batch of messages and returns an outcome for each.
+// run is the state of one Send.
 //
 //   - [run.address] makes a record of each message and puts the message into the queue of its
 //     partition.
@@ -334,7 +334,7 @@ func (r *run) trouble(i int, at topicPartition, why sinks.Outcome) {
 	}
 }
 
-// settleRest gives this outcome to all messages that are not settled yet.
+// settleRest settles all remaining messages with the given outcome.
 func (r *run) settleRest(o sinks.Outcome) {
 	for i := range r.batch {
 		if !r.settled[i] {

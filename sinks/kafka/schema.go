@@ -31,11 +31,13 @@ type SchemaOptions struct {
 	Username string
 	Password settings.Secret
 
-	// Subject is the registry's name for the schema. It is a template. Defaults to the record's topic and "-value".
+	// Subject is the registry's name for the schema. It is a template. Defaults to the record's topic followed by
+	// "-value".
 	Subject string
 
 	// Message is the position of a Protobuf message in its .proto file, counted from 0. For a nested message it is a
-	// list: 1,0 is the first message inside the second one. It is a template. With Registry it defaults to 0.
+	// list: 1,0 is the first message that is nested in the second message. It is a template. With Registry it
+	// defaults to 0.
 	Message string
 }
 
@@ -222,7 +224,7 @@ var schemaFields = []settings.Field{
 	{Name: "schema_registry", Type: settings.TypeString, Check: settings.Check(checkRegistry), Help: "The URL of the schema registry, instead of `schema_id`, for JSON Schema and Protobuf. The settings for certificate files apply to the registry, too."},
 	{Name: "schema_registry_username", Type: settings.TypeString, Help: "The user name, or API key, for the schema registry."},
 	{Name: "schema_registry_password", Type: settings.TypeSecret, Help: "The password, or API secret, for the schema registry."},
-	{Name: "schema_subject", Type: settings.TypeString, Check: settings.Check(checkSubject), Help: "The subject in the schema registry. A template. By default the record's topic and `-value`."},
+	{Name: "schema_subject", Type: settings.TypeString, Check: settings.Check(checkSubject), Help: "The subject in the schema registry. A template. By default the record's topic followed by `-value`."},
 	{Name: "schema_message", Type: settings.TypeString, Check: settings.Check(checkPosition), Help: "The position of the Protobuf message in its .proto file, counted from 0; for a nested message the positions from the outermost message, such as 1,0. A template. By default 0 for a Protobuf schema of the registry. With `schema_id`, set it only for Protobuf."},
 }
 

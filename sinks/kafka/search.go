@@ -54,7 +54,8 @@ func (s *searching) Error() string {
 func newSearches() *searches { return &searches{of: map[topicPartition]*search{}} }
 
 // mostSought limits the size of a search. A new search of a partition also looks for the
-// batches of the previous search, unless these are mostSought or more.
+// batches of the previous search, if that search looked for fewer than mostSought
+// batches.
 const mostSought = 1000
 
 // want returns a search that looks for all these batches of one partition in a single pass. If the
@@ -170,7 +171,7 @@ func fetchRequest(p topicPartition, offset int64) []byte {
 	body = binary.BigEndian.AppendUint32(body, none)       // epoch of the last fetched record
 	body = binary.BigEndian.AppendUint64(body, ^uint64(0)) // log start offset: for replicas only
 	body = binary.BigEndian.AppendUint32(body, fetchBytes) // most bytes
-	return append(body, 0, 0, 1, 1, 0)                     // no tagged fields, twice; nothing to forget, no rack, no tagged fields
+	return append(body, 0, 0, 1, 1, 0)                     // empty: tagged fields of the partition and of the topic, forgotten topics, rack, tagged fields of the request
 }
 
 // readFetched parses the answer for one topic and partition while the answer arrives.

@@ -14,9 +14,9 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-// memory is how long the sink assumes that brokers remember a producer that has
-// stopped writing. Brokers' producer.id.expiration.ms is one day by default. A broker
-// that has forgotten a producer would write its batch a second time.
+// memory is how long the sink assumes that brokers remember a producer that has stopped
+// writing. Brokers' producer.id.expiration.ms is one day by default. A broker that has
+// forgotten a producer would write a repeated batch a second time.
 const memory = time.Hour
 
 // remembered reports whether the batch is so new that no broker can have forgotten its
@@ -42,8 +42,8 @@ const (
 )
 
 // lookFor returns the outcomes of a batch that can't be sent again, for one of these
-// reasons: rows are missing, because they were settled or the batch was never sent; the
-// broker may no longer recognise the batch, because it is too old; or the broker has
+// reasons: messages are missing, because they were settled or the batch was never sent;
+// the broker may no longer recognise the batch, because it is too old; or the broker has
 // just refused the batch, but may have written it for an earlier Send.
 func (s *IdempotentSink) lookFor(ctx context.Context, id batchID, messages []sinks.Message) ([]sinks.Outcome, int) {
 	return s.outcomesByStatus(ctx, id, messages, sinks.Blocked(), wasThere(id))
@@ -140,9 +140,9 @@ type partitionError struct{ err error }
 func (e *partitionError) Error() string { return e.err.Error() }
 func (e *partitionError) Unwrap() error { return e.err }
 
-// The request DescribeProducers returns the producers that a partition knows, and
-// the last sequence of each. kafka-go doesn't support it, and can't be extended,
-// because its table of API keys is too short. The format is defined in
+// The request DescribeProducers returns the producers of a partition, and the last
+// sequence of each. kafka-go doesn't support it, and can't be extended, because its table
+// of API keys is too short. The format is defined in
 // https://kafka.apache.org/protocol#The_Messages_DescribeProducers.
 const (
 	describeProducers        = 61
@@ -164,7 +164,7 @@ func producersRequest(p topicPartition) []byte {
 	body = append(binary.AppendUvarint(body, uint64(len(p.topic)+1)), p.topic...)
 	body = binary.AppendUvarint(body, 2) // one partition
 	body = binary.BigEndian.AppendUint32(body, uint32(p.partition))
-	return append(body, 0, 0) // no tagged fields, in the topic and in the request
+	return append(body, 0, 0) // the topic and the request have no tagged fields
 }
 
 // readProducers parses the answer for one topic and partition.

@@ -19,7 +19,8 @@ import (
 // the sink is unavailable if the failing topic is the only one, or if nothing was delivered to
 // another partition between two failures of a partition.
 
-// trouble is the state of a failing partition: it has no leader, or its leader writes nothing.
+// trouble is the state of a failing partition. For example, the partition has no leader, or
+// its leader can't be reached.
 type trouble struct {
 	since time.Time // start of the Send with the second to last failure; equal to began after a single failure
 	began time.Time // start of the Send with the last failure
@@ -82,8 +83,8 @@ func (c *cluster) others(t trouble) bool {
 }
 
 // suspend starts a pause for each topic that can't be written to, so that not every Send fetches
-// the topic again. It returns all the topics. For a topic in a pause, [topic.again] is the end of
-// the pause.
+// the topic again. It returns all the given topics. For a topic in a pause, [topic.again] is the
+// end of the pause.
 func (c *cluster) suspend(topics map[string]*topic) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,8 +143,8 @@ func waitOf(m *sinks.Message, least time.Duration) time.Duration {
 // settled. If something was delivered to another partition since the partition's previous failure,
 // the messages are postponed. Otherwise their outcome is Unavailable, with the partition as its
 // Destination. There is one exception: if the partition has failed before and another partition is
-// healthy, only the first of these messages is Unavailable. The others are postponed, so that the
-// next batches have messages for other partitions.
+// healthy, only the first of these messages is Unavailable. The other messages are postponed, so
+// that the next batches have messages for other partitions.
 func (r *run) apart(ctx context.Context) {
 	tripped, sound := false, sync.OnceValue(func() bool { return r.sink.cluster.anySound(ctx, r.sink.fixed()) })
 	for _, i := range slices.Sorted(maps.Keys(r.troubled)) {

@@ -106,9 +106,9 @@ func (w *wire) RoundTrip(ctx context.Context, to net.Addr, request kafkago.Reque
 	return response, nil
 }
 
-// stream sends a request in the protocol's compact format. It calls the function read
-// to parse the body of the answer while the answer arrives. It returns a wireError,
-// or the error that this function returned.
+// stream sends a request in the protocol's compact format. It calls the function read to
+// parse the body of the answer while the answer arrives. It returns a wireError, or the
+// error that read returned.
 func (w *wire) stream(ctx context.Context, address string, key, version int16, body []byte, read func(*stream) error) error {
 	c, err := w.take(ctx, address)
 	if err != nil {
@@ -379,8 +379,8 @@ func (c *conn) usable() bool {
 	return c.silent()
 }
 
-// silent reports whether nothing can be read from the connection. If the other
-// side has closed it, a read returns immediately.
+// silent reports whether a read from the connection would block. If the other side has
+// closed the connection, a read returns immediately.
 func (c *conn) silent() bool {
 	if err := c.raw.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
 		return false

@@ -10,7 +10,7 @@ import (
 )
 
 // A nack means that one of the queues for a message has rejected it, because the queue is full or failed.
-// Other queues may have accepted the message, and get it again with each repetition. So after two
+// Other queues may have accepted the message, and receive a duplicate with each repetition. So after two
 // consecutive nacks, the sink publishes nothing with the message's exchange and routing key for a pause
 // of a second. Then it publishes one message at a time, with longer pauses, until the broker confirms
 // one. A single nack only causes a retry.
@@ -37,7 +37,7 @@ type closure struct {
 const (
 	firstPause   = time.Second
 	longestPause = time.Minute
-	forgetAfter  = time.Hour // how long a destination without another nack is remembered; longer than a relay waits between attempts by default
+	forgetAfter  = time.Hour // how long the sink remembers a destination after its last nack; longer than the relay's longest back-off by default
 )
 
 // pauseAfter returns the pause of a destination. The argument is the number of consecutive nacks after the first one.
@@ -117,8 +117,8 @@ const fullDetail = "the broker rejected the message (nack): one of its queues is
 // first nack of a destination, its messages are retried. After further nacks, they are postponed if
 // messages for other destinations were confirmed since the previous nack; otherwise their outcome is
 // Unavailable. There is one exception: if the destination had more than two nacks, only the first of these
-// messages is Unavailable. The others are postponed, so that the next batches have messages for other
-// destinations. If the sink has only one destination, no message is postponed.
+// messages is Unavailable. The other messages are postponed, so that the next batches have messages for
+// other destinations. If the sink has only one destination, no message is postponed.
 func (s *Sink) apart(b *batch) {
 	if slices.ContainsFunc(b.outcomes, func(o sinks.Outcome) bool { return o.Result == sinks.Delivered }) {
 		s.full.works()

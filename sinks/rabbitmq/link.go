@@ -12,9 +12,9 @@ type connection struct {
 	turn chan struct{} // semaphore: only one goroutine connects at a time
 	next int           // the host to try first; guarded by turn
 
-	// silent means that the last Send ran out of time without any confirmation. The next
-	// Send then publishes a single message first. If the reason is a quorum queue without a
-	// majority of its nodes, only this message is charged an attempt.
+	// silent means that the last Send ran out of time without a confirmation, for example
+	// because a quorum queue has lost the majority of its nodes. The next Send then
+	// publishes a single message first, so that at most this message's outcome is unknown.
 	silent atomic.Bool
 
 	current atomic.Pointer[session]
@@ -87,7 +87,7 @@ func (l *connection) checked(ctx context.Context) (n *session, err error) {
 		}
 	}
 	if n.checked.Load() {
-		return n, n.blockedNow() // another Send has checked it meanwhile
+		return n, n.blockedNow() // another Send has checked the session meanwhile
 	}
 	return n, n.check(ctx)
 }

@@ -280,8 +280,8 @@ func (p *batchPart) isFull(i int, to destination) {
 }
 
 // giveUp settles the messages in flight on a blocked connection: their outcome is unknown.
-// It keeps the connection open, so that the broker reads these messages first and their
-// repetitions later. The sink stays unavailable until the broker unblocks the connection.
+// It keeps the connection open, so that the broker reads these messages before their
+// repetitions. The sink stays unavailable until the broker unblocks the connection.
 func (p *batchPart) giveUp() {
 	why := p.sink.unavailable(p.session.blockedBefore())
 	for p.flight.len() > 0 {

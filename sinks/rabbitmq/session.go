@@ -138,8 +138,8 @@ func (n *session) blockedNow() error {
 	return blockedError(n.reason)
 }
 
-// blockedBefore returns the error of the last block, even if the broker has
-// unblocked the connection since.
+// blockedBefore returns the error for the last time that the broker blocked the
+// connection, even if the broker has unblocked it since.
 func (n *session) blockedBefore() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

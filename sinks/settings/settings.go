@@ -63,9 +63,9 @@ type Field struct {
 	// Choices are the allowed values of a string. Empty allows all values.
 	Choices []string
 
-	// Check makes further checks of the value. Its argument has the type that the
-	// setting's getter returns, such as time.Duration. Its error completes the sentence
-	// "the setting …" and must not contain a secret. Check may be nil.
+	// Check performs further checks on the value. Its argument has the type that the
+	// setting's getter returns, such as time.Duration. Its error completes the sentence "the
+	// setting …" and must not contain a secret. Check may be nil.
 	Check func(value any) error
 }
 

@@ -74,8 +74,8 @@ func TLSConfig(ca, cert, key string) (*tls.Config, error) {
 }
 
 // Handshake performs a TLS handshake over a connection to address, a host:port, and returns the
-// TLS connection. The server's certificate must have the host's name, unless config sets another
-// name. The argument config may be nil.
+// TLS connection. The server's certificate must be valid for the host, unless config sets
+// another ServerName. The argument config may be nil.
 func Handshake(ctx context.Context, raw net.Conn, config *tls.Config, address string) (net.Conn, error) {
 	config = cmp.Or(config, &tls.Config{}).Clone()
 	if config.ServerName == "" {

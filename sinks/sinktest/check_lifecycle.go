@@ -51,7 +51,7 @@ func noGoroutineLeft(s *subject) {
 	})
 }
 
-// live opens the sink, sends, and causes an outage if the harness can.
+// live opens the sink, sends messages, and causes an outage if the harness can.
 func (s *subject) live(ctx context.Context) {
 	defer s.close(ctx)
 	if err := s.open(ctx); err != nil {

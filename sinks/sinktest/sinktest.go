@@ -1,5 +1,5 @@
-// Package sinktest is the conformance suite that every sink must pass. It tests what the relay relies on. Test your own
-// sink like this:
+// Package sinktest is the conformance suite that every sink must pass. It tests the behaviour that the relay relies on.
+// Test your own sink like this:
 //
 //	func TestConformance(t *testing.T) {
 //		sinktest.Run(t, func(t testing.TB) sinktest.Harness {
@@ -32,17 +32,17 @@ type Harness struct {
 	// payloads and headers. Nil if the destination can't be read.
 	Received func() []outbox.Message
 
-	// Break makes the destination unavailable, as in an outage, and Repair ends the outage. Nil if the harness can't do
-	// that.
+	// Break makes the destination unavailable, as in an outage, and Repair ends the outage. Both are nil if the harness
+	// can't cause outages.
 	Break, Repair func()
 
 	// Stall makes the destination accept messages without answering, until release is called. The channel reached is
-	// closed when a message has arrived at the destination. Nil if the harness can't do that.
+	// closed when a message has arrived at the destination. Nil if the harness can't stall the destination.
 	Stall func() (reached <-chan struct{}, release func())
 
 	// Answer sets how the destination answers the message with this id. For [sinks.Retry] and [sinks.Reject], the
 	// destination doesn't store the message and returns an error that leads to this result. [sinks.Delivered] restores
-	// the normal answer. Nil if the harness can't do that.
+	// the normal answer. Nil if the harness can't set answers.
 	Answer func(id string, result sinks.Result)
 
 	// Astray changes a message so that the sink sends it to a destination that can't take it, such as a missing topic or an

@@ -22,7 +22,7 @@ type subject struct {
 	made atomic.Int64
 }
 
-// opened opens the sink, and returns the context for further calls of the sink. A cleanup
+// opened opens the sink, and returns the context for further calls to the sink. A cleanup
 // function closes the sink at the end of the check.
 func (s *subject) opened() context.Context {
 	s.t.Helper()
@@ -92,7 +92,7 @@ func (s *subject) deliver(ctx context.Context, batch []sinks.Message) {
 	}
 }
 
-// pause is the time before postponed messages are sent again.
+// pause is how long deliver waits before it sends postponed messages again.
 const pause = 10 * time.Millisecond
 
 // parts divides a batch as the relay would.

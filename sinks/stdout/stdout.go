@@ -55,8 +55,8 @@ func (s *Sink) Order() sinks.Order { return sinks.OrderPrefix }
 // Send writes the batch with a single Write. It rejects a message that can't be written
 // as JSON. If the writer fails, messages whose whole line it accepted are delivered, and
 // the sink is unavailable for the others. A message whose line lacks only its newline is
-// a retry, because its outcome is unknown. If the context ends before a Write returns,
-// all messages of the Write are retries for the same reason.
+// a retry, because its outcome is unknown. If the context ends before Write returns, the
+// outcome of every message in the batch is unknown, so all of them are retries.
 func (s *Sink) Send(ctx context.Context, batch []sinks.Message) []sinks.Outcome {
 	var lines bytes.Buffer
 	outcomes, ends := sinks.WriteLines(&lines, batch)
