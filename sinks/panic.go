@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// shownFrames is the maximum number of calls in the description of a panic. Eight
-// calls are enough to find the cause, and fit into a column of the table.
+// shownFrames is the maximum number of calls in the description of a panic. Eight calls
+// are enough to find the cause, and fit into a message's last error.
 const shownFrames = 8
 
 // DescribePanic returns the cause of a panic and the calls that led to it, the most

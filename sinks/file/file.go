@@ -150,7 +150,7 @@ func (s *Sink) write(ctx context.Context, text []byte) *sinks.Outcome {
 	return fail(sinks.Unavailable, sinks.ReasonConnection, err)
 }
 
-// notReady returns the outcome of the messages if nothing of their batch was written. If
+// notReady returns the outcome of the messages if no part of their batch was written. If
 // the context has ended, the messages are unsent, because the end of the context may have
 // caused the error.
 func notReady(ctx context.Context, err error) *sinks.Outcome {

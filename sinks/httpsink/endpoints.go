@@ -65,8 +65,8 @@ const (
 	patience = time.Second
 
 	// After its last request, a slow endpoint counts as slow for slowFor or for ten times the duration of that request,
-	// whichever is longer. The first request after that may delay messages of other endpoints, so a hanging endpoint delays
-	// them for at most a tenth of the time.
+	// whichever is longer. The first request after this time may delay messages of other endpoints again. So a hanging
+	// endpoint delays them for at most a tenth of the time.
 	slowFor = time.Minute
 
 	// mostFailures is the number of consecutive failures after which an endpoint is closed.

@@ -37,8 +37,8 @@ const (
 // gap replaces each placeholder while the template is parsed as a URL.
 const gap = "\x00"
 
-// parseTarget parses a URL or a template for one. The text of an error completes the
-// sentence "the url …" and doesn't contain the URL.
+// parseTarget parses a URL or a URL template. The text of an error completes the sentence
+// "the url …" and doesn't contain the URL.
 func parseTarget(text string) (target, error) {
 	if strings.Contains(text, gap) {
 		return target{}, errMalformed

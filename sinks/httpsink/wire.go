@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// countingConn counts the bytes written to a connection. Go's client can't be used for this, because it
-// reports a request as written even if the request is still in the client's buffer.
+// countingConn counts the bytes written to a connection. httptrace is not sufficient for this, because
+// Go's client reports a request as written even if the request is still in the client's buffer.
 type countingConn struct {
 	net.Conn
 	written atomic.Int64
@@ -62,8 +62,8 @@ func (w *wire) traced(ctx context.Context) context.Context {
 	})
 }
 
-// gotConn is called for each connection on which the client tries the request. If the client could write
-// nothing of the request to one connection, it may try another.
+// gotConn is called for each connection on which the client tries the request. If the client could not
+// write any part of the request to one connection, it may try another.
 func (w *wire) gotConn(info httptrace.GotConnInfo) {
 	conn := info.Conn
 	if secured, ok := conn.(*tls.Conn); ok {

@@ -27,9 +27,9 @@ func (v *verdict) Unwrap() error { return v.err }
 // Permanent(nil) is nil.
 func Permanent(err error) error { return judged(sinks.Reject, sinks.ReasonRefused, err) }
 
-// Unavailable marks an error that the message did not cause, because something that all
-// messages need is unavailable, such as a server. The relay pauses the sink, and sends the
-// message again without charging an attempt. Wrap the error in RetryAfter to set the pause. Unavailable(nil) is nil.
+// Unavailable marks an error that the message did not cause: something that all messages need, such as a server, is
+// unavailable. The relay pauses the sink, and sends the message again without charging an attempt. Wrap the error in
+// RetryAfter to set the pause. Unavailable(nil) is nil.
 func Unavailable(err error) error { return judged(sinks.Unavailable, sinks.ReasonConnection, err) }
 
 func judged(result sinks.Result, reason sinks.Reason, err error) error {

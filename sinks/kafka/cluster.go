@@ -182,7 +182,7 @@ func (c *cluster) fetch(ctx context.Context, names []string) (map[string]*topic,
 		return found, nil
 	}
 	learned, err := c.ask(ctx, missing)
-	maps.Copy(found, learned) // cached topics may have become too old by now; that is fine for this fetch
+	maps.Copy(found, learned) // some cached topics may be too old by now, but this fetch still returns them
 	return found, err
 }
 

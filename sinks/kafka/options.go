@@ -52,9 +52,9 @@ type Options struct {
 	// Compression is none (the default), gzip, snappy, lz4 or zstd.
 	Compression string
 
-	// MaxMessageBytes is the topics' max.message.bytes. The sink keeps record
-	// batches below this size and rejects a message whose record is larger.
-	// Defaults to [DefaultMaxMessageBytes].
+	// MaxMessageBytes should equal the topics' max.message.bytes. The sink limits record
+	// batches to this size and rejects a message whose record is larger. Defaults to
+	// [DefaultMaxMessageBytes].
 	MaxMessageBytes int
 
 	// Concurrency is the maximum number of record batches in flight, with at most

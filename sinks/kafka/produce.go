@@ -26,9 +26,10 @@ type verdict struct {
 // buffers is a pool of buffers for encoded record batches.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// produce sends records to a partition's leader. If the batch was certainly not written
-// and another broker might write it, produce tries again, until the given time. If the
-// partition has failed in earlier Sends, produce tries again at most once, without a pause.
+// produce sends records to a partition's leader. If it is certain that the batch was not
+// written, and another broker might write it, produce tries again until the given time. If
+// the partition has failed in earlier Sends, produce tries again at most once, without a
+// pause.
 func (s *Sink) produce(ctx context.Context, until time.Time, to topicPartition, records []record, from producer) verdict {
 	buffer := buffers.Get().(*[]byte)
 	defer buffers.Put(buffer)

@@ -175,7 +175,7 @@ func (r *run) work(ctx context.Context) {
 			if !slices.ContainsFunc(r.order, func(l *partitionQueue) bool { return len(l.waiting) > 0 }) {
 				return
 			}
-			continue // run.ready may have settled a message, so that a later message of its key in another queue can be sent now
+			continue // run.ready may have settled a message, so that a later message of its key in another queue can be settled, too
 		}
 		if under == 0 && len(ready) == 1 { // the common case needs no goroutine
 			r.take(r.carry(ctx, ready[0], r.slowest))

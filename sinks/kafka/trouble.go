@@ -36,7 +36,8 @@ const (
 	longestWait  = time.Minute // the longest wait of a postponed message
 )
 
-// pauseAfter returns the pause of a topic or partition after this number of consecutive failures.
+// pauseAfter returns the pause of a topic or partition after the given number of consecutive
+// failures.
 func pauseAfter(tries int) time.Duration {
 	return min(longestPause, firstPause<<min(tries-1, 10))
 }
@@ -140,7 +141,7 @@ func waitOf(m *sinks.Message, least time.Duration) time.Duration {
 }
 
 // apart decides the outcomes of messages whose partition failed, after all other messages are
-// settled. If something was delivered to another partition since the partition's previous failure,
+// settled. If a message was delivered to another partition since the partition's previous failure,
 // the messages are postponed. Otherwise their outcome is Unavailable, with the partition as its
 // Destination. There is one exception: if the partition has failed before and another partition is
 // healthy, only the first of these messages is Unavailable. The other messages are postponed, so

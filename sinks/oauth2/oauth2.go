@@ -101,7 +101,7 @@ const (
 	longestLifetime = 24 * time.Hour
 
 	// While the current token is valid, a request for another token may take at most renewTimeout. If the request fails,
-	// the next request is made after renewPause.
+	// the Source waits for renewPause before the next one.
 	renewTimeout = 3 * time.Second
 	renewPause   = 5 * time.Second
 )

@@ -20,7 +20,7 @@ type connection struct {
 	current atomic.Pointer[session]
 }
 
-// newConnection returns a connection that tries the host with this number first.
+// newConnection returns a connection that tries the host with the given number first.
 func newConnection(s *Sink, number int) *connection {
 	return &connection{sink: s, turn: make(chan struct{}, 1), next: number}
 }
