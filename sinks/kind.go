@@ -53,7 +53,7 @@ type Registry struct {
 	byScheme map[string]Kind
 }
 
-// NewRegistry returns a Registry of these kinds. The error lists every kind whose
+// NewRegistry returns a Registry of the given kinds. The error lists every kind whose
 // name or scheme is already taken, or whose definition is not valid.
 func NewRegistry(kinds ...Kind) (*Registry, error) {
 	r := &Registry{byName: map[string]Kind{}, byScheme: map[string]Kind{}}

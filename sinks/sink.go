@@ -187,10 +187,10 @@ type TxSink interface {
 type Deduplicating interface {
 	Sink
 
-	// Plan assigns messages to planned batches and sends nothing. If a message gets no
-	// reference, it is not sent now, and its outcome gives the reason. The relay may drop a
-	// reference without sending its message. Even then, the sink must not reuse the batch's
-	// name or the identifiers that the name contains.
+	// Plan assigns messages to planned batches and sends nothing. If Plan returns no
+	// reference for a message, the relay doesn't send the message now, and its outcome gives
+	// the reason. The relay may drop a reference without sending its message. Even then, the
+	// sink must not reuse the batch's name or the identifiers that the name contains.
 	Plan(ctx context.Context, batch []Message) ([]BatchRef, []Outcome)
 
 	// Send receives messages with references. If all messages of a planned batch are

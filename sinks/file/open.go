@@ -41,7 +41,7 @@ func (s *Sink) follow(ctx context.Context) error {
 }
 
 func (s *Sink) reopen(ctx context.Context) error {
-	_ = s.drop() // an error of Close loses nothing, because nothing is buffered
+	_ = s.drop() // an error of Close loses no data, because the file isn't buffered
 	opened, err := s.openFile(s.options)
 	if err != nil {
 		return err

@@ -231,7 +231,7 @@ func (c *cluster) candidates() []string {
 	return known
 }
 
-// learn caches the metadata of the topics with these names, and returns these topics.
+// learn caches the metadata of the topics with the given names, and returns the topics.
 func (c *cluster) learn(names []string, answer *kafkago.MetadataResponse) map[string]*topic {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 )
 
 // If a topic or partition fails, its messages are postponed, and all other messages are sent. But
-// the sink is unavailable if the failing topic is the only one, or if nothing was delivered to
+// the sink is unavailable if the failing topic is the only one, or if no message was delivered to
 // another partition between two failures of a partition.
 
 // trouble is the state of a failing partition. For example, the partition has no leader, or
@@ -163,7 +163,7 @@ func (r *run) apart(ctx context.Context) {
 	}
 }
 
-// anySound reports whether any partition of these topics is healthy: it has a leader, all its
+// anySound reports whether any partition of the given topics is healthy: it has a leader, all its
 // replicas are in sync, and the sink has not failed to write to it. If names is nil, anySound checks
 // the partitions of all topics. In an outage of the whole cluster no partition is healthy.
 func (c *cluster) anySound(ctx context.Context, names []string) bool {

@@ -298,7 +298,7 @@ func (c *conn) agree(clientID string) error {
 // the text of an HTTP server as a size, and allocate gigabytes.
 func (c *conn) versions(clientID string) (protocol.Message, error) {
 	const (
-		correlation = 0x726f7772 // differs from the numbers of the other requests on this connection
+		correlation = 0x726f7772 // differs from the correlation ids of the other requests on this connection
 		mostBytes   = 1 << 20    // brokers answer with a few kilobytes
 	)
 	if err := protocol.WriteRequest(c.protocol, 0, correlation, clientID, new(apiversions.Request)); err != nil {

@@ -153,8 +153,8 @@ func (s *Source) Token(ctx context.Context) (Token, error) {
 	return token, nil
 }
 
-// Forget makes the next call to Token request another token, because a destination has refused this one. It does nothing if the
-// token has already been replaced.
+// Forget makes the next call to Token request another token, because a destination has refused the given token. It does nothing
+// if the token has already been replaced.
 func (s *Source) Forget(token Token) {
 	<-s.turn
 	if s.token.Secret == token.Secret {

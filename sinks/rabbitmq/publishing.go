@@ -25,7 +25,7 @@ const (
 type publishing struct {
 	exchange, routingKey string
 	publishing           amqp.Publishing
-	header               int // upper bound of the size of the frame with the properties, in bytes
+	header               int // upper bound on the size of the frame that carries the properties, in bytes
 }
 
 // prepare converts a message to a publishing. It returns an error for headers that would
@@ -141,8 +141,9 @@ func checkHeader(name string) error {
 	return nil
 }
 
-// frameBytes returns an upper bound of the size of the frame with these properties.
-// This frame can't be split, and a broker closes the connection if it is too large.
+// frameBytes returns an upper bound on the size of the frame that carries the given
+// properties. This frame can't be split, and a broker closes the connection if it is too
+// large.
 func frameBytes(p amqp.Publishing) int {
 	const fixed = 128 // the frame itself, flags, numbers, lengths
 	size := fixed + len(p.MessageId) + len(p.ContentType)

@@ -99,7 +99,7 @@ type session struct {
 	signal  chan struct{} // closed when the connection gets blocked
 	closing bool          // no more goroutines may be added to background
 	users   int           // number of Sends that use the session
-	retired bool          // another session has replaced this one; the last Send that uses this one closes it
+	retired bool          // another session has replaced this session; the last Send that uses this session closes it
 }
 
 func newSession(s *Sink, connection *amqp.Connection, w *wire, held *secrets) *session {

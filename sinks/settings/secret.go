@@ -46,7 +46,7 @@ type Redactor struct {
 	replacer *strings.Replacer
 }
 
-// NewRedactor returns a Redactor that removes these secrets, both unescaped and in
+// NewRedactor returns a Redactor that removes the given secrets, both unescaped and in
 // the escaped forms of JSON, URLs and base64. It ignores empty secrets.
 func NewRedactor(secrets ...Secret) Redactor {
 	var forms []string
