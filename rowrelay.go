@@ -106,7 +106,7 @@ type Options struct {
 	// Messages with the same key are always handled one at a time, in order, even if their
 	// topics differ. If Concurrency is 1, the functions given to Handle run one after the
 	// other, and need no locks among themselves, but a slow one delays the others. The same
-	// holds for the functions given to HandleTx. The default is 10 for Handle and 4 for
+	// applies to the functions given to HandleTx. The default is 10 for Handle and 4 for
 	// HandleTx. On SQLite, which has one writer at a time, it is 1 for HandleTx.
 	Concurrency int
 
@@ -143,8 +143,8 @@ type App struct {
 	tables  *migrations.Migrations
 	relay   atomic.Pointer[relay.Relay] // nil before Run
 
-	opening chan struct{}   // full while a call reads or sets the field store
-	store   *sqlstore.Store // for Store and Run; nil until one of them has opened it
+	opening chan struct{}   // a semaphore that is full while a call uses the field store
+	store   *sqlstore.Store // shared by Store and Run; nil until one of them has opened it
 
 	mu         sync.Mutex
 	ran        bool
@@ -393,7 +393,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	a.ran = !drain || len(a.options.Relay.Sinks) > 0
 	options, problems := a.options.Relay, slices.Clone(a.mistakes)
 	if drain {
-		options.Drain, options.Poll = true, time.Millisecond // short, because a drain reads until two consecutive polls are empty
+		options.Drain, options.Poll = true, time.Millisecond // short, because a drain ends only after two consecutive empty polls
 	}
 	if len(a.handlers)+len(a.txHandlers) == 0 {
 		if len(options.Sinks) == 0 {
@@ -422,7 +422,7 @@ func (a *App) relayOptions(drain bool) (relay.Options, error) {
 	if options.Sinks == nil {
 		options.Sinks = map[string]relay.SinkOptions{}
 	}
-	// An operator can redirect a message to one of these sinks although it has no handler for the message's topic. The Mux then
+	// An operator can redirect a message to one of these sinks even if the sink has no handler for the message's topic. The Mux then
 	// returns an error that makes the message wait.
 	if len(a.handlers) > 0 {
 		mux := &inproc.Mux{}

@@ -43,7 +43,7 @@ type config struct {
 	database string   // the URL
 	listen   string   // the address of the service
 	admin    string   // the address of the operator's page, metrics and readiness; not public
-	token    string   // for changes on the operator's page; empty: the page is read-only
+	token    string   // allows changes on the operator's page; if empty, the page is read-only
 	brokers  []string // of Kafka
 	topic    string   // of Kafka
 }
@@ -94,7 +94,7 @@ func run(ctx context.Context, c config) error {
 	observer := counted.Source("shop")
 	watch := admin.NewWatch(observer, "handlers", "kafka")
 	app, err := rowrelay.New(db, rowrelay.Postgres, rowrelay.Options{
-		Table:  "outbox", // as in ListenerOptions; New refuses another name
+		Table:  "outbox", // the same name as in ListenerOptions
 		Writer: outbox.Options{Headers: tracing.Headers, Notify: true},
 		Store:  sqlstore.Options{Reader: relaypgx.Reader{}},
 		Relay: relay.Options{
