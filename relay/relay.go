@@ -149,8 +149,8 @@ func (r *Relay) StandbyReason() string {
 
 // Healthy returns nil if the relay works, and otherwise an error with the reason. The relay works if Run is running and its loop is
 // not blocked; the database has answered within the duration of a lease; no call to a sink is stuck; reads, renewals of leases,
-// writes of journals and the freeing of expired claims have not been failing for longer than a lease; and the database refuses no
-// outcome. A sink that is down doesn't make the relay unhealthy.
+// writes of journals and outcomes, and the freeing of expired claims have not been failing for longer than a lease; and the database
+// refuses no outcome. A sink that is down doesn't make the relay unhealthy.
 func (r *Relay) Healthy() error {
 	if err := r.notMade(); err != nil {
 		return err
