@@ -35,8 +35,7 @@ func rate(what string, do func(ctx context.Context, d *table.Database) (float64,
 	return work{what: what, unit: "/s", goal: 0.9, do: do}
 }
 
-// besides creates both databases, and calls the function load, which writes the additional rows to one
-// of them.
+// besides creates both databases, and calls the function `load`, which writes the additional rows to one of them.
 func besides(ctx context.Context, load func(ctx context.Context, d *table.Database) error) (b beside, err error) {
 	server := table.Servers["postgres15"]
 	for _, d := range []**table.Database{&b.loaded, &b.empty} {
@@ -131,7 +130,7 @@ func due(ctx context.Context, d *table.Database) (float64, error) {
 	return delivered(ctx, d, rows, func(context.Context) error { return nil })
 }
 
-// delivered returns the rate at which a relay delivers the rows that the function begin makes due.
+// delivered returns the rate at which a relay delivers the rows that the function `begin` makes due.
 func delivered(ctx context.Context, d *table.Database, rows int, begin func(context.Context) error) (float64, error) {
 	var sink relays.Counter
 	_, stop, err := relays.Start(ctx, d, relay.Options{Sinks: map[string]relay.SinkOptions{"sink": {Sink: &sink}}, Retention: 48 * time.Hour})

@@ -80,9 +80,9 @@ func (c *cost) cpu() float64 { return figure.Median(clone(c.own)) + figure.Media
 
 func clone(values []float64) []float64 { return append([]float64(nil), values...) }
 
-// report reports three figures for a configuration of a relay. The first is its share of the bare
-// producer's rate, or of the table's limit if that is lower. The second is its share of the rate
-// that is possible if broker and table share the machine. The third is its CPU.
+// report reports three figures for a configuration of a relay. The first is the relay's share of the bare producer's
+// rate, or of the table's limit if that is lower. The second is the relay's share of the rate that is possible if
+// broker and table share the machine. The third is the relay's CPU.
 func (c brokerCase) report(w way, own, bare, limit cost, report func(figure.Figure)) {
 	lower, name := bare.rates, "bare "
 	if !c.bare && figure.Median(clone(limit.rates)) < figure.Median(clone(bare.rates)) {
@@ -190,8 +190,7 @@ func (c brokerCase) byBare(cost *cost) func(context.Context) (float64, error) {
 	}
 }
 
-// withTarget calls the function use with a new target, and then checks that the broker has all
-// messages.
+// withTarget calls the function `use` with a new target, and then checks that the broker has all messages.
 func withTarget[T brokers.Target](ctx context.Context, wanted int, make func(context.Context) (T, error), use func(T) error) error {
 	target, err := make(ctx)
 	if err != nil {

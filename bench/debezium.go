@@ -97,8 +97,8 @@ type subject struct {
 	broker int // the process id of Kafka
 }
 
-// on creates a database for the system, runs the system until it has delivered some
-// messages, stops it, and then calls the function use.
+// on creates a database for the system, runs the system until it has delivered some messages, stops it, and then
+// calls the function `use`.
 func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.Kafka, use func(context.Context, *subject) error) (err error) {
 	d, err := server.Create(ctx)
 	if err != nil {
@@ -137,8 +137,8 @@ func (c *compared) on(ctx context.Context, server table.Server, kafka debezium.K
 	return err
 }
 
-// running starts the system, calls the function use when the system is ready, and stops the system
-// when use returns.
+// running starts the system, calls the function `use` when the system is ready, and stops the system when `use`
+// returns.
 func (u *subject) running(ctx context.Context, quick bool, use func(*debezium.Process) error) error {
 	p, err := u.Start(ctx, quick)
 	if err != nil {
@@ -255,8 +255,8 @@ func (u *subject) spending(p *debezium.Process, do func() error) (s spending, er
 	return s, err
 }
 
-// spent returns the CPU that was used so far. The field others of the result includes all
-// processes except this one.
+// spent returns the CPU that was used so far. The field `others` of the result includes all processes except this
+// one.
 func (u *subject) spent(p *debezium.Process) (s spending, err error) {
 	s.others = figure.Spent().Others
 	var errs [3]error
@@ -303,8 +303,8 @@ func (c *compared) steadily(ctx context.Context, u *subject) error {
 	})
 }
 
-// writeAt writes the given number of messages at this rate. It returns the milliseconds from each
-// commit until a consumer had the message.
+// writeAt writes the given number of messages at this rate. It returns the milliseconds from each commit until a
+// consumer received the message.
 func (u *subject) writeAt(ctx context.Context, t *debezium.Topic, rate, count int) ([]float64, error) {
 	watch := load.NewStopwatch(count)
 	listening, stop := context.WithCancel(ctx)
@@ -467,8 +467,8 @@ func (c *compared) log(ctx context.Context, u *subject, report func(figure.Figur
 
 const restTime = 20 * time.Second
 
-// rested waits for the time restTime and for a checkpoint, and then returns the number of bytes in the
-// write-ahead log that the server can't remove because of the system.
+// rested waits for restTime and for a checkpoint, and then returns the number of bytes in the write-ahead log that
+// the server can't remove because of the system.
 func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	<-time.After(restTime)
 	if _, err := u.db.DB.ExecContext(ctx, "CHECKPOINT"); err != nil {
@@ -477,7 +477,7 @@ func (u *subject) rested(ctx context.Context) (held int64, err error) {
 	return u.Held(ctx)
 }
 
-// logged calls the function do, and returns how many bytes PostgreSQL has written to its write-ahead log meanwhile.
+// logged calls the function `do`, and returns how many bytes PostgreSQL wrote to its write-ahead log during the call.
 func (u *subject) logged(ctx context.Context, do func() error) (written int64, err error) {
 	var before string
 	if err := u.db.DB.QueryRowContext(ctx, "SELECT pg_current_wal_lsn()::text").Scan(&before); err != nil {

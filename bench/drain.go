@@ -115,8 +115,8 @@ func (c drainCase) figure(values, by []float64, reference string) figure.Figure 
 // handwritten loop through pgx is measured, too.
 func (c drainCase) readsNatively() bool { return c.server.Dialect.Name() == "postgres" && !c.rows }
 
-// rate returns a turn, that is, a function that creates a table with a backlog, drains it with
-// the function drain, and returns the rate.
+// rate returns a turn, that is, a function that creates a table with a backlog, drains it with the function `drain`,
+// and returns the rate.
 func (c drainCase) rate(drain func(ctx context.Context, d *table.Database) (time.Duration, error)) func(context.Context) (float64, error) {
 	return func(ctx context.Context) (float64, error) {
 		d, err := c.server.Create(ctx)

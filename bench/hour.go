@@ -18,21 +18,21 @@ import (
 const (
 	hourRate  = 1_000  // messages a second
 	hourBurst = 50_000 // messages of a burst; in each part the relay drains one burst in addition to the load
-	hourParts = 30     // number of parts into which the time is divided; the report compares the first and the last tenth of the parts
+	hourParts = 30     // number of parts into which the run is divided; the report compares the first and the last tenth of the parts
 )
 
-// hourRun runs a steady load, and measures the relay and the sizes of the tables meanwhile.
+// hourRun runs a steady load, and meanwhile measures the relay and the sizes of the tables.
 type hourRun struct {
 	*table.Database
 	clock    steady.Clock
 	relay    *relay.Relay
 	meter    cpu.Meter
 	part     time.Duration
-	snapshot bool // a snapshot is held open from a third of the time to half of the time
+	snapshot bool // a snapshot is held open from one third to one half of the run
 	parts    []hourPart
 }
 
-// hourPart has the measurements of a part of the time.
+// hourPart has the measurements of one part of the run.
 type hourPart struct {
 	p50, p99 time.Duration // latencies of the steady load before the burst
 	capacity float64       // messages per second of the burst
@@ -118,7 +118,7 @@ func (h *hourRun) watch(ctx context.Context) error {
 	return nil
 }
 
-// watchPart measures a part of the time, with a burst two seconds before its end.
+// watchPart measures one part of the run, with a burst two seconds before the part ends.
 func (h *hourRun) watchPart(ctx context.Context) error {
 	began := time.Now()
 	h.clock.Take()
@@ -188,8 +188,8 @@ func (h *hourRun) holdSnapshot(ctx context.Context) (release func(), err error) 
 	}, nil
 }
 
-// report compares the last tenth of the time with the first tenth, and the tables' sizes at the
-// end with their sizes half-way.
+// report compares the last tenth of the run with the first tenth, and the tables' sizes at the end with the sizes
+// half-way through the run.
 func (h *hourRun) report(name string, report func(figure.Figure)) {
 	capacity := h.each(func(p hourPart) float64 { return p.capacity })
 	tail := h.each(func(p hourPart) float64 { return p.p99.Seconds() * 1e3 })

@@ -57,7 +57,7 @@ func latencyCases(s settings) (cases []latencyCase) {
 type wakening struct {
 	name    string
 	options outbox.Options
-	trigger bool // plain INSERTs notify relays by the table's trigger
+	trigger bool // plain INSERTs notify relays through the table's trigger
 	// start starts the relay or loop, and returns a function to call after each commit.
 	start func(ctx context.Context, d *table.Database, tell func(id string)) (after func(), stop func() error, err error)
 

@@ -22,9 +22,8 @@ var loopsHad = map[string]had{
 	"mariadb1011": {kept: [2]int{72, 78}, deleted: [2]int{159, 198}, marked: [2]int{21, 24}},
 }
 
-// loopCase is a handwritten loop. Its goal is nine tenths of the lower end of its range in
-// loopsHad. If the loop were much slower, the ratios of the scene drain, which uses the loop as its
-// reference, would look too good.
+// loopCase is a handwritten loop. Its goal is nine tenths of the lowest rate in its range in loopsHad. If the loop
+// were much slower, the ratios of the scene drain, which uses the loop as its reference, would look too good.
 type loopCase struct {
 	drainCase
 	mark   bool // marks leased rows in place instead of moving them

@@ -14,8 +14,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// peersCase compares rowrelay with peers. Either all of them keep done rows, or all of them
-// delete done rows.
+// peersCase compares rowrelay with peers. Either all the compared systems keep done rows, or all delete done rows.
 type peersCase struct {
 	server table.Server
 	keep   bool

@@ -65,8 +65,8 @@ func (h *home) remove() {
 // returns its path. A user who can write to the original can't change the copy.
 func (h *home) checkedCopy(program, want string) (string, error) {
 	path := filepath.Join(h.path, filepath.Base(program))
-	// While the file is open for writing, no other program may be started: it would inherit the
-	// open file until its exec, and the kernel refuses to run a file that is open for writing.
+	// Start no other program while the copy is open for writing: the new process would inherit the open file until it
+	// calls exec, and the kernel refuses to run a file that is open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	target, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o500)

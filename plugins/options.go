@@ -46,9 +46,8 @@ type Options struct {
 	// the protocol's variables and, with Memory, GOMEMLIMIT.
 	Env map[string]settings.Secret
 
-	// SHA256 is the checksum that the program must have, in hexadecimal digits. The
-	// relay runs a private copy of the program, whose checksum it has checked. Empty
-	// allows any program.
+	// SHA256 is the checksum that the program must have, in hexadecimal digits. The relay makes a private copy of the
+	// program, checks the copy's checksum, and runs the copy. If SHA256 is empty, any program is allowed.
 	SHA256 string
 
 	// Directory is where the relay makes a private directory for the plug-in's

@@ -104,7 +104,7 @@ func (o *output) admits() bool {
 	return true
 }
 
-// nextWindow starts another window if the current one has ended. It reports whether it started one.
+// nextWindow starts another window if the current one has ended, and reports whether it did.
 func (o *output) nextWindow(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

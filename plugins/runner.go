@@ -30,7 +30,7 @@ type runner struct {
 	pid    int  // 0 before the start
 	killed bool // may be set before the start
 
-	state  *os.ProcessState // set before the channel exited is closed
+	state  *os.ProcessState // set before the channel `exited` is closed
 	exited chan struct{}
 	reads  sync.WaitGroup
 }
@@ -139,7 +139,7 @@ func (r *runner) Wait(context.Context) error {
 	return nil
 }
 
-// Kill kills the process and its group. It doesn't wait until they have ended.
+// Kill kills the process and its group, without waiting for them to end.
 func (r *runner) Kill(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

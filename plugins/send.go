@@ -72,9 +72,8 @@ func (p part) ids(batch []sinks.Message) (ids []string) {
 // messages.
 const perRequest = 64
 
-// next returns the next part of the batch. A part ends before a message that would
-// exceed a limit or must wait for an earlier message. Messages that can't be sent get
-// their outcome here.
+// next returns the next part of the batch. A part ends before a message that would exceed a limit or must wait for an
+// earlier message. next records the outcomes of messages that can't be sent.
 func (d *delivery) next(ctx context.Context) (p part) {
 	limits, most := d.limits, d.limits.requestBytes-perRequest
 	for ; d.at < len(d.batch); d.at++ {
@@ -154,8 +153,8 @@ func (d *delivery) hand(ctx context.Context, part part) {
 	d.answered(part, response.GetOutcomes())
 }
 
-// answered records the plug-in's outcomes, one for each message. If the plug-in
-// returned too few, the other messages get the outcome noOutcome.
+// answered records the plug-in's outcomes, one for each message. If the plug-in returned too few outcomes, the
+// remaining messages get the outcome noOutcome.
 func (d *delivery) answered(part part, outcomes []*pluginv1.Outcome) {
 	d.note(part, func(i int) sinks.Outcome {
 		if i >= len(outcomes) {
@@ -181,10 +180,9 @@ func (d *delivery) failed(ctx context.Context, part part, err error) sinks.Outco
 	return sinks.Fail(sinks.Retry, sinks.ReasonHandlerError, "the plug-in answered with an error: "+said(err).Error())
 }
 
-// note records the outcomes of a part, in order. After a message that was not
-// delivered, later messages of its key are blocked unless they were delivered. If the
-// sink delivers all messages of a part or none, only the first failed message keeps its
-// outcome and the others are blocked, so that at most one message is charged.
+// note records the outcomes of a part, in order. If a message was not delivered, the later undelivered messages of
+// its key get the outcome blocked. If the sink delivers all messages of a part or none, only the first failed message
+// keeps its outcome and the others are blocked, so that at most one message is charged.
 func (d *delivery) note(p part, outcome func(i int) sinks.Outcome) {
 	failed := false
 	for i, index := range p.messages {
@@ -218,13 +216,12 @@ func (d *delivery) set(index int, o sinks.Outcome) {
 	}
 }
 
-// answerGrace is how long the relay waits, after the context has ended, for the
-// outcomes that a plug-in already has. Without this wait, those messages would have no
-// outcome and could be charged an attempt.
+// answerGrace is how long the relay waits, after the context has ended, for the outcomes that a plug-in already has.
+// Without this wait, the messages would have no outcome and could be charged an attempt.
 const answerGrace = 250 * time.Millisecond
 
-// send calls the plug-in's Send. When the context ends, it calls the plug-in's
-// Cancel, waits for the answer for at most answerGrace, and then gives up.
+// send calls the plug-in's Send. When the context ends, it calls the plug-in's Cancel, waits at most answerGrace for
+// the answer, and then gives up.
 func (p *process) send(ctx context.Context, request *pluginv1.SendRequest) (*pluginv1.SendResponse, error) {
 	request.TimeoutMs = remaining(ctx)
 	calling, end := context.WithCancel(context.WithoutCancel(ctx))

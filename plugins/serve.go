@@ -57,11 +57,10 @@ func ServeKind(kind sinks.Kind) {
 	serve(kind)
 }
 
-// slack is the size in bytes of a slice that serve allocates and never writes to, so that it
-// takes no physical memory. Go collects garbage when the heap has doubled, and this slice
-// counts as heap. Without it, collections would be frequent, because a batch needs much
-// memory compared with a plug-in's small heap. The slice has at most an eighth of the memory
-// limit. GOGC and GOMEMLIMIT keep their effect.
+// slack is the size in bytes of a slice that serve allocates and never writes to, so that it takes no physical
+// memory. Go collects garbage when the heap has doubled, and this slice counts as heap. Without the slice,
+// collections would be frequent, because a batch needs much memory compared with a plug-in's small heap. The slice
+// has at most an eighth of the memory limit. GOGC and GOMEMLIMIT still apply.
 const slack = 32 << 20
 
 func serve(kind sinks.Kind) {

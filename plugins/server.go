@@ -67,7 +67,7 @@ func (s *server) Open(ctx context.Context, request *pluginv1.OpenRequest) (*plug
 	return promise(sink), nil
 }
 
-// made returns the sink. The first call makes it.
+// made returns the sink, which the first call creates.
 func (s *server) made(texts map[string]string) (sinks.Sink, error) {
 	if sink := s.current(); sink != nil {
 		return sink, nil
@@ -207,8 +207,8 @@ func (s *server) Cancel(_ context.Context, request *pluginv1.CancelRequest) (*pl
 	return &pluginv1.CancelResponse{}, nil
 }
 
-// limited returns a context with the relay's time limit. The limit counts from now, not
-// from the time at which the relay sent the request.
+// limited returns a context with the relay's time limit. The limit starts when the plug-in receives the request, not
+// when the relay sends the request.
 func limited(ctx context.Context, ms int64) (context.Context, context.CancelFunc) {
 	if ms <= 0 {
 		return context.WithCancel(ctx)

@@ -213,8 +213,7 @@ func (c *crashes) count(now time.Time, cause error) {
 	}
 }
 
-// forget resets the count, after the exit of a plug-in that delivered something or ran for
-// longLife.
+// forget resets the count of crashes, after the exit of a plug-in that delivered something or ran for longLife.
 func (c *crashes) forget() { c.consecutive, c.until, c.last = 0, time.Time{}, nil }
 
 // allow returns an error if the plug-in must not be started yet. After each pause the relay starts the plug-in once; if
@@ -336,8 +335,8 @@ func (s *Sink) Describe(ctx context.Context) (Description, error) {
 // Program returns the path of the plug-in's program as configured.
 func (s *Sink) Program() string { return s.options.Path }
 
-// Checksums returns the SHA-256 checksum of the plug-in's program as it is now, and the configured
-// checksum, which is empty if none is configured.
+// Checksums returns the current SHA-256 checksum of the plug-in's program, and the configured checksum, which is
+// empty if none is configured.
 func (s *Sink) Checksums() (has, must string, err error) {
 	must = strings.ToLower(s.options.SHA256)
 	path, err := exec.LookPath(s.options.Path)

@@ -182,9 +182,8 @@ var reasons = map[pluginv1.Reason]meaning{
 	pluginv1.Reason_BLOCKED:            {reason: sinks.ReasonBlocked, with: sinks.Unsent},
 }
 
-// usual holds, for each result, the reason that replaces a missing reason or one that
-// doesn't belong to the result. Metrics require that the reason of an outcome belongs
-// to the outcome's result.
+// usual has the default reason of each result. The default replaces a missing reason, and a reason that doesn't
+// belong to the result. Metrics require that the reason of an outcome belongs to the outcome's result.
 var usual = map[sinks.Result]sinks.Reason{
 	sinks.Delivered: sinks.ReasonNone, sinks.Retry: sinks.ReasonUnknown, sinks.Reject: sinks.ReasonRefused,
 	sinks.Unavailable: sinks.ReasonConnection, sinks.Unsent: sinks.ReasonBlocked,
@@ -225,7 +224,7 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	known, ok := reasons[w.GetReason()]
 	postponed := o.Result == sinks.Unsent && known.later && after > 0
 	o.Reason = usual[o.Result]
-	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // a Retry may also have a reason of Unavailable, if one message failed and the plug-in suspects the destination
+	unavailable := o.Result == sinks.Retry && known.with == sinks.Unavailable // a Retry may also have a reason that belongs to Unavailable, if one message failed and the plug-in suspects the destination
 	if ok && (known.with == o.Result || postponed || unavailable) {
 		o.Reason = known.reason
 	}
@@ -235,7 +234,7 @@ func outcomeFromWire(w *pluginv1.Outcome) sinks.Outcome {
 	return o
 }
 
-// A value that is missing in these maps stands for OrderNone.
+// A value that is missing from these maps stands for OrderNone.
 var (
 	ordersToWire   = map[sinks.Order]pluginv1.Order{sinks.OrderPrefix: pluginv1.Order_ORDER_PREFIX, sinks.OrderAtomic: pluginv1.Order_ORDER_ATOMIC}
 	ordersFromWire = map[pluginv1.Order]sinks.Order{pluginv1.Order_ORDER_PREFIX: sinks.OrderPrefix, pluginv1.Order_ORDER_ATOMIC: sinks.OrderAtomic}

@@ -27,8 +27,8 @@ type topic struct {
 	client     *kafkago.Client
 }
 
-// NewTopic creates a topic with a bare producer. The argument batch is the maximum number of
-// records in the producer's record batches.
+// NewTopic creates a topic with a bare producer. The argument `batch` is the maximum number of records in the
+// producer's record batches.
 func NewTopic(ctx context.Context, partitions, batch int) (Target, error) {
 	transport := &kafkago.Transport{}
 	t := &topic{

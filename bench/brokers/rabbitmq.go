@@ -23,7 +23,7 @@ const RabbitMQVariable = "ROWRELAY_TEST_RABBITMQ"
 type Queues struct {
 	names       []string
 	publishers  Publishers
-	connections []*amqp.Connection // the first one is used for everything except the bare publisher
+	connections []*amqp.Connection // the first connection is used for everything except the bare publisher
 	channel     *amqp.Channel
 
 	once       sync.Once // Publish opens its channel only once

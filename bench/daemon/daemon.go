@@ -61,8 +61,8 @@ func Start(ctx context.Context, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// Watch waits until the process ends, and watches its memory. After the time atMost it stops the
-// process. It returns how long the process ran.
+// Watch waits until the process ends, and watches its memory. After `atMost` it stops the process. It returns how
+// long the process ran.
 func (p *Process) Watch(atMost time.Duration) (ran time.Duration, err error) {
 	began := time.Now()
 	stop := time.After(atMost)

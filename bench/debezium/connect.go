@@ -17,10 +17,9 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Connect is Debezium's connector with the outbox event router, on a standalone worker of Kafka
-// Connect. Batches, queues and buffers are larger than by default, and offsets are written
-// every second, as the documentation of Debezium and Kafka recommends for throughput. The
-// connector skips operations that don't occur in an outbox.
+// Connect is Debezium's connector with the outbox event router, on a standalone worker of Kafka Connect. Batches,
+// queues and buffers are larger than their defaults, and offsets are written every second, as the documentation of
+// Debezium and Kafka recommends for throughput. The connector skips operations that don't occur in an outbox.
 type Connect struct {
 	Database *table.Database
 	Kafka    Kafka

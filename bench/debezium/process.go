@@ -17,7 +17,7 @@ import (
 	"github.com/rowrelay/rowrelay/bench/cpu"
 )
 
-// Process is a running relay.
+// Process is the running process of a compared system.
 type Process struct {
 	command *exec.Cmd
 	log     *os.File

@@ -23,8 +23,7 @@ type Side interface {
 	Insert() string
 	Fill(selected string) string
 
-	// Start starts the system. If the argument quick is true, it selects settings for a low
-	// latency.
+	// Start starts the system. If the argument `quick` is true, it selects settings for a low latency.
 	Start(ctx context.Context, quick bool) (*Process, error)
 
 	// Ready waits until the system delivers new messages.
@@ -59,7 +58,7 @@ func (Kafka) Process() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-// until calls the function ready repeatedly, until it returns true.
+// until calls the function `ready` repeatedly, until the function returns true.
 func until(ctx context.Context, what string, p *Process, ready func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()

@@ -79,8 +79,8 @@ type Reading struct {
 	Disorder   int // messages that first arrived after a later message of their key had arrived
 }
 
-// Read reads the topic from its start to its end. The argument written is the number of
-// messages that were written to the table.
+// Read reads the topic from its start to its end. The argument `written` is the number of messages that were written
+// to the table.
 func (t *Topic) Read(ctx context.Context, written int) (r Reading, err error) {
 	ends, err := t.ends(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (t *Topic) consumer() (*kgo.Client, error) {
 	return kgo.NewClient(kgo.SeedBrokers(string(t.kafka)), kgo.ConsumeTopics(t.Name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(500*time.Millisecond))
 }
 
-// Arrivals calls the function seen for each message when it arrives, until the context ends.
+// Arrivals calls the function `seen` for each message when it arrives, until the context ends.
 func (t *Topic) Arrivals(ctx context.Context, seen func(n int)) error {
 	client, err := t.consumer()
 	if err != nil {

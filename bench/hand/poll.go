@@ -10,8 +10,8 @@ import (
 	"github.com/rowrelay/rowrelay/bench/table"
 )
 
-// Poll polls for rows at an interval, calls the function deliver with each message's id, and
-// moves the rows to the table of done rows, until the context ends.
+// Poll polls for rows at an interval, calls the function `deliver` with each message's id, and moves the rows to the
+// table of done rows, until the context ends.
 func Poll(ctx context.Context, d *table.Database, every time.Duration, deliver func(id string)) error {
 	pool, err := d.Pool()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 // texts are the statements of a loop for one kind of database.
 type texts struct {
 	read         string   // reads rows of a lane above an id, up to a limit
-	readAll      string   // replaces read on SQLite, which has one writer and stores the rows of all lanes in the order of ids
+	readAll      string   // replaces `read` on SQLite, which has one writer and stores the rows of all lanes in the order of ids
 	move, remove []string // move rows to the table of done rows, or delete them; have the placeholders {where} and {ids}
 	mark         []string // marks leased rows; has the placeholder {ids}
 	lease        []string // the first statement returns the rows; has the placeholders {count}, {name} and {ids}

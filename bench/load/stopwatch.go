@@ -50,8 +50,8 @@ func (s *Stopwatch) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Took returns for each message the milliseconds from its commit until it was handled; 0 if it
-// was handled before the commit returned.
+// Took returns, for each message, the milliseconds from its commit until it was handled, or 0 if it was handled
+// before the commit returned.
 func (s *Stopwatch) Took() []float64 {
 	took := make([]float64, len(s.answered))
 	for n := range took {

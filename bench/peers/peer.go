@@ -29,7 +29,7 @@ type Peer interface {
 	// Insert returns a statement that writes $1 messages with payloads of $2 bytes. The rows are
 	// like the rows that the peer's own writer writes.
 	Insert() string
-	// Start runs the peer until stop is called. The function stop returns the peer's error.
+	// Start runs the peer until `stop` is called. The function `stop` returns the peer's error.
 	Start(ctx context.Context, d *table.Database, handle Handler) (stop func() error, err error)
 	// Pending returns a query that reports whether an unfinished message exists.
 	Pending() string

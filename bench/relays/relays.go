@@ -13,8 +13,8 @@ import (
 	"github.com/rowrelay/rowrelay/relay/sqlstore"
 )
 
-// Start opens a store on its own pool and runs a relay until stop is called. The function stop
-// returns the error of Run.
+// Start opens a store on its own pool and runs a relay until stop is called. The function `stop` returns the error of
+// Run.
 func Start(ctx context.Context, d *table.Database, options relay.Options) (r *relay.Relay, stop func() error, err error) {
 	pool, err := d.Pool()
 	if err != nil {

@@ -38,9 +38,10 @@ type Backend interface {
 	// Heartbeat stores a relay's heartbeat if the table still has this relay's claim mode.
 	Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (Heartbeat, error)
 
-	// Lanes. The result `xid` is the number of the method's transaction. It is 0 if transactions have no numbers.
+	// Lanes. The result `xid` is the number of the method's transaction. It is 0 if the database doesn't number
+	// transactions.
 
-	// Acquire leases at most count free lanes, in any order, and increases their fences by the given step.
+	// Acquire leases at most `count` free lanes, in any order, and increases their fences by `step`.
 	Acquire(ctx context.Context, relay string, count int, ttl time.Duration, step int64) (grants []storage.Grant, xid uint64, err error)
 
 	// ChangeLeases applies a change to the given leases that are still valid, and returns the valid ones. It
@@ -51,15 +52,15 @@ type Backend interface {
 	// Reading leased lanes. Each position has an Until, which is inclusive. Either all positions have a key or
 	// none has.
 
-	// Read calls the function `take` with each pending row at the positions, in the order that
-	// [Capabilities].Walk specifies. All rows are from one snapshot. Only one goroutine may call Read with
-	// positions. A Read without positions reads no rows and returns only the FirstLine. Any goroutine may call it.
+	// Read calls the function `take` with each pending row at the positions, in the order that [Capabilities].Walk
+	// specifies. All rows are from one snapshot. Only one goroutine may call Read with positions. Without
+	// positions, Read reads no rows, returns only the FirstLine, and may be called by any goroutine.
 	Read(ctx context.Context, page Read, take func(storage.Row) (more bool, err error)) (FirstLine, error)
 
 	// The methods from Candidates to Remaining return one statement each. The store runs the statement, and
 	// reads its result with a function of this package.
 
-	// Candidates returns the query for the pending rows at one or more positions, in the order of a Read.
+	// Candidates returns the query for the pending rows at one or more positions, in the same order as Read.
 	// The query selects only the columns that a scan needs; see [ReadCandidates]. It may leave out rows that
 	// name no sinks and whose topic is in the list `except`.
 	Candidates(positions []storage.Position, except []string, limit int) Query
@@ -80,12 +81,12 @@ type Backend interface {
 	// blocked by a retry, and by a row with a value above 0 in the column `holds`.
 	BlockedKeys(lanes []int, limit int) Query
 
-	// BlockedAmong returns the query for the blocked keys among the given ones. It finds each key by an index. For
-	// each blocked key, it selects one row for each combination of topic and sinks: the row with the lowest id.
+	// BlockedAmong returns the query for the blocked keys among the given ones. It uses an index to find each key.
+	// For each blocked key, it selects one row for each combination of topic and sinks: the row with the lowest id.
 	BlockedAmong(keys []storage.LaneKey) Query
 
 	// Remaining returns the query for the pending and held rows that are due and not claimed, at most
-	// limit rows of each table; see [ReadRemaining].
+	// `limit` rows of each table; see [ReadRemaining].
 	Remaining(limit int) Query
 
 	// Settle changes rows of leased lanes, or claimed rows that still have the given tokens. If the relay claims
@@ -101,10 +102,10 @@ type Backend interface {
 	// the settlement names. The settlements have no duplicates, and tx is not nil.
 	SettleParts(ctx context.Context, tx *sql.Tx, relay string, keep bool, settlements []storage.Settlement) (Settled, error)
 
-	// Purge deletes at most limit rows that have been done for longer than the retention. It skips rows that
-	// finished before the argument `since`.
+	// Purge deletes at most `limit` rows that have been done for longer than the retention. It skips rows
+	// that finished before the argument `since`.
 	//
-	// It also deletes at most limit message ids that were written longer ago than [IDsKept] returns, and more than ten
+	// It also deletes at most `limit` message ids that were written longer ago than [IDsKept] returns, and more than ten
 	// minutes before the pending rows with the lowest ids were created. It keeps the ids of held rows. A message's id is
 	// written before its row, and the ten minutes allow for long transactions and differing clocks.
 	//
@@ -112,10 +113,10 @@ type Backend interface {
 	// of `since` for the next call. It is the zero time if the database doesn't use `since`.
 	Purge(ctx context.Context, retention time.Duration, limit int, since time.Time) (purged int, until time.Time, err error)
 
-	// Claiming by rows. Each of these methods changes nothing unless the table is claimed by rows. The claim mode
-	// can't change until the method has committed. Otherwise a relay that was suspended during a change to claiming
-	// by lanes could return rows to the table with ids below the lanes' marks ([storage.Marks]). Relays would miss
-	// these rows, because they read lanes only above the marks.
+	// Claiming by rows. Each of the following methods changes nothing unless the table is claimed by rows. The
+	// claim mode can't change until such a method has committed. Otherwise a relay that was suspended during a
+	// change to claiming by lanes could return rows to the table with ids below the lanes' marks ([storage.Marks]).
+	// Relays would miss these rows, because they read lanes only above the marks.
 
 	// Claim marks free rows as claimed and returns them, in no particular order.
 	Claim(ctx context.Context, request storage.ClaimRequest) ([]storage.Row, error)
@@ -123,17 +124,17 @@ type Backend interface {
 	// Extend extends the claims on the ids that are still claimed with the token, and returns these ids.
 	Extend(ctx context.Context, token string, ids []int64, ttl time.Duration) ([]int64, error)
 
-	// Reclaim frees at most limit rows whose claim has expired. It also moves at most limit due held rows to the
-	// hot table, that is, the table of pending rows. It doesn't move a row if the hot table has another row with
-	// the same lane and id.
+	// Reclaim frees at most `limit` rows whose claim has expired. It also moves at most `limit` due held rows to
+	// the hot table, that is, the table of pending rows. It doesn't move a row if the hot table has another row
+	// with the same lane and id.
 	Reclaim(ctx context.Context, limit int) (freed int, err error)
 
-	// Operations of operators.
+	// Methods for operators.
 
 	// List returns messages of any state, ordered by id.
 	List(ctx context.Context, filter Filter) ([]storage.Info, error)
 
-	// ChangeParked changes parked rows, up to the filter's limit, and returns their ids.
+	// ChangeParked applies an operator's change to rows, up to the filter's limit, and returns their ids.
 	ChangeParked(ctx context.Context, filter Filter, change ParkedChange) ([]int64, error)
 
 	// Parked passes the parked rows that the filter selects, ordered by id, to the function `each`. It ignores
@@ -153,11 +154,11 @@ type Backend interface {
 	ChangeReplay(ctx context.Context, change ReplayChange) ([]storage.RowID, error)
 }
 
-// ParkedChange is a change that an operator makes to parked rows.
+// ParkedChange is a change that an operator makes to rows that are parked or still have to be sent.
 type ParkedChange int
 
 const (
-	Requeue           ParkedChange = iota // delivers the rows again; a row that holds its key is delivered before later rows of the key
+	Requeue           ParkedChange = iota // makes the rows due now; a row that holds its key is sent before later rows of the key
 	AskSkip                               // asks a relay to skip rows that hold their keys; see [storage.Hold]
 	AskDiscard                            // asks a relay to discard rows that hold their keys
 	DiscardAtOnce                         // deletes rows that don't hold their keys
@@ -216,7 +217,7 @@ func (c ParkedChange) Condition(hot, held, now string) string {
 	}
 }
 
-// Set returns the SQL assignments of a change that deletes nothing; [storage.Hold] defines the values of holds.
+// Set returns the SQL assignments of a change that keeps the rows; [storage.Hold] defines the values of holds.
 // The state is assigned first, because MySQL assigns one column after the other and the state depends on holds.
 // The second argument is the database's literal for a time in the year 9999. A requeued message that was parked
 // because it had expired gets this time as its new expiry time: see [storage.Row].
@@ -224,7 +225,7 @@ func (c ParkedChange) Set(now, never string) string {
 	switch c {
 	case RetryNow:
 		return "available_at = " + now
-	case RedirectRetry: // rows without a time are due first, in the order of their ids
+	case RedirectRetry: // rows without an available_at are due first, in the order of their ids
 		return "attempts = 0, crashes = 0, available_at = NULL"
 	case RedirectScheduled:
 		return "attempts = 0, crashes = 0"
@@ -252,8 +253,8 @@ type Queries struct {
 	Status      StatusQueries // the statements that read a status
 
 	// WrittenFrom returns the first pending or done row whose id is at least the argument, and the time when the row
-	// was written, in milliseconds since 1970. If the statement has several arguments, they are all the same id.
-	// WrittenFrom is empty if the database searches all rows for a message.
+	// was written, in milliseconds since 1970. If the statement has several arguments, they are all the same id. If
+	// WrittenFrom is empty, a search for a message examines all rows.
 	WrittenFrom Query
 
 	// IDsOutOfOrder returns a line for each setting of the database that allows ids out of order. With such a setting
@@ -339,7 +340,7 @@ type Read struct {
 	Share int
 
 	// MaxBytes, if positive, allows the read to stop when its payloads reach this many bytes. Measuring
-	// the payloads has a cost.
+	// the payloads makes the read slower.
 	MaxBytes int
 
 	// Except lists topics whose rows may be left out if the rows name no sinks. If it isn't empty, no position has a key.

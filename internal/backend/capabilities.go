@@ -26,8 +26,8 @@ type Capabilities struct {
 	Walk Walk
 
 	// WithTimeLimit returns the given SELECT with a time limit that the server enforces. The limit is at least a millisecond.
-	// WithTimeLimit is nil if the server ends a statement when its client disconnects. MySQL and MariaDB don't: they continue
-	// the statement until they have a row to send.
+	// WithTimeLimit is nil if the server ends a statement when its client disconnects. MySQL and MariaDB continue such a
+	// statement until they have a row to send.
 	WithTimeLimit func(statement string, limit time.Duration) string
 
 	// Pending is the table of pending rows (outbox), as statements name it.
@@ -41,7 +41,7 @@ type Capabilities struct {
 	//   - deregister (relay): deletes the relay from the table of relays
 	//   - end leases (relay): ends the relay's leases as if they had expired, and increases their fences
 	//   - end claims (relay): ends the relay's claims as if they had expired, if the table is claimed by rows
-	//   - journals: lane, fence and journal of all lanes that have one
+	//   - journals: lane, fence and journal of all lanes that have a journal
 	//   - marks: lane and marks of all lanes that have marks
 	//   - replays: name and text of each replay
 	//   - last delivered: the highest id of the done rows, or 0 if no row is done
@@ -55,7 +55,7 @@ type Capabilities struct {
 	//     each action, the latest first
 	Statements Statements
 
-	// Queries has the statements that some databases don't have, and the statements whose arguments differ between databases.
+	// Queries has the statements that only some databases need, and the statements whose arguments differ between databases.
 	Queries Queries
 }
 
@@ -107,17 +107,17 @@ type TransactionLister interface {
 // OpenList is a list of open transactions.
 type OpenList struct {
 	// Server identifies this server and its copy of the table. Numbers of different servers are never
-	// compared. It is empty if the server is unknown.
+	// compared. Server is empty if the server is unknown.
 	Server string
 
 	// Number is the highest number that had been issued at some time after ListOpen began and before the
 	// server made the list. A transaction that gets its number after that time gets a higher one. If Number
-	// is 0, the list is unusable, and the store makes another one later.
+	// is 0, the list is unusable, and the store requests another list later.
 	Number uint64
 
 	// Open has the numbers of the open transactions: either all numbers up to Number, or a single number that is
-	// at most the lowest of them. It may also contain numbers above Number. A transaction that has written nothing
-	// and executes no statement may be missing, because it takes its ids later.
+	// at most the lowest of them. Open may also contain numbers above Number. A transaction that has written
+	// nothing and executes no statement may be missing, because it takes its ids later.
 	Open []uint64
 
 	Ending []uint64 // like Open, but for open transactions whose rows may be visible already

@@ -60,9 +60,9 @@ func ReadPlaces(ctx context.Context, q Querier, query Query) (rows []storage.Row
 
 // WriteReplay implements a backend's ChangeReplay. If the change has copies, WriteReplay calls the function `write`, which
 // writes them and returns their lanes and ids, and the number of written copies. If `write` finds the copies by their
-// message ids, it may also return copies that another replay is writing concurrently. The arguments of the
-// statement "begin replay" are the replay's name and text; the arguments of "change replay" are its new text, its name
-// and its stored text.
+// message ids, it may also return copies that another replay is writing concurrently. The arguments of the statement
+// "begin replay" are the replay's name and text; the arguments of "change replay" are the replay's new text, its name and
+// its stored text.
 func WriteReplay(ctx context.Context, inTx func(context.Context, func(*sql.Tx) error) error, statements Statements, change ReplayChange,
 	write func(tx *sql.Tx) (copies []storage.RowID, written int, err error)) (copies []storage.RowID, err error) {
 	err = inTx(ctx, func(tx *sql.Tx) error {

@@ -28,14 +28,14 @@ const (
 	// Changing are the columns that a settlement may change.
 	Changing = "attempts, crashes, available_at, last_error"
 
-	// ChangingHeld are the columns of the held table that a settlement may change, without the state.
+	// ChangingHeld are the columns of the held table that a settlement may change, other than the state.
 	ChangingHeld = Changing + ", attempt_log"
 )
 
 // A copy is a new message that is written from a row: see [storage.Copy]. Each database writes copies with
-// an INSERT INTO outbox … SELECT from t and g. The rows t are copied. The list g has, for each copy,
-// the lane, id and message_id of its row t, and the values copy_id, copy_topic, copy_headers and copy_sinks.
-// In Go, a copy is the DeadLetter of a settlement that names the row.
+// an INSERT INTO outbox … SELECT from t, the rows that are copied, and g, the list of copies. For each copy,
+// g has the lane, id and message_id of the row t, and the values copy_id, copy_topic, copy_headers and
+// copy_sinks. In Go, a copy is the DeadLetter of a settlement that names the row.
 const (
 	// CopyInto are the columns that the INSERT fills. All other columns get their defaults.
 	CopyInto = "message_id, topic, message_key, payload, payload_text, headers, priority, expires_at, sinks"

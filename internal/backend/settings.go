@@ -11,14 +11,15 @@ import (
 	"github.com/rowrelay/rowrelay/relay/storage"
 )
 
-// This file reads and changes what belongs to a table as a whole: the claim mode, the controls, and the log of actions.
+// This file reads and changes the state that concerns the whole table: the claim mode, the controls, and the log of
+// actions.
 
 // ChangeMode changes the claim mode in the transaction tx, if the table has another mode. Even if the mode
 // stays the same, it creates missing indexes for claiming by rows, or drops them if the mode is claiming by
 // lanes. It fails with storage.ErrOtherClaim while a relay with the other mode is alive. Its last argument is
 // the query that stores the new mode. The other statements are in each database's .sql file under the names
 // that ChangeMode uses. If one of them is missing, backendtest.Golden panics, except for "lock lanes", which a
-// database needs only if rows have to be locked first.
+// database needs only if the rows of all lanes must be locked before the leases are changed.
 //
 // ChangeMode removes the state of the other mode. It ends leases and increases their fences. It deletes the lanes' marks,
 // because rows may have returned to the table with ids below them. It ends claims, because no relay would free them. It ends
@@ -52,7 +53,7 @@ func ChangeMode(ctx context.Context, tx *sql.Tx, statements Statements, d dialec
 		}
 	}
 
-	var there int // the number of indexes for claiming by rows that exist
+	var there int // the number of existing indexes for claiming by rows
 	if err := One(ctx, tx, d.RowIndexes(table), &there); err != nil {
 		return err
 	}
@@ -110,7 +111,8 @@ func ReadActions(ctx context.Context, q Querier, statements Statements, limit in
 	return actions, err
 }
 
-// Setting returns the statements that put a control in force. They replace any control of the same kind and name.
+// Setting returns the statements that put a control in force. The statements replace any control of the same kind
+// and name.
 func (s Statements) Setting(control storage.Control, lasts time.Duration) []Query {
 	var microseconds any
 	if lasts > 0 {

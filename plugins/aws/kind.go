@@ -39,7 +39,7 @@ func newSink(s settings.Values) (sinks.Sink, error) {
 	}
 	made := &sink{to: to, queues: queue != "", slots: make(chan struct{}, s.Int("concurrency")), http: awshttp.NewBuildableClient(), region: s.Text("region"), endpoint: s.Text("endpoint")}
 	if made.queues {
-		at, _ := url.Parse(to.Texts()[0]) // checkQueue has parsed it already
+		at, _ := url.Parse(to.Texts()[0]) // checkQueue has already parsed this URL
 		made.endpoint = cmp.Or(made.endpoint, at.Scheme+"://"+at.Host)
 		if host := awsHost.FindStringSubmatch(at.Host); host != nil {
 			made.region = cmp.Or(made.region, host[1]+host[2])

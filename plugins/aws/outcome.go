@@ -95,8 +95,9 @@ var meanings = map[string]meaning{
 	"internalfailure": unfinished,
 }
 
-// meant returns the meaning of an error code. If the code means an invalid message and the text is about its size,
-// the meaning is oversized. If the code is unknown, byClient decides whether the message is the cause.
+// meant returns the meaning of an error code. If the code means an invalid message and the error's text is about the
+// message's size, the meaning is oversized. If the code is unknown, byClient decides whether the message is the
+// cause.
 func meant(code, text string, byClient bool) meaning {
 	code = strings.TrimPrefix(strings.ToLower(code), "aws.simplequeueservice.")
 	code = strings.Replace(code, "kms.", "kms", 1)

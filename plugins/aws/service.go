@@ -84,8 +84,8 @@ type loginError struct{ err error }
 func (e *loginError) Error() string { return "get the credentials: " + e.err.Error() }
 func (e *loginError) Unwrap() error { return e.err }
 
-// client wraps the error of a request in an unsentError if nothing of the request
-// was written.
+// client wraps the error of a request in an unsentError if the request got no connection, so that nothing was
+// written.
 type client struct{ aws.HTTPClient }
 
 func (c client) Do(request *http.Request) (*http.Response, error) {

@@ -190,8 +190,8 @@ func (r *run) start(ctx context.Context) bool {
 	return true
 }
 
-// enter takes a slot. If no slot is free and this Send has requests in flight, it returns false, so that the caller reads
-// their answers first. Without such requests it waits for a slot until the context ends.
+// enter takes a slot. If no slot is free and this Send has requests in flight, enter returns false, so that the caller
+// reads their answers first. If this Send has no requests in flight, enter waits for a slot until the context ends.
 func (r *run) enter(ctx context.Context) bool {
 	select {
 	case r.sink.slots <- struct{}{}:
@@ -209,8 +209,8 @@ func (r *run) enter(ctx context.Context) bool {
 	}
 }
 
-// drop removes the ready messages for which the given function returns an outcome, and records the outcome. It reports
-// whether it has removed any.
+// drop removes the ready messages for which the given function returns an outcome, and records the outcomes. It
+// reports whether it removed a message.
 func (r *run) drop(of func(i int) (sinks.Outcome, bool)) bool {
 	ready := r.ready
 	r.ready = nil

@@ -121,7 +121,7 @@ func (l *link) read(ctx context.Context, get func(context.Context) (*jetstream.R
 const apiSubjects = "$JS."
 
 // await calls request. If the server reports that the client may not publish to the subject, the request's context
-// ends, and await returns the server's error: the server sends no other answer.
+// ends, and await returns the server's error, because the server doesn't answer the request.
 func (l *link) await(ctx context.Context, subject string, request func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -120,7 +120,7 @@ func matches(pattern, subject []string) bool {
 	return len(pattern) == len(subject)
 }
 
-// neverFits reports whether the message is larger than the stream's limit of bytes.
+// neverFits reports whether the message exceeds the stream's MaxBytes, so that even an empty stream can't store it.
 func (s *sink) neverFits(link *link, message *nats.Msg) bool {
 	limit := link.stream.CachedInfo().Config.MaxBytes
 	return limit > 0 && int64(len(message.Data)) >= limit

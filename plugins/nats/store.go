@@ -23,7 +23,7 @@ import (
 
 // known describes the end of a subject's list, as far as the sink knows it.
 type known struct {
-	last   uint64            // the sequence of the subject's last message; 0 if it has none
+	last   uint64            // the sequence of the subject's last message; 0 if the subject has no message
 	newest int64             // the last message's position in the table
 	found  map[string]uint64 // the sequences of messages near the end, by their ids
 }

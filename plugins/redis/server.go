@@ -65,7 +65,7 @@ func dial(s server) *link {
 	return l
 }
 
-// unreached is the error of a connection that could not be opened. Nothing has been sent over it.
+// unreached is the error of a connection that could not be opened, so that nothing was sent.
 type unreached struct{ error }
 
 func (e unreached) Unwrap() error { return e.error }
@@ -123,7 +123,7 @@ func (l *link) close() {
 	}
 }
 
-// ping asks the server, or any node of a cluster, whether it answers.
+// ping checks that the server, or any node of a cluster, answers.
 func (l *link) ping(ctx context.Context) error {
 	if l.cluster == nil {
 		return l.single.Ping(ctx).Err()

@@ -124,7 +124,7 @@ func (r *run) choose(left []int) (now, later []int) {
 	return now, later
 }
 
-// send sends the messages of a round, to each node in one pipeline.
+// send sends the messages of a round, in one pipeline for each node.
 func (r *run) send(ctx context.Context, round []int) {
 	nodes := map[*redis.Client][]entry{}
 	for _, i := range round {
@@ -190,7 +190,7 @@ return id`
 
 var appendOnce = redis.NewScript(appendSource)
 
-// add adds the entries in one pipeline, sets their ids, and returns an error for each, or nil.
+// add adds the entries in one pipeline, sets their ids, and returns an error or nil for each entry.
 func (s *sink) add(ctx context.Context, node *redis.Client, entries []entry) []error {
 	errs := make([]error, len(entries))
 	for _, eval := range []string{"EVALSHA", "EVAL"} { // EVALSHA does nothing if the server doesn't have the script
