@@ -184,8 +184,8 @@ func (c *compared) turn(ctx context.Context, u *subject) error {
 
 func latest(values []float64) float64 { return values[len(values)-1] }
 
-// drains measures two backlogs. The first one is written before the process starts, and the warm
-// process delivers the second one.
+// drains measures two backlogs. The first backlog is written before the process starts, and the warm process delivers
+// the second backlog.
 func (c *compared) drains(ctx context.Context, u *subject) error {
 	return u.onTopic(ctx, func(first *debezium.Topic) error {
 		if err := u.fill(ctx, first, debeziumBacklog); err != nil {

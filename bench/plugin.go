@@ -100,8 +100,8 @@ func (c pluginCase) sink(plugin bool, path string) (sinks.Sink, error) {
 	})
 }
 
-// alone sends 400 batches of 500 messages of 300 bytes to the sink. Before that it sends batches
-// that don't count, because a new process still has to allocate its memory.
+// alone sends 400 batches of 500 messages of 300 bytes to the sink. Before that it sends 200 batches without
+// measuring them, because a new process still has to allocate its memory.
 func (c pluginCase) alone(ctx context.Context, sink sinks.Sink) (float64, error) {
 	const batches = 400
 	if _, err := c.send(ctx, sink, batches/2); err != nil {

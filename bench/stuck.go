@@ -20,9 +20,8 @@ import (
 
 const stuckKey = "stuck"
 
-// refuser is a sink that refuses the messages of one key while its field shut is true, either with a
-// rejection or with an error after which the relay retries. It checks that the messages of the key arrive in
-// order.
+// refuser is a sink that refuses the messages of one key while its field `shut` is true, either with a rejection or
+// with an error after which the relay retries. It checks that the messages of the key arrive in order.
 type refuser struct {
 	discard.Sink
 	parks  bool // reject the message, so that it is parked

@@ -127,8 +127,9 @@ func (p *process) clientConfig(program string, self *identity) *goplugin.ClientC
 }
 
 // complete sets the program and its environment, which has go-plugin's variables and the variables of the options.
-// The socket is placed directly in the process's [home]. By default, go-plugin puts the socket into another folder
-// below it, and the path, which is then 21 bytes longer, is too long in the temporary directories of many systems.
+// The socket is placed directly in the process's [home]. By default, go-plugin would put the socket into a folder
+// below the home. The socket's path would then be 21 bytes longer, too long for the temporary directories of many
+// systems.
 func (p *process) complete(command *exec.Cmd, program string, self *identity) {
 	command.Path, command.Args = program, append([]string{p.options.Path}, p.options.Args...)
 	command.Env = slices.DeleteFunc(command.Env, func(variable string) bool {

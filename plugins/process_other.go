@@ -9,8 +9,8 @@ import (
 
 const canLimitMemory = false
 
-// socketPathLimit is the longest path of a Unix socket in bytes. This is the limit of macOS
-// and the BSDs, the lowest of all systems.
+// socketPathLimit is the longest path of a Unix socket in bytes. This is the limit of macOS and the BSDs, which is
+// the lowest of all systems.
 const socketPathLimit = 103
 
 // isolate does nothing: when the relay ends, the plug-in's standard input ends, and then the

@@ -208,7 +208,7 @@ func (s *server) Cancel(_ context.Context, request *pluginv1.CancelRequest) (*pl
 }
 
 // limited returns a context with the relay's time limit. The limit starts when the plug-in receives the request, not
-// when the relay sends the request.
+// when the relay sends it.
 func limited(ctx context.Context, ms int64) (context.Context, context.CancelFunc) {
 	if ms <= 0 {
 		return context.WithCancel(ctx)

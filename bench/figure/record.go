@@ -33,7 +33,7 @@ func (r Record) Put(figures ...Figure) error {
 	return os.WriteFile(r.Path, append(text, '\n'), 0o644)
 }
 
-// All returns the figures of the file. If the file doesn't exist, it returns none.
+// All returns the figures of the file, or no figures if the file doesn't exist.
 func (r Record) All() (all []Figure, err error) {
 	text, err := os.ReadFile(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {

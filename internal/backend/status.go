@@ -32,7 +32,7 @@ type StatusQueries struct {
 	// parked) and "done". On MySQL and MariaDB it counts up to Counted held rows of each state.
 	Counts Query
 
-	// Claimed counts the claimed rows by an index that exists if the table is claimed by rows. Counts is not enough: it
+	// Claimed counts the claimed rows with an index that exists if the table is claimed by rows. Counts is not enough: it
 	// doesn't examine all claimed rows of a large table, but a relay that drains the table ends only when no row is claimed.
 	Claimed Query
 

@@ -30,7 +30,7 @@ type sink struct {
 	subjects subjects
 }
 
-// Open connects unless the present connection works, and makes sure that the stream exists.
+// Open connects unless the current connection works, and makes sure that the stream exists.
 func (s *sink) Open(ctx context.Context) error {
 	if s.link != nil && s.link.up() && s.find(ctx, false) == nil {
 		return nil

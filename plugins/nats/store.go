@@ -25,7 +25,7 @@ import (
 type known struct {
 	last   uint64            // the sequence of the subject's last message; 0 if the subject has no message
 	newest int64             // the last message's position in the table
-	found  map[string]uint64 // the sequences of messages near the end, by their ids
+	found  map[string]uint64 // the sequences of messages near the end of the list, by their ids
 }
 
 // subjects has the known subjects. Forgetting a subject costs two more requests for

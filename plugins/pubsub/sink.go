@@ -65,7 +65,7 @@ func (s *sink) connect() (*pubsub.TopicAdminClient, error) {
 	if s.endpoint != "" {
 		options = append(options, option.WithEndpoint(s.endpoint))
 	}
-	client, err := pubsub.NewTopicAdminClient(context.Background(), options...) // not the context of Open, because the client refreshes tokens later
+	client, err := pubsub.NewTopicAdminClient(context.Background(), options...) // without the context of Open, because the client refreshes tokens later
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ type request struct {
 	messages []int
 	bytes    int
 	full     bool
-	ids      []string // of the stored messages
+	ids      []string // the ids of the stored messages
 	failed   meaning
 }
 

@@ -155,7 +155,7 @@ func (r *run) send(ctx context.Context, round []int) {
 
 // entry is a stream entry with one message.
 type entry struct {
-	index  int // of the message in the batch
+	index  int // the index of the message in the batch
 	stream string
 	values []any  // the fields: name, value, name, value, …
 	marker string // the key by which the server remembers the message; empty without duplicate_window
