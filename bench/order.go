@@ -15,8 +15,8 @@ import (
 	"github.com/rowrelay/rowrelay/sinks/discard"
 )
 
-// orderWorkers is the number of concurrent calls. If all messages have one key, only one call is in
-// flight at a time. So keeping the order divides the delivery rate by at most this number.
+// orderWorkers is the number of concurrent calls. If all messages have one key, only one call is in flight at a time.
+// So keeping the order divides the delivery rate by at most orderWorkers.
 const orderWorkers = 4
 
 // keys defines the keys of a backlog, which are the same in each round.
