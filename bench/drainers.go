@@ -33,7 +33,7 @@ func drainers(server table.Server) []drainer {
 	return all
 }
 
-// own returns rowrelay as a [drainer].
+// own is the [drainer] for rowrelay.
 type own struct{ keep bool }
 
 func (o own) String() string {
@@ -75,7 +75,7 @@ func (h handling) Send(ctx context.Context, batch []sinks.Message) []sinks.Outco
 	return sinks.All(len(batch), sinks.Ok(""))
 }
 
-// other returns a peer as a [drainer].
+// other is the [drainer] for a peer.
 type other struct{ peers.Peer }
 
 func (o other) String() string { return o.Name() }
