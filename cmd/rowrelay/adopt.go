@@ -36,8 +36,8 @@ The waiting rows are forwarded first, in batches, while programs continue to wri
 command locks the table, forwards the last waiting rows, and creates the trigger. So each row
 is forwarded once, and the rows of each key in the order that --plan shows. --plan also warns
 if waiting rows may have been inserted in another order. While the command waits
-for the lock, programs can't write. So each try to get the lock ends after half a second (one
-second on MySQL and MariaDB). If the command is interrupted, run it again.
+for the lock, programs can't write. So each attempt to get the lock ends after half a second
+(one second on MySQL and MariaDB). If the command is interrupted, run it again.
 
 A row that the outbox would refuse, for example because its key has more than 255 bytes,
 is forwarded as a parked message with the reason, so the program's INSERT doesn't fail.
@@ -217,7 +217,7 @@ func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey a
 		_, _ = fmt.Fprintln(a.stderr, "warning: "+text)
 	}
 	if !a.yes {
-		question := fmt.Sprintf("This forwards the %d waiting rows of %s and all new ones to the outbox. Is the loop that sends these rows today stopped?", max(survey.Waiting, 0), a.from)
+		question := fmt.Sprintf("This forwards the %d waiting rows of %s and all new ones to the outbox. Have you stopped the loop that sends these rows today?", max(survey.Waiting, 0), a.from)
 		if err := a.ask(ctx, question); err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func (a *adoption) revert(ctx context.Context, opened *adopt.Adoption) error {
 	if opened.Remembered() && flags != "" {
 		text += "To adopt the table again with the same mapping, give" + flags + "\n"
 		if rest != "" {
-			text += "If the old loop has run meanwhile, replace the number by the last one that it has sent.\n"
+			text += "If the old loop has run meanwhile, replace the number by the number of the last row that it has sent.\n"
 		}
 	}
 	return a.program.print(text)
@@ -333,7 +333,7 @@ func mappingFlags(m, proposed adopt.Mapping) (flags string) {
 	return flags
 }
 
-// quoted returns a text as a word of the shell.
+// quoted quotes a text as one word for a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 func (a *adoption) printStatus(ctx context.Context, opened *adopt.Adoption) error {
@@ -400,7 +400,7 @@ func (a *adoption) printMapping(opened *adopt.Adoption, survey adopt.Survey) err
 	return a.printTable(rows)
 }
 
-// forwardingTakes is about how long a database takes to forward a row of 200 bytes. Measured with 200,000 rows.
+// forwardingTakes is the approximate time that a database takes to forward a row of 200 bytes, measured with 200,000 rows.
 const forwardingTakes = 25 * time.Microsecond
 
 func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error {
@@ -444,7 +444,7 @@ func (a *adoption) printPlan(opened *adopt.Adoption, survey adopt.Survey) error 
 	if inBatches {
 		title += " (the command forwards most waiting rows in batches before it takes the lock)"
 	}
-	fmt.Fprintf(&text, "\n%s\n\n%s\n\nTHE WAY BACK\n\n%s\n", title, script, undo)
+	fmt.Fprintf(&text, "\n%s\n\n%s\n\nSQL OF --undo\n\n%s\n", title, script, undo)
 	if err := a.program.print(text.String()); err != nil {
 		return err
 	}

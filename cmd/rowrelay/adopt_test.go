@@ -37,7 +37,7 @@ func TestAdopt(t *testing.T) {
 				t.Errorf("the exit code is %d, want %d: %s", got.code, code, got.stderr)
 			}
 		}
-		wants(adopt("", "--plan"), exitDone, "not forwarded   id", "rows that wait  2", `topic "first", key "a"`, "COSTS", "LOCKS", "RIGHTS", "LIMITS", "CREATE TRIGGER", "THE WAY BACK", "DROP TRIGGER")
+		wants(adopt("", "--plan"), exitDone, "not forwarded   id", "rows that wait  2", `topic "first", key "a"`, "COSTS", "LOCKS", "RIGHTS", "LIMITS", "CREATE TRIGGER", "SQL OF --undo", "DROP TRIGGER")
 		wants(adopt("", "--plan", "--waiting", "kind = 'second'", "--topic", "'all'"), exitDone, "rows that wait  1", `topic "all", key "a"`)
 		wants(adopt("n\n"), exitFailed, "2 waiting rows", "nothing was changed: give --yes")
 		if db.Kind == testdb.Postgres {

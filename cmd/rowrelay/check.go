@@ -23,7 +23,7 @@ import (
 	"github.com/rowrelay/rowrelay/sinks"
 )
 
-const checkHelp = `Check for everything that rowrelay run needs, and for causes of slowness. Each check
+const checkHelp = `Check everything that rowrelay run needs, and look for causes of slowness. Each check
 prints one line. A failed check also prints the command or change that fixes it. The
 checks cover:
 
@@ -147,8 +147,8 @@ func (c *checkReport) checkSource(ctx context.Context, configured config.Config,
 		return
 	}
 	for _, found := range sqlstore.Check(ctx, db, d, forRelay, claim) {
-		// The connection and the schema were checked above, with a hint that contains the complete
-		// command. The claim mode is checked below: a new relay can change it unless another relay is alive.
+		// The connection and the schema were checked above, where the hints contain complete
+		// commands. The claim mode is checked below: a new relay can change it unless another relay is alive.
 		if !slices.Contains([]string{"connection", "schema", "claim"}, found.Name) {
 			found.Name = name + found.Name
 			c.add(found)
@@ -256,8 +256,8 @@ func (c *checkReport) checkNotifications(ctx context.Context, name string, sourc
 	c.tried(name+"notifications", heard, err)
 }
 
-// checkSink makes a sink, opens it without creating anything, and closes it again. Some sinks open without a connection and
-// have a method Reach, which checkSink then calls to check that the destination can be reached.
+// checkSink makes a sink, opens it without creating anything, and closes it again. A sink that opens without a connection may
+// have a method Reach. If so, checkSink calls Reach to check that the destination can be reached.
 func (c *checkReport) checkSink(ctx context.Context, source config.Source, to config.Sink) {
 	limited, cancel := context.WithTimeout(ctx, sinkTimeout)
 	defer cancel()
@@ -292,11 +292,11 @@ type checkReport struct {
 
 type checkFinding struct {
 	sqlstore.Finding
-	Note bool `json:"note,omitempty"` // the check failed, but counts as OK because a new relay works despite it
+	Note bool `json:"note,omitempty"` // the check failed, but counts as OK because it doesn't prevent a new relay from working
 }
 
-// notes are the names of findings about what running relays and other clients of the server do at the moment. A new relay works
-// despite them.
+// notes are the names of findings about what running relays and other clients of the server do at the moment. Such a finding
+// doesn't prevent a new relay from working.
 var notes = []string{"relays", "retention", "marks", "topics", "parked", "transactions", "transaction list", "history"}
 
 func (c *checkReport) add(f sqlstore.Finding) {

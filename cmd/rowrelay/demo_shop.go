@@ -88,8 +88,8 @@ func (s *shop) sellAt(ctx context.Context, till int, wake func()) error {
 	return nil
 }
 
-// take does what an application does: it changes its own table and writes the message in
-// one transaction. If changedMind is true, it rolls the transaction back.
+// take changes the shop's table and writes the message in one transaction, as any application
+// would. If changedMind is true, it rolls the transaction back.
 func (s *shop) take(ctx context.Context, o order, changedMind bool) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *shop) take(ctx context.Context, o order, changedMind bool) error {
 		return err
 	}
 	if changedMind {
-		o.Number = -o.Number // an order that must not arrive; judge would find it
+		o.Number = -o.Number // if this order arrives although it was rolled back, judge reports it
 	}
 	payload, err := json.Marshal(o)
 	if err != nil {

@@ -74,7 +74,7 @@ func mysqlAddress(address *url.URL, socket string) string {
 	return "tcp(" + address.Host + ")"
 }
 
-// mysqlParameters splits a URL's parameters into the driver's parameters and the parameters of
+// mysqlParameters splits a URL's parameters into the driver's parameters and the parameters in
 // mysqlOwn. It refuses unknown parameters, and fixed parameters with other values.
 func mysqlParameters(query string) (url.Values, map[string]string, error) {
 	given, err := url.ParseQuery(query)

@@ -61,7 +61,7 @@ func (p program) healthcheckCommand() *cobra.Command {
 	return command
 }
 
-// askReady prints the answer of /readyz. It fails unless the status is 200.
+// askReady requests /readyz and prints the response. It fails unless the status is 200.
 func (p program) askReady(ctx context.Context, admin config.Admin) error {
 	host, port, err := net.SplitHostPort(admin.Listen)
 	if err != nil {
@@ -81,7 +81,7 @@ func (p program) askReady(ctx context.Context, admin config.Admin) error {
 	// The certificate is not verified, because it has the host's public name, and because no
 	// secret is sent.
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
-	answer, err := transport.RoundTrip(request) // follows no redirect; a relay sends none
+	answer, err := transport.RoundTrip(request) // doesn't follow redirects, because a relay sends none
 	if err != nil {
 		return fmt.Errorf("ask the relay: %w", err)
 	}

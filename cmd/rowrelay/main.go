@@ -202,8 +202,8 @@ const sameSignal = 500 * time.Millisecond
 
 // signals returns a context and a channel. The first SIGINT or SIGTERM cancels the
 // context, the second closes the channel, and a third kills the process. A SIGPIPE also
-// cancels the context if the output has lost its reader. It must not kill the process,
-// because the process's messages would stay claimed.
+// cancels the context if the output has lost its reader. A SIGPIPE must not kill the process,
+// because the messages that the process has claimed would stay claimed.
 func signals() (context.Context, <-chan struct{}) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	abort := make(chan struct{})

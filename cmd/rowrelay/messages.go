@@ -52,7 +52,7 @@ unblocks their keys.`
 const retryHelp = `Immediately retry messages that wait for their next attempt (state retry). Select them by
 ids, by filters (which must all match), or with --all. Their earlier attempts still count.
 The relay tries them within about two seconds, or later if a sink's buffer is full. Messages
-that are due already are not changed, because a relay may be sending them.`
+that are already due are not changed, because a relay may be sending them.`
 
 const discardHelp = `Delete parked messages (state error) for good. Select them by ids, by filters (which must
 all match), or with --all; without ids the command asks for confirmation, unless --yes is
@@ -248,7 +248,7 @@ func (p program) showCommand() *cobra.Command {
 		if m.json {
 			show = func(info storage.Info) error { return m.printJSON(operate.NewFullMessage(info)) }
 		}
-		for _, info := range found.Infos { // several if it has a row for each sink, or if its id was reused
+		for _, info := range found.Infos { // several if the message has a row for each sink, or if its id was reused
 			if err := show(info); err != nil {
 				return err
 			}
@@ -300,7 +300,7 @@ func (p program) changeCommand(use, short, long string, c change, of ...storage.
 	return command
 }
 
-// carryOut plans a change, asks for confirmation if the change needs one, and makes the change. With --dry-run
+// carryOut plans a change, asks for confirmation if the change needs it, and makes the change. With --dry-run
 // it only plans. It returns the number of messages that were changed, even if it returns an error.
 func (m *messages) carryOut(ctx context.Context, operator storage.Operator, bulk operate.Bulk, c change) (planned *operate.Plan, changed int, err error) {
 	bulk.Limit = m.limit
@@ -340,8 +340,8 @@ func counted(n int) string {
 	return grouped(n) + " messages"
 }
 
-// unchanged returns the error of a command that has changed fewer messages than it was given ids. The argument expected describes
-// the messages that it can change.
+// unchanged returns the error of a command that didn't change all messages whose ids it was given. The argument expected describes
+// the messages that the command can change.
 func unchanged(filter storage.Filter, changed int, done, expected string) error {
 	if len(filter.IDs) == 1 {
 		return fmt.Errorf("message %s was not %s: it doesn't exist, or isn't %s", filter.IDs[0], done, expected)
@@ -369,7 +369,7 @@ func (m *messages) mustSelect(command *cobra.Command, c change, of ...storage.St
 	flags := command.Flags()
 	flags.BoolVar(&all, "all", false, "select "+everyOne)
 	flags.IntVar(&m.limit, "limit", 0, "change at most this `number` of messages, the first ones; 0 for no limit")
-	flags.BoolVar(&m.dryRun, "dry-run", false, "change nothing, and print how many messages of which topics would be changed")
+	flags.BoolVar(&m.dryRun, "dry-run", false, "change nothing, and print how many messages of each topic would be changed")
 	if c.loss != "" {
 		flags.BoolVar(&m.yes, "yes", false, "don't ask for confirmation")
 	}
@@ -469,7 +469,7 @@ func cell(text string, most int) string {
 	return string(runes)
 }
 
-// topicFlag adds --topic, which has no wildcards: a topic that ends with an asterisk is a mistake.
+// topicFlag adds --topic, which has no wildcards and refuses a topic that ends with an asterisk.
 func topicFlag(command *cobra.Command, to *string) {
 	command.Flags().Func("topic", "only messages of exactly this `topic`", func(topic string) error {
 		if *to = topic; strings.HasSuffix(topic, "*") {

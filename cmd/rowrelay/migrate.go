@@ -229,7 +229,7 @@ func refuseDown(ctx context.Context, source config.Source, steps *migrations.Mig
 			return err
 		}
 		refused := forbidden(ctx, source, discard)
-		if errors.Is(refused, storage.ErrNoSchema) { // tables of another version, whose status can't be read
+		if errors.Is(refused, storage.ErrNoSchema) { // the tables have another version, so their status can't be read
 			refused = nil
 			if !discard {
 				refused = wouldLose(steps.Undelivered(ctx))
@@ -475,7 +475,7 @@ type migrationJSON struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// report prints the migrations or, if the list is empty, the text otherwise.
+// report prints the migrations. If the list is empty, it prints the argument otherwise instead.
 func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
 	if m.json {
 		shown := []migrationJSON{}

@@ -2,5 +2,5 @@
 
 package main
 
-// outputGone returns false, because these systems have no SIGPIPE.
+// outputGone returns false, because only Unix systems have SIGPIPE.
 func outputGone() bool { return false }

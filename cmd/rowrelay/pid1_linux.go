@@ -39,8 +39,8 @@ func runAsInit() (code int, ok bool) {
 }
 
 // reapUntil reaps processes until the process pid has ended, and returns the exit code of
-// that process. If a signal ended it, the code is 128 plus the signal's number, as in
-// shells.
+// that process. If a signal ended the process, the code is 128 plus the signal's number, as
+// in shells.
 func reapUntil(pid int) int {
 	for {
 		var status syscall.WaitStatus

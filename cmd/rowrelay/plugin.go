@@ -165,7 +165,7 @@ func listPlugin(each namedPlugin) listedPlugin {
 	return l
 }
 
-// startListed adds what the running plug-in reports about itself.
+// startListed starts the plug-in, and adds the kind and the version that it reports, or the error.
 func startListed(ctx context.Context, sink *plugins.Sink, l listedPlugin) listedPlugin {
 	d, err := describe(ctx, sink)
 	if err != nil {
@@ -190,7 +190,7 @@ func installedPlugins(path string) (programs []string) {
 			if !strings.HasPrefix(name, pluginPrefix) || seen[name] {
 				continue
 			}
-			if program, err := exec.LookPath(filepath.Join(folder, name)); err == nil { // it can be executed
+			if program, err := exec.LookPath(filepath.Join(folder, name)); err == nil { // the program can be executed
 				seen[name] = true
 				programs = append(programs, program)
 			}

@@ -55,7 +55,7 @@ func (p program) requeueCommand() *cobra.Command {
 	command := r.command("requeue [ID…]", "Deliver parked messages again", requeueHelp, r.run)
 	r.mustSelect(command, requeued, storage.StateError)
 	flags := command.Flags()
-	flags.BoolVar(&r.inOrder, "in-order", false, "leave messages parked if later ones of their keys were delivered")
+	flags.BoolVar(&r.inOrder, "in-order", false, "leave messages parked if later messages of their keys were delivered")
 	flags.IntVar(&r.rate, "rate", 1000, "messages to requeue per second; 0 for no limit")
 	flags.StringVar(&r.to, "to", "", "send the messages to this `sink` instead of their own")
 	selects := command.PreRunE

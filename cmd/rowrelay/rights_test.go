@@ -86,7 +86,7 @@ func TestAdoptWithoutRights(t *testing.T) {
 		}
 		execute(t, db.DB, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO "+name)
 		got = call(t.Context(), "", "adopt", "--from", "events", "--plan", "--database", address)
-		if got.code != exitFailed || !strings.Contains(got.stdout, "THE WAY BACK") || !strings.Contains(got.stderr, "the database's user lacks rights: ") || !strings.Contains(got.stderr, "GRANT CREATE ON SCHEMA public") {
+		if got.code != exitFailed || !strings.Contains(got.stdout, "SQL OF --undo") || !strings.Contains(got.stderr, "the database's user lacks rights: ") || !strings.Contains(got.stderr, "GRANT CREATE ON SCHEMA public") {
 			t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
 		}
 	}, "postgres18/pgx")

@@ -158,7 +158,7 @@ type database interface {
 	describe(ctx context.Context, db *sql.DB, outbox dialect.Table, name string) (described, error)
 
 	file() string             // the SQL templates
-	quote(name string) string // an identifier in the form for statements
+	quote(name string) string // the name, quoted for a statement if necessary
 	name(*Adoption, *names)   // sets the names of the triggers and of the other objects that Run creates
 	newID() string            // an SQL expression for a random UUID
 	isBytes(typeName string) bool
@@ -209,8 +209,8 @@ type queryer interface {
 }
 
 // Open reads the description of a table and proposes a mapping. The last argument is the table's name, or schema.name, as in the
-// catalogue. Open proposes the mapping of the last Run, unless no Run forwarded a row and the last one failed. Then, or without
-// an earlier Run, it derives a mapping from the columns. The outbox must exist in the same database. Open changes nothing.
+// catalogue. Open proposes the mapping of the last Run. If there was no earlier Run, or if the last Run failed and no Run has forwarded
+// a row, Open derives a mapping from the columns. The outbox must exist in the same database. Open changes nothing.
 func Open(ctx context.Context, db *sql.DB, d dialect.Dialect, outbox, from string) (*Adoption, error) {
 	base, ok := databases()[d.Name()]
 	if !ok {

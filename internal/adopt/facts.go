@@ -35,7 +35,7 @@ func (a *Adoption) Facts() (f Facts) {
 	return f
 }
 
-// orderLimit describes the rows of the backlog that may be forwarded in another order than that of their INSERTs. It returns ""
+// orderLimit describes the rows of the backlog that may be forwarded in a different order from their INSERTs. It returns ""
 // unless the last expression of the order is ctid or a column that may hold UUIDs.
 func (a *Adoption) orderLimit() string {
 	last := a.Mapping.Order[strings.LastIndex(a.Mapping.Order, ",")+1:]
@@ -84,10 +84,10 @@ func (postgres) facts(a *Adoption, f *Facts) {
 		f.Limits = []string{
 			"New rows are not in the table, so a SELECT, UPDATE or DELETE of a program doesn't find them. A program that checks how many rows its UPDATE or DELETE changed, as Hibernate does, fails.",
 			"These fail: INSERT … ON CONFLICT with columns or a constraint, TRUNCATE, and an INSERT into another table with a foreign key that refers to a new row.",
-			"The table's constraints are not checked for new rows, and its triggers don't run. So a key that exists already is not refused.",
+			"The table's constraints are not checked for new rows, and its triggers don't run. So a duplicate key is not refused.",
 			lastvalLimit, pathLimit,
 			"RETURNING, DEFAULT, COPY and defaults of columns work. Generated columns are NULL.",
-			"After --undo, rows that were inserted into the view are not in the table. They are in the outbox, which delivers them.",
+			"After --undo, rows that were inserted into the view are not in the table. They are in the outbox, and the relay delivers them.",
 		}
 		return
 	}

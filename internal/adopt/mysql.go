@@ -176,8 +176,9 @@ func (mysql) batch(ctx context.Context, q queryer, a *Adoption, limit int) (move
 }
 
 // switchOver uses no transaction of database/sql, because BeginTx runs START TRANSACTION, which releases the table locks. The
-// statements that create and drop triggers commit before they begin. So a run that is killed may leave the table without a trigger.
-// The next run forwards the rows that are written meanwhile: they aren't marked, or they aren't in the list of forwarded rows.
+// statements that create and drop triggers first commit the current transaction. So a run that is killed may leave the table without
+// a trigger. The next run forwards the rows that were written meanwhile. It recognises them because they aren't marked or, if the
+// triggers don't mark rows, because they aren't in the list of forwarded rows.
 func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest func(context.Context, queryer) (bool, error)) error {
 	return m.locked(ctx, conn, a, "lock", func() error {
 		done, err := rest(ctx, conn)
@@ -205,7 +206,7 @@ func (m mysql) switchOver(ctx context.Context, conn *sql.Conn, a *Adoption, rest
 // undo drops the list before it deletes the record, because DROP commits. If undo deleted the record first and was killed, no later
 // undo would know that the list still exists.
 func (m mysql) undo(ctx context.Context, conn *sql.Conn, a *Adoption, look func(context.Context, queryer) error) error {
-	if err := a.execute(ctx, conn, "create list"); err != nil { // a killed undo may have dropped it, and LOCK TABLES needs it
+	if err := a.execute(ctx, conn, "create list"); err != nil { // a killed undo may have dropped the list, which LOCK TABLES needs
 		return err
 	}
 	return m.locked(ctx, conn, a, "lock alone", func() error {

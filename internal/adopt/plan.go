@@ -61,7 +61,7 @@ func (n names) With(prefix string) names {
 	return n
 }
 
-// Literal returns a literal of SQL with this text.
+// Literal returns an SQL literal with this text.
 func (n names) Literal(text string) string { return literal(text) }
 
 // Sets reports whether the mapping sets a column of the outbox.
@@ -76,7 +76,7 @@ type row struct {
 	Marks          []field // the assignments that mark a row as sent
 }
 
-// field is a column with the expression of its value.
+// field is a column with the expression for its value.
 type field struct {
 	Column, Value string
 	Failed        string // the value if the mapping fails for a row
@@ -138,7 +138,8 @@ func (n names) KeyNamed() string {
 	return join(n.Keys, ", ", func(k key) string { return "r." + k.Column + " AS " + k.Short })
 }
 
-// KeysHaveIndex reports whether the key columns can have an index without a prefix length. Columns of the types text and blob can't.
+// KeysHaveIndex reports whether the key columns can have an index without a prefix length. Columns of the types text and blob need
+// a prefix length.
 func (n names) KeysHaveIndex() bool {
 	return !slices.ContainsFunc(n.Table.Columns, func(c Column) bool {
 		return slices.Contains(n.Table.Key, c.Name) && (strings.HasSuffix(c.Type, "text") || strings.HasSuffix(c.Type, "blob"))
@@ -227,7 +228,8 @@ func (a *Adoption) deletes() bool { return slices.Equal(a.Mapping.Published, []s
 
 func (a *Adoption) marks() bool { return len(a.Mapping.Published) > 0 }
 
-// marksNew reports whether the triggers mark or delete the rows that they forward. Triggers of MySQL can't delete them.
+// marksNew reports whether the triggers mark or delete the rows that they forward. A trigger of MySQL or MariaDB can't delete the row
+// that it forwards.
 func (a *Adoption) marksNew() bool {
 	_, isMySQL := a.base.(mysql)
 	return a.marks() && !(isMySQL && a.deletes())

@@ -12,7 +12,7 @@ import (
 )
 
 // record is what Run stores in the outbox's table of settings: the mapping, for later calls, and how much of the backlog is
-// forwarded. Run updates the record in the transactions that forward the backlog. Each of them locks the record first, so that
+// forwarded. Run updates the record in the transactions that forward the backlog. Each transaction locks the record first, so that
 // two runs don't forward a row twice.
 type record struct {
 	Way       Way
@@ -22,8 +22,8 @@ type record struct {
 	Failed    bool  // the last run ended with an error before it forwarded a row, so its mapping may be wrong
 }
 
-// recordName returns the name of the setting. It has at most 64 characters, all ASCII, and none that needs an escape
-// in an SQL literal.
+// recordName returns the name of the record in the table of settings. The name has at most 64 characters. All of them are ASCII, and
+// none needs an escape in an SQL literal.
 func (a *Adoption) recordName() string {
 	name := a.Table.Name
 	if a.Table.Schema != "" {

@@ -23,13 +23,13 @@ const (
 	// patience is how long Run and Undo try to get the lock.
 	patience = 10 * time.Minute
 
-	// The mean pause between two tries to get the lock doubles from firstPause to lastPause. Writers continue during the pauses.
+	// The mean pause between two attempts to get the lock doubles from firstPause to lastPause. Writers continue during the pauses.
 	firstPause = 250 * time.Millisecond
 	lastPause  = 4 * time.Second
 )
 
-// Progress is called by Run after each batch with the number of rows forwarded so far, and after each failed try to lock
-// the table with the number of the try. It may be nil.
+// Progress is called by Run after each batch with the number of rows forwarded so far, and after each failed attempt to lock
+// the table with the number of the attempt. It may be nil.
 type Progress func(forwarded int64, try int)
 
 // Run forwards the backlog and creates the triggers. If the context ends, Run completes the batch in progress and returns; another

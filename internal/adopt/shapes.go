@@ -117,7 +117,7 @@ func propose(kind string, table Table) Mapping {
 	return m
 }
 
-// col returns the column with this name, compared in lower case and without underscores, or "".
+// col returns the name of the column that has this name if case and underscores are ignored, or "" if there is no such column.
 func (p proposal) col(name string) string {
 	plain := func(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 	for _, c := range p.table.Columns {

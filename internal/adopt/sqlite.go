@@ -53,7 +53,7 @@ func (sqlite) headers(whole string, members []Header) string {
 	}
 }
 
-// failed isn't used: a trigger of SQLite can't catch an error.
+// failed isn't used, because a trigger of SQLite can't catch an error.
 func (sqlite) failed(string, Table) string { return "" }
 
 func (s sqlite) name(a *Adoption, n *names) {

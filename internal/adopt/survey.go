@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Survey is what a plan and a status show about the table's rows.
+// Survey describes the table's rows, for a plan or a status.
 type Survey struct {
 	Waiting int64         // rows that wait in the table; -1 if that is unknown
 	Took    time.Duration // how long the count took. Writers wait about as long while Run forwards the last waiting rows.
@@ -97,7 +97,7 @@ func (a *Adoption) Verify(ctx context.Context) error {
 		return err
 	}
 	checked := *a
-	if a.onlyNew() { // the triggers mark rows with the same assignments
+	if a.onlyNew() { // no backlog is forwarded, but the statements have the assignments with which the triggers mark rows
 		checked.Mapping.Waiting, checked.Mapping.Order = "1 = 0", cmp.Or(a.Mapping.Order, "1")
 	}
 	if err := a.patiently(ctx, func(int) error { return checked.explain(ctx) }); err != nil && !a.denied(err) {

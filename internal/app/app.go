@@ -101,7 +101,7 @@ type App struct {
 	secrets *secrets
 
 	sources    []*source
-	state      *admin.State     // the page's jobs and logins; after a reload, the next daemon takes them over
+	state      *admin.State     // the admin page's jobs and logins; after a reload, the next daemon takes them over
 	metrics    *metrics.Metrics // nil if the configuration has no admin server
 	follows    bool             // whether a previous daemon has counted in these metrics
 	admin      *admin.Server    // nil if the configuration has no admin server
@@ -371,8 +371,8 @@ func StandbyReasonAmong(c config.Config, from config.Source, kinds *sinks.Regist
 	return candidate.StandbyReasonAmong(living), nil
 }
 
-// runRelays starts every relay. For the admin server it also starts to count every table's messages. Stop stops the relays
-// and the counting.
+// runRelays starts the relays of the open tables, and starts trying again to open the other tables. For the admin server it also
+// starts to count the messages of the open tables. Stop stops the relays, the counting and the attempts to open tables.
 func (a *App) runRelays(ctx context.Context) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	var relays sync.WaitGroup
@@ -395,7 +395,7 @@ func (a *App) runRelays(ctx context.Context) {
 }
 
 // Stop stops the relays. Each relay first finishes the messages that it is sending, until its drain timeout has passed or the
-// context ends. Then Stop closes everything, in reverse order of opening. It returns all errors since the start.
+// context ends. Then Stop closes everything, in reverse order of opening. It returns the errors of the relays and of closing.
 func (a *App) Stop(ctx context.Context) error {
 	var problems []error
 	if a.cancel != nil {

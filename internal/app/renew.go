@@ -29,7 +29,7 @@ type secrets struct {
 	stale  map[string]struct{} // the current errors of commands, which have been logged
 }
 
-// renewEvery is the minimum time between two reads of the files, if a send or the check of a token causes the second read.
+// renewEvery is the minimum time between a read of the files and another read for a send or for the check of a token.
 const renewEvery = time.Second
 
 func newSecrets(c config.Config, logger *slog.Logger) *secrets {
@@ -75,7 +75,7 @@ func (s *secrets) refresh(now bool) {
 	s.note()
 }
 
-// occasion is the reason for which secrets are read.
+// occasion is the reason for reading the secrets.
 type occasion int
 
 const (
@@ -296,7 +296,7 @@ func testOpen(ctx context.Context, sink sinks.Sink) error {
 	return err
 }
 
-// renewInBackground starts a renewal, unless one is running or has failed a short time ago.
+// renewInBackground starts a renewal, unless one is running or the last one failed a short time ago.
 func (r *renewing) renewInBackground() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -306,7 +306,7 @@ func (r *renewing) renewInBackground() {
 	r.running.Go(func() { _ = r.renew(r.ended) }) // renew has logged the error
 }
 
-const renewed = "the sink's secrets or certificates were renewed: it is opened again with them"
+const renewed = "the sink's secrets or certificates were renewed: the relay opens the sink again with them"
 
 // Send starts a renewal if the secrets or certificates have changed. After a refused login it waits for the current secrets.
 // If they differ from the refused ones, it sends the refused messages again.

@@ -35,7 +35,7 @@ type Config struct {
 }
 
 // Again returns the configuration with the current secrets of its files and commands. It doesn't read the configuration file
-// again, because a change of that file takes effect only at a reload. It doesn't wait for commands either: until a command has
+// again, because a change to that file takes effect only at a reload. It doesn't wait for commands either: until a command has
 // printed a new secret, the previous secret counts as the current one.
 func (c Config) Again() (Config, error) {
 	if c.again == nil {

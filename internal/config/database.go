@@ -34,8 +34,8 @@ func (d Database) Refused(ctx context.Context) (Database, error) { return d.read
 // Renewable reports whether the URL or the password comes from a file or a command.
 func (d Database) Renewable() bool { return d.from != (origin{}) || d.password != (origin{}) }
 
-// Settings returns the settings, such as sources.shop.database_file, that name the file or command of the URL and of the password,
-// as text for people. It returns "" if neither comes from a file or a command.
+// Settings returns the names of the settings that name the files or commands of the URL and of the password, such as
+// "sources.shop.database_file". It returns "" if neither comes from a file or a command.
 func (d Database) Settings() string {
 	var names []string
 	for _, from := range []origin{d.from, d.password} {

@@ -200,7 +200,7 @@ func orWord[T any](word string, meaning T, parse parseFunc[T]) parseFunc[T] {
 	}
 }
 
-// orZero extends a parse function so that it also accepts a duration of zero, and then
+// orZero extends a parse function so that it also accepts a duration of zero, for which it
 // returns the first argument.
 func orZero(meaning time.Duration, parse parseFunc[time.Duration]) parseFunc[time.Duration] {
 	return func(text string) (time.Duration, error) {

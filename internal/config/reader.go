@@ -12,7 +12,7 @@ import (
 
 // reader reads settings and collects problems.
 type reader struct {
-	folder      string // relative names of files in ..._file settings are relative to this folder
+	folder      string // the folder to which relative file names in ..._file settings refer
 	env         func(string) (string, bool)
 	kinds       *sinks.Registry
 	problems    Problems
@@ -66,7 +66,7 @@ func (r *reader) items(n *node) []*node {
 	return n.items
 }
 
-// mapping returns true if the node is a mapping with entries. Otherwise it reports a problem.
+// mapping returns true if the node is a mapping with entries. Otherwise it reports a problem, and returns false.
 func (r *reader) mapping(n *node) bool {
 	switch {
 	case n.kind != isMapping:
@@ -147,7 +147,7 @@ func suggest(name, words string, known []string) string {
 	return ": " + words + " " + strings.Join(known, ", ")
 }
 
-// nearest returns the known word that is most similar, or "" if none is similar.
+// nearest returns the known word that is most similar to the given word, or "" if none is similar.
 func nearest(word string, known []string) string {
 	best, least := "", 3
 	for _, candidate := range known {

@@ -83,8 +83,8 @@ func (r *reader) fromOrigin(n *node, e entry, name string) *node {
 	return held
 }
 
-// originOf reads the value of a ..._file or ..._command setting. A relative name of a file is relative to the
-// configuration's folder.
+// originOf reads the value of a ..._file or ..._command setting. A relative file name is resolved against the folder of the
+// configuration file.
 func (r *reader) originOf(e entry) (o origin, ok bool) {
 	if strings.HasSuffix(e.key, "_command") {
 		s, ok := r.commandOf(e.node)

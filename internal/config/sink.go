@@ -60,7 +60,7 @@ func (s Sink) Await(ctx context.Context, refused bool) { await(ctx, s.secrets, r
 // State returns a hash of the settings and of the current content of the certificate files.
 func (s Sink) State() string {
 	hash := sha256.New()
-	text, _ := json.Marshal(s.Settings) // texts, numbers, lists and maps
+	text, _ := json.Marshal(s.Settings) // can't fail: the settings are texts, numbers, lists and maps
 	fmt.Fprintf(hash, "%q %q", s.URL, text)
 	for _, name := range s.certificateFiles() {
 		content, err := os.ReadFile(name)
