@@ -17,8 +17,8 @@ import (
 )
 
 const adoptHelp = `Forward the rows of an outbox table of your own into rowrelay's outbox. The programs that
-write to your table are not changed and need no further rights. PostgreSQL, MySQL, MariaDB
-and SQLite.
+write to your table are not changed and need no further rights. The command works on
+PostgreSQL, MySQL, MariaDB and SQLite.
 
 Stop the loop or connector that sends the rows today, then:
 

@@ -142,7 +142,7 @@ func (p program) known(command *cobra.Command) (names knownNames) {
 }
 
 // beginning returns the names that begin with the typed text, sorted and without duplicates. It leaves out names
-// with blanks or control characters, which a shell would split.
+// with blanks or control characters, because a shell would split them.
 func beginning(names []string, typed string) (found []string) {
 	for _, name := range names {
 		if strings.HasPrefix(name, typed) && printable(name) == name && !strings.ContainsAny(name, " \t\n") {

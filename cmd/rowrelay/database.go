@@ -24,7 +24,7 @@ import (
 const connectTimeout = 10 * time.Second
 
 // maxConnections is the size of a pool. A relay fetches messages, stores their outcomes
-// and renews leases concurrently. More than ten connections don't make it faster.
+// and renews leases concurrently. More than ten connections don't make a relay faster.
 const maxConnections = 10
 
 // maxIdleTime is how long a connection stays open without use, if the server doesn't close it sooner.
@@ -206,7 +206,7 @@ func withOperator(ctx context.Context, source config.Source, work func(storage.O
 	return explain(source, work(store))
 }
 
-// closing calls Close, and joins an error of Close to err. It is called with defer.
+// closing calls Close, and joins an error of Close to err. Callers defer it.
 func closing(closer io.Closer, err *error) {
 	if closeErr := closer.Close(); closeErr != nil {
 		*err = errors.Join(*err, fmt.Errorf("close the database: %w", closeErr))

@@ -21,8 +21,8 @@ without --config in a live relay.
 
 A replay writes copies as new messages, in the order of the old ones, so each key's
 order is kept. A copy has the message id of its original, and a header rowrelay-replayed
-with the replay's name, so consumers that deduplicate by message id skip it. It expires
-when its original does; if that time has passed, the copy doesn't expire.
+with the replay's name, so consumers that deduplicate by message id skip it. A copy
+expires when its original does; if that time has passed, the copy doesn't expire.
 
 A replay has a name: one that you give, of at most 23 lower-case letters, digits, dots,
 hyphens and underscores, or else the time of its start. Each transaction that writes copies

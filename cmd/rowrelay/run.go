@@ -22,7 +22,7 @@ const runHelp = `Relay messages until stopped, from all sources of a configurati
 table to one sink. The sink is a URL:
 %s
 On the first SIGINT or SIGTERM the relays finish the batches that they are sending.
-The second one stops them immediately; messages that were being sent may be sent
+A second signal stops them immediately; messages that were being sent may be sent
 again. On SIGHUP the relays reread the configuration file and the secrets that it
 names. If these contain an error, the relays continue with the previous
 configuration. Log settings change only at a restart.
@@ -32,8 +32,9 @@ The first relay of a table stores its --claim with the table. A relay with anoth
 
 If live relays of the table have other sinks or routes, a new relay waits until they
 have stopped. So a relay that is started for a trial takes no messages from them.
-/readyz, rowrelay status and the log report that it waits. With --join it doesn't wait,
-but shares the messages with the live relays. With --drain it fails instead of waiting.`
+/readyz, rowrelay status and the log report that the new relay waits. With --join the
+new relay doesn't wait, but shares the messages with the live relays. With --drain it
+fails instead of waiting.`
 
 // runFlags holds the flags of run and check.
 type runFlags struct {

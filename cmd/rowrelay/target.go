@@ -43,7 +43,7 @@ func configFlag(command *cobra.Command, file *string, help string) {
 	_ = command.MarkFlagFilename("config", "yaml", "yml") // used only for shell completion
 }
 
-// resolve returns the table that the flags select. It fails if they select several.
+// resolve returns the table that the flags select. It fails if the flags select several tables.
 func (t *target) resolve(p program, command *cobra.Command) (config.Source, error) {
 	sources, err := t.resolveAll(p, command)
 	if err != nil {
@@ -123,7 +123,7 @@ func (t *target) fromFlags() (source config.Source, err error) {
 	return source, nil
 }
 
-// checkSink checks the name of the sink to send messages to. With --config, the
+// checkSink checks the name of a sink that --to gives. With --config, the
 // configuration must have the sink.
 func (t *target) checkSink(p program, to string) error {
 	if strings.Contains(to, ",") || len(to) > storage.MostSinks {
@@ -142,7 +142,7 @@ func (t *target) checkSink(p program, to string) error {
 	return nil
 }
 
-// checkLivingSink checks the name of the sink to send messages to. Without --config, a live relay must have the sink, because
+// checkLivingSink checks the name of a sink that --to gives. Without --config, a live relay must have the sink, because
 // otherwise the messages would wait forever.
 func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator, to string) error {
 	if to == "" || t.config != "" {

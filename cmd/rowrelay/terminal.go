@@ -242,7 +242,7 @@ const (
 // progress prints the progress of long work to stderr.
 type progress struct {
 	to          io.Writer
-	columns     int // the width of a terminal; 0 for another stream
+	columns     int // the width of the terminal; 0 if to isn't a terminal
 	every       time.Duration
 	start, last time.Time
 	drawn       bool
@@ -258,7 +258,7 @@ func newProgress(to io.Writer) *progress {
 }
 
 // update prints a line of progress if the interval since the last line has passed. It calls the function
-// text with the rate per second to make the line. The argument total is 0 if it is unknown.
+// text with the rate per second to make the line. The argument total is 0 if the total is unknown.
 func (p *progress) update(done, total int, text func(rate float64) string) {
 	now := time.Now()
 	if now.Sub(p.last) < p.every {
