@@ -294,7 +294,7 @@ func (a *adoption) revert(ctx context.Context, opened *adopt.Adoption) error {
 	if opened.Remembered() && flags != "" {
 		text += "To adopt the table again with the same mapping, give" + flags + "\n"
 		if rest != "" {
-			text += "If the old loop has run meanwhile, replace the number by the number of the last row that it has sent.\n"
+			text += "If the old loop has run meanwhile, replace the number in --waiting with the number of the last row that the loop has sent.\n"
 		}
 	}
 	return a.program.print(text)

@@ -292,11 +292,11 @@ type checkReport struct {
 
 type checkFinding struct {
 	sqlstore.Finding
-	Note bool `json:"note,omitempty"` // the check failed, but counts as OK because it doesn't prevent a new relay from working
+	Note bool `json:"note,omitempty"` // the check failed, but counts as OK; see notes
 }
 
-// notes are the names of findings about what running relays and other clients of the server do at the moment. Such a finding
-// doesn't prevent a new relay from working.
+// notes are the names of findings about what running relays and other clients of the server do at the moment. If such a check
+// fails, the finding is printed as a note and counts as OK, unless --strict is set.
 var notes = []string{"relays", "retention", "marks", "topics", "parked", "transactions", "transaction list", "history"}
 
 func (c *checkReport) add(f sqlstore.Finding) {

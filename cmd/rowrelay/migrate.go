@@ -475,7 +475,7 @@ type migrationJSON struct {
 	AppliedAt time.Time `json:"applied_at,omitzero"`
 }
 
-// report prints the migrations. If the list is empty, it prints the argument otherwise instead.
+// report prints the migrations or, if the list is empty, the text of the argument `otherwise`.
 func (m *migrate) report(source config.Source, name string, list []migrations.Migration, otherwise string) error {
 	if m.json {
 		shown := []migrationJSON{}

@@ -123,7 +123,7 @@ func (t *target) fromFlags() (source config.Source, err error) {
 	return source, nil
 }
 
-// checkSink checks the name of a sink that --to gives. With --config, the
+// checkSink checks the sink name given with --to. With --config, the
 // configuration must have the sink.
 func (t *target) checkSink(p program, to string) error {
 	if strings.Contains(to, ",") || len(to) > storage.MostSinks {
@@ -142,7 +142,7 @@ func (t *target) checkSink(p program, to string) error {
 	return nil
 }
 
-// checkLivingSink checks the name of a sink that --to gives. Without --config, a live relay must have the sink, because
+// checkLivingSink checks the sink name given with --to. Without --config, a live relay must have the sink, because
 // otherwise the messages would wait forever.
 func (t *target) checkLivingSink(ctx context.Context, operator storage.Operator, to string) error {
 	if to == "" || t.config != "" {

@@ -371,8 +371,8 @@ func StandbyReasonAmong(c config.Config, from config.Source, kinds *sinks.Regist
 	return candidate.StandbyReasonAmong(living), nil
 }
 
-// runRelays starts the relays of the open tables, and starts trying again to open the other tables. For the admin server it also
-// starts to count the messages of the open tables. Stop stops the relays, the counting and the attempts to open tables.
+// runRelays starts the relays of the open tables, and keeps trying to open the other tables. For the admin server it also starts
+// to count the messages of the open tables. Stop stops the relays, the counting and the attempts to open tables.
 func (a *App) runRelays(ctx context.Context) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	var relays sync.WaitGroup

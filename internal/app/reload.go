@@ -62,7 +62,7 @@ func (a *App) successor(ctx context.Context) *App {
 			var err error
 			next, err = a.prepare(ctx, a.config, func(s *source) bool { return s.config.Name != back.config.Name && wasDown(s) })
 			if err != nil {
-				a.logger.Error("the source can be opened now, but a restart with it was not possible: trying again", "source", back.config.Name, "error", err)
+				a.logger.Error("the source can be opened now, but the daemon could not restart with it: trying again", "source", back.config.Name, "error", err)
 				continue
 			}
 			a.logger.Info("the source can be opened now: restarting with it", "source", back.config.Name)

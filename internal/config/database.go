@@ -34,7 +34,7 @@ func (d Database) Refused(ctx context.Context) (Database, error) { return d.read
 // Renewable reports whether the URL or the password comes from a file or a command.
 func (d Database) Renewable() bool { return d.from != (origin{}) || d.password != (origin{}) }
 
-// Settings returns the names of the settings that name the files or commands of the URL and of the password, such as
+// Settings returns the settings that name the files or commands from which the URL and the password are read, such as
 // "sources.shop.database_file". It returns "" if neither comes from a file or a command.
 func (d Database) Settings() string {
 	var names []string

@@ -12,7 +12,7 @@ import (
 
 // reader reads settings and collects problems.
 type reader struct {
-	folder      string // the folder to which relative file names in ..._file settings refer
+	folder      string // relative file names in ..._file settings are resolved against this folder
 	env         func(string) (string, bool)
 	kinds       *sinks.Registry
 	problems    Problems
