@@ -2,7 +2,7 @@
 
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION      = $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-TESTFLAGS    = -timeout 30m
+TESTFLAGS    = -timeout 60m
 PACKAGES     = ./... ./outbox/...
 
 # The flags for the race detector. It leaves out packages that only compute: the SQLite that was translated from C to Go
