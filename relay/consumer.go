@@ -80,7 +80,7 @@ type Consumer struct {
 	purged    time.Time
 }
 
-// NewConsumer returns a consumer that uses the store. It doesn't access the store.
+// NewConsumer returns a consumer that uses the store. NewConsumer itself doesn't access the database.
 func NewConsumer(store storage.Store, options ConsumerOptions) (*Consumer, error) {
 	if isNil(store) {
 		return nil, errors.New("consumer: the store is nil: pass what sqlstore.Open returned, after checking its error")

@@ -43,7 +43,7 @@ type sinkQueue struct {
 	longest    time.Duration        // the longest time that a call to the sink may take
 	flights    map[*flight]struct{} // the jobs that were given to workers and have not returned
 	allStuck   bool                 // every worker hangs in a call
-	unstarted  int                  // how many messages the sink returned unsent within the last second, because their handlers were busy for beginFor
+	unstarted  int                  // how many messages the sink returned unsent within the last second, because their handlers stayed busy
 	waitLogged time.Time            // the time of the last log line about messages that wait for handlers
 	breaker    breaker
 

@@ -80,7 +80,7 @@ const (
 	// OrderPrefix guarantees that for each key, the delivered messages are the first ones of
 	// the key in the batch. If a message is not delivered, all later messages of its key are
 	// [Unsent]. This also holds after a [Reject]: the sink must not deliver a later message
-	// of the key before the relay has stored that the rejected message is parked.
+	// of the key before the relay has recorded that the rejected message is parked.
 	OrderPrefix
 
 	// OrderAtomic guarantees that a batch is delivered either completely or not at all.

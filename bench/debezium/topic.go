@@ -71,7 +71,7 @@ type Record struct {
 	Duplicated bool
 }
 
-// Reading has the records of a topic in the order of time.
+// Reading has the records of a topic in chronological order.
 type Reading struct {
 	Records    []Record
 	Lost       int

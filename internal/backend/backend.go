@@ -217,7 +217,7 @@ func (c ParkedChange) Condition(hot, held, now string) string {
 	}
 }
 
-// Set returns the SQL assignments of a change that keeps the rows; [storage.Hold] defines the values of holds.
+// Set returns the SQL assignments of a change that deletes no rows. [storage.Hold] defines the values of the column holds.
 // The state is assigned first, because MySQL assigns one column after the other and the state depends on holds.
 // The second argument is the database's literal for a time in the year 9999. A requeued message that was parked
 // because it had expired gets this time as its new expiry time: see [storage.Row].
@@ -378,7 +378,7 @@ func (f Filter) Bounded() bool {
 	return f.LookThrough > 0 && !f.ByID && selects
 }
 
-// Times returns the time limits that are set, as conditions on a row t.
+// Times returns the filter's bounds on times as conditions on a row t, without the bounds that are not set.
 func (f Filter) Times() []TimeBound {
 	bounds := []TimeBound{{"t.created_at >= ", f.Since}, {"t.finished_at >= ", f.DoneSince}, {"t.finished_at < ", f.DoneUntil}}
 	return slices.DeleteFunc(bounds, func(b TimeBound) bool { return b.At.IsZero() })

@@ -58,8 +58,8 @@ func (postgres) Insert(table Table, rows []Row) []Query {
 
 // postgresInsertArrays sends one array for each column, as text, which every driver can send.
 // Payloads would double in length as text. So they are sent as one joined value, and the server
-// splits it: two arrays have the position of each payload, counted from 1, and its length. A
-// NULL payload has the length NULL. ORDER BY makes ids ascend in the order of the rows.
+// splits it: one array has the payloads' positions, counted from 1, and another one has their
+// lengths. A NULL payload has the length NULL. ORDER BY makes ids ascend in the order of the rows.
 func postgresInsertArrays(table Table, columns []insertColumn, rows []Row) Query {
 	size := 0
 	for i := range rows {

@@ -167,7 +167,7 @@ WHERE NOT EXISTS (SELECT 1 FROM ` + table.Inbox + ` WITH (UPDLOCK, ROWLOCK) WHER
 // back only the statement or, with XACT_ABORT on, the whole transaction.
 func (sqlserver) Received(err error) bool { return hasNumber(err, 2627, 2601) }
 
-// PurgeReceived sets READ COMMITTED, because READPAST needs this level to skip locked rows.
+// PurgeReceived sets READ COMMITTED, because READPAST is refused at the levels SERIALIZABLE and SNAPSHOT.
 func (sqlserver) PurgeReceived(table Table, consumer string, window time.Duration, limit int) Query {
 	return Query{
 		SQL: `SET TRANSACTION ISOLATION LEVEL READ COMMITTED;

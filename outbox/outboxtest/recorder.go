@@ -48,9 +48,9 @@ func (r *Recorder) Write(ctx context.Context, _ outbox.Execer, messages ...outbo
 	return nil
 }
 
-// Cancel removes the recorded messages that a Writer's Cancel would delete: the messages
-// with one of the ids whose AvailableAt is more than five seconds in the future on the clock
-// of this process. The transaction isn't used and may be nil.
+// Cancel removes the recorded messages that a Writer's Cancel would delete: each message that
+// has one of the ids and is due more than five seconds from now, by the clock of this process.
+// The transaction isn't used and may be nil.
 func (r *Recorder) Cancel(ctx context.Context, _ outbox.Execer, messageIDs ...string) (cancelled []string, err error) {
 	if r.Err != nil {
 		return nil, r.Err

@@ -75,7 +75,7 @@ func (s server) check() error {
 	case s.cluster && s.master != "":
 		return errors.New("cluster and master_name are both set: a cluster has no sentinels")
 	case s.cluster && s.database != 0:
-		return errors.New("a cluster has only the database 0")
+		return errors.New("a cluster has only database 0")
 	case !s.cluster && s.master == "" && len(s.addresses) > 1:
 		return errors.New("several addresses need cluster or master_name")
 	case s.master == "" && s.sentinelPassword != "":

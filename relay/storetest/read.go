@@ -125,8 +125,8 @@ func byLane(rows []storage.Row) map[int][]int64 {
 	return groups
 }
 
-// A full page reports that more rows exist. It begins with the first position, or with the oldest row
-// of all lanes. Otherwise a lane with a high number could starve.
+// A full page reports that more rows exist. It may begin with a row of the first position in
+// the list, or with the oldest row of all lanes. Otherwise a lane with a high number could starve.
 func readFirstPositionsFirst(t testing.TB, table Table) {
 	a := holder(t, table, "a")
 	fill(t, table, plain(6*storage.Lanes)...)

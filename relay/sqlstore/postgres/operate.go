@@ -287,7 +287,7 @@ func (p *Postgres) bare(table string) string {
 
 var estimated = regexp.MustCompile(`rows=(\d+)`)
 
-// judgePlan reports a plan that scans the whole table outbox or sorts, if the server estimates
+// judgePlan reports a plan that sorts, or scans the whole table outbox, if the server estimates
 // more than 10,000 rows. For fewer rows, a scan or a sort is the best plan.
 func (p *Postgres) judgePlan(answer []string) (wrong, hint string) {
 	name := p.bare(p.table.Pending)

@@ -93,7 +93,7 @@ func (p *Postgres) SetClaimMode(ctx context.Context, claim storage.Claim) error 
 
 // Heartbeat implements [backend.Backend]. If no epoch is stored for the server, Heartbeat stores a new one.
 func (p *Postgres) Heartbeat(ctx context.Context, self storage.Identity, ttl time.Duration) (beat backend.Heartbeat, err error) {
-	const noEpoch = "-" // the statement's epoch if the table of epochs is empty
+	const noEpoch = "-" // what the statement returns instead of an epoch if the table of epochs is empty
 	var name string
 	query := p.sql.Query("heartbeat", self.Name, self.Host, self.Version, string(self.Claim), ttl.Microseconds(), self.Config.Text())
 	for {

@@ -194,8 +194,8 @@ func (m moving) remove(from, key, selected string, settlements []storage.Settlem
 
 // found returns a FROM clause with the rows t of the settlements, and its argument. The argument is a JSON
 // object that maps each row's id to its message id, which for held rows is followed by the sinks. The
-// clause leaves out rows in lanes without a settlement. An object costs half as much as two lists, and a
-// third as much as a list of lists, whose items SQLite would parse for each row.
+// clause returns only rows in the lanes that the settlements name. An object costs half as much as two
+// lists, and a third as much as a list of lists, whose items SQLite would parse for each row.
 func (s *SQLite) found(table string, settlements []storage.Settlement) (from string, arg any) {
 	lanes := slices.Compact(backend.Column(settlements, func(s *relayed) int { return s.Lane }))
 	text := make([]byte, 0, 2+51*len(settlements))

@@ -113,7 +113,7 @@ func (d *SQLServer) Parked(ctx context.Context, filter backend.Filter, within in
 // Check implements [backend.Backend]. It doesn't examine plans, because a user needs an additional privilege to see plans.
 func (d *SQLServer) Check(ctx context.Context, claim storage.Claim) []storage.Finding {
 	probes := []backend.Probe{
-		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("a relay can't run, because ", "connect to a database that can be written to, on the primary server, and leave these session settings on, as drivers do by default")},
+		{Name: "database", Query: d.sql.Query("unfit settings"), Judge: backend.List("a relay can't run, because ", "connect to a database on the primary server that can be written to, and don't let the connection turn off ANSI settings that drivers turn on by default")},
 		{Name: "locks", Query: d.sql.Query("large locks"), Judge: backend.List("the server may lock whole pages or tables: ", "have the tables' owner set ALLOW_PAGE_LOCKS = OFF and LOCK_ESCALATION = DISABLE again, as the migration does")},
 		{Name: "rights", Query: rights(d.table), Judge: backend.List("this user lacks: ", "have the tables' owner grant these privileges: outbox/dialect/SQLSERVER.md lists the statements")},
 		{Name: "read", Query: d.page(backend.Read{Limit: 1}), Judge: backend.Nothing},
