@@ -17,10 +17,10 @@ type health struct {
 	safeUntil atomic.Int64 // when the relay stops sending, unless its leases are renewed
 	readFails atomic.Int64 // when reads of some kind began to fail; 0 if no kind is failing
 
-	lease   lasting           // failures to renew leases
-	journal lasting           // failures to write journals
-	reclaim lasting           // failures to free expired claims, when claiming by rows
-	settle  [settlers]lasting // failures to write outcomes, for each list of the settler
+	lease   lasting // failures to renew leases
+	journal lasting // failures to write journals
+	reclaim lasting // failures to free expired claims, when claiming by rows
+	settle  lasting // failures to write outcomes
 
 	silentSince atomic.Int64 // the time of the first failed call since the last successful one; 0 if the last call succeeded
 

@@ -184,12 +184,7 @@ func (r *Relay) Healthy() error {
 	if text := p.unwritable.Load(); text != nil {
 		return errors.New(*text)
 	}
-	for i := range p.settle {
-		if err := p.settle[i].unhealthy(now, "messages would be sent again after a restart, because writing outcomes has failed", r.options.Lease); err != nil {
-			return err
-		}
-	}
-	return nil
+	return p.settle.unhealthy(now, "messages would be sent again after a restart, because writing outcomes has failed", r.options.Lease)
 }
 
 // notMade returns an error unless this relay was returned by New().

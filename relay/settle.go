@@ -194,11 +194,6 @@ func inTableOrder(a, b *item) int {
 // after processes the result of a settlement. If the settlement failed, its batch is written again. The second write changes
 // nothing if the database stored the batch although the settlement seemed to fail.
 func (s *settler) after(job settleJob, counts storage.Settled, err error) {
-	for i, n := range job.of {
-		if n > 0 {
-			s.base.tried(&s.base.health.settle[i], err)
-		}
-	}
 	switch {
 	case job.retriesUnwritable:
 		s.unwritable.tried(job.items, err)
@@ -214,6 +209,9 @@ func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 					q.most = 0
 				}
 			}
+		}
+		if !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return q.failures > 0 }) {
+			s.base.tried(&s.base.health.settle, nil)
 		}
 	}
 	if err == nil {
@@ -238,6 +236,7 @@ func (s *settler) writeAgain(job settleJob, err error) {
 			q.retryAt = time.Now().Add(settlePause.draw(q.failures))
 		}
 	}
+	s.base.tried(&s.base.health.settle, err)
 	s.base.failed("settle", err)
 }
 
