@@ -158,7 +158,7 @@ func forbid(t *testing.T, addresses []string, topic string) {
 	}
 }
 
-// TestReconnectsBeforeTheLoginExpires: a login expires after three seconds, and the broker then
+// TestReconnectsBeforeTheLoginExpires: at this listener a login expires after three seconds, and the broker then
 // closes the connection. The sink uses a new connection before that, so that no
 // outcome is unknown.
 func TestReconnectsBeforeTheLoginExpires(t *testing.T) {
@@ -167,7 +167,7 @@ func TestReconnectsBeforeTheLoginExpires(t *testing.T) {
 	topic := newTopic(t, addresses, 1)
 	between := newLink()
 	sink := newSink(t, kafka.Options{
-		Brokers: []string{at.Get("login")}, SASL: "scram-sha-256", Username: "rowrelay", Password: settings.Secret(at.Get("password")), Dial: between.dial,
+		Brokers: []string{at.Get("brief")}, SASL: "scram-sha-256", Username: "rowrelay", Password: settings.Secret(at.Get("password")), Dial: between.dial,
 	})
 	start := time.Now()
 	for between.made() < 2 && time.Since(start) < patience {

@@ -9,8 +9,8 @@ url() { echo "127.0.0.1:$port"; }
 start() { start_one_node; }
 
 start_one_node() {
-	local controller login tls mtls secure bearer front=() behind=()
-	controller=$(free_port) login=$(free_port) tls=$(free_port) mtls=$(free_port) secure=$(free_port) bearer=$(free_port)
+	local controller login brief tls mtls secure bearer front=() behind=()
+	controller=$(free_port) login=$(free_port) brief=$(free_port) tls=$(free_port) mtls=$(free_port) secure=$(free_port) bearer=$(free_port)
 	front=("$(free_port)" "$(free_port)") behind=("$(free_port)" "$(free_port)")
 	write_node_program 256m && write_tool_program && certificates && kafka_properties >"$dir/1.properties" && logins >"$dir/logins" || return
 	if is_root; then chown -R "$user" "$dir"; fi
@@ -27,10 +27,10 @@ format() {
 
 # logins prints the value of the second variable: a query string with the other listeners' addresses, the folder that has the
 # certificates and the program "tool", and the password of the users rowrelay and guest. Guest may do anything that no access rule
-# forbids. At the listener oauthbearer, clients log in with unsigned tokens. The listener behind-front tells clients to connect to
+# forbids. Logins at the listener brief expire after three seconds. At the listener oauthbearer, clients log in with unsigned tokens. The listener behind-front tells clients to connect to
 # the address front, and behind-front2 to front2. A test may listen at these addresses and cut connections.
 logins() {
-	echo "login=127.0.0.1:$login&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure&oauthbearer=127.0.0.1:$bearer$(fronts)&folder=$dir&password=$password"
+	echo "login=127.0.0.1:$login&brief=127.0.0.1:$brief&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure&oauthbearer=127.0.0.1:$bearer$(fronts)&folder=$dir&password=$password"
 }
 
 fronts() {
@@ -44,11 +44,11 @@ env_line() {
 
 kafka_properties() {
 	local name plain=org.apache.kafka.common.security.plain.PlainLoginModule scram=org.apache.kafka.common.security.scram.ScramLoginModule
-	local listeners="PLAIN://127.0.0.1:$port,LOGIN://127.0.0.1:$login,TLS://127.0.0.1:$tls,MTLS://127.0.0.1:$mtls,SECURE://127.0.0.1:$secure,BEARER://127.0.0.1:$bearer"
+	local listeners="PLAIN://127.0.0.1:$port,LOGIN://127.0.0.1:$login,BRIEF://127.0.0.1:$brief,TLS://127.0.0.1:$tls,MTLS://127.0.0.1:$mtls,SECURE://127.0.0.1:$secure,BEARER://127.0.0.1:$bearer"
 	properties 1 "1@127.0.0.1:$controller" "CONTROLLER://127.0.0.1:$controller,$listeners,FRONT://127.0.0.1:${behind[0]},FRONT2://127.0.0.1:${behind[1]}"
 	cat <<-PROPERTIES
 		advertised.listeners=$listeners,FRONT://127.0.0.1:${front[0]},FRONT2://127.0.0.1:${front[1]}
-		listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,FRONT:PLAINTEXT,FRONT2:PLAINTEXT,LOGIN:SASL_PLAINTEXT,TLS:SSL,MTLS:SSL,SECURE:SASL_SSL,BEARER:SASL_PLAINTEXT
+		listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAIN:PLAINTEXT,FRONT:PLAINTEXT,FRONT2:PLAINTEXT,LOGIN:SASL_PLAINTEXT,BRIEF:SASL_PLAINTEXT,TLS:SSL,MTLS:SSL,SECURE:SASL_SSL,BEARER:SASL_PLAINTEXT
 		inter.broker.listener.name=PLAIN
 		offsets.topic.replication.factor=1
 		transaction.state.log.replication.factor=1
@@ -60,7 +60,7 @@ kafka_properties() {
 		ssl.truststore.type=PEM
 		ssl.truststore.location=$dir/ca.pem
 		listener.name.mtls.ssl.client.auth=required
-		listener.name.login.connections.max.reauth.ms=3000
+		listener.name.brief.connections.max.reauth.ms=3000
 		sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 		listener.name.bearer.sasl.enabled.mechanisms=OAUTHBEARER
 		listener.name.bearer.oauthbearer.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="rowrelay";
@@ -68,7 +68,7 @@ kafka_properties() {
 		allow.everyone.if.no.acl.found=true
 		super.users=User:ANONYMOUS;User:rowrelay
 	PROPERTIES
-	for name in login secure; do
+	for name in login brief secure; do
 		echo "listener.name.$name.plain.sasl.jaas.config=$plain required user_rowrelay=\"$password\" user_guest=\"$password\";"
 		echo "listener.name.$name.scram-sha-256.sasl.jaas.config=$scram required;"
 		echo "listener.name.$name.scram-sha-512.sasl.jaas.config=$scram required;"
