@@ -226,7 +226,7 @@ func (j *joiner) settle(f *joint, items []*item, now time.Time) []*item {
 	return write
 }
 
-// begin records the settlement of some of a row's items: the sinks that it is for, and the sinks that remain after it.
+// begin records which sinks the settlement of these items is for, and which of the row's sinks remain after it.
 func (j *joiner) begin(f *joint, items []*item) {
 	f.writing = items
 	if len(items) == len(f.left) {
@@ -264,7 +264,7 @@ func (j *joiner) takeBack(it *item, now time.Time) []*item {
 	return j.advance(f, now)
 }
 
-// written records that a row's settlement is written, and begins the row's next one.
+// written is called after a settlement of the row has been written. It begins the row's next settlement.
 func (j *joiner) written(it *item, now time.Time) []*item {
 	it.joint.sinks, it.joint.left = it.joint.rest, storage.SplitSinks(it.joint.rest)
 	return j.takeBack(it, now)

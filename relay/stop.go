@@ -102,7 +102,7 @@ func (e *engine) continueStop(p progress, now time.Time) (bool, error) {
 	return false, nil
 }
 
-// stopped returns the error with which a run ends; nil if the run left nothing unfinished.
+// stopped returns the error with which a run ends. It is nil if the run ended without a failure and left nothing unfinished.
 func (e *engine) stopped(p progress) error {
 	problems := []error{e.stopping.err, e.stopping.leaveErr}
 	if !e.stopping.left {

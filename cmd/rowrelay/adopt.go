@@ -202,7 +202,7 @@ func (a *adoption) printScript(ctx context.Context, opened *adopt.Adoption) erro
 	return a.program.print(text + "\n")
 }
 
-// forward asks for confirmation, forwards the backlog, and creates the trigger.
+// forward asks for confirmation, forwards the backlog, and creates the trigger or the view.
 func (a *adoption) forward(ctx context.Context, opened *adopt.Adoption, survey adopt.Survey) error {
 	if err := opened.Check(); err != nil {
 		return usage(withPlan(err))

@@ -241,7 +241,7 @@ func (c *checkReport) checkNotifications(ctx context.Context, name string, sourc
 	listener, err := newListener(source)
 	if err == nil {
 		listening, stop := context.WithCancel(ctx)
-		err = listener.Listen(listening, stop) // Listen calls stop when its own first notification arrives
+		err = listener.Listen(listening, stop) // ends when the notification arrives, because Listen then calls the function `stop`
 		stop()
 	}
 	if err != nil {

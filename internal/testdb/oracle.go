@@ -50,7 +50,7 @@ func createOracle(t testing.TB, server string) string {
 	execute(t, "oracle", server, "CREATE USER "+name+` IDENTIFIED BY "`+password+`" QUOTA UNLIMITED ON users`)
 	t.Cleanup(func() { execute(t, "oracle", server, "DROP USER "+name+" CASCADE") })
 	execute(t, "oracle", server, "GRANT CREATE SESSION, CREATE TABLE, CREATE VIEW, CREATE SEQUENCE, CREATE TRIGGER, CREATE PROCEDURE TO "+name)
-	// The user must see which transactions are open.
+	// The user must be able to see which transactions are open.
 	execute(t, "oracle", server, "GRANT SELECT_CATALOG_ROLE TO "+name)
 	address.User = url.UserPassword(name, password)
 	return address.String()

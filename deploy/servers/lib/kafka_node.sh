@@ -27,8 +27,9 @@ format() {
 
 # logins prints the value of the second variable: a query string with the other listeners' addresses, the folder that has the
 # certificates and the program "tool", and the password of the users rowrelay and guest. Guest may do anything that no access rule
-# forbids. Logins at the listener brief expire after three seconds. At the listener oauthbearer, clients log in with unsigned tokens. The listener behind-front tells clients to connect to
-# the address front, and behind-front2 to front2. A test may listen at these addresses and cut connections.
+# forbids. Logins at the listener brief expire after three seconds. At the listener oauthbearer, clients log in with unsigned
+# tokens. The listener behind-front tells clients to connect to the address front, and behind-front2 to front2. A test may listen
+# at these addresses and cut connections.
 logins() {
 	echo "login=127.0.0.1:$login&brief=127.0.0.1:$brief&tls=127.0.0.1:$tls&mtls=127.0.0.1:$mtls&secure=127.0.0.1:$secure&oauthbearer=127.0.0.1:$bearer$(fronts)&folder=$dir&password=$password"
 }
