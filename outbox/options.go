@@ -34,8 +34,8 @@ type Options struct {
 	// On PostgreSQL, Write takes one transaction-level advisory lock for each of
 	// its keys, in a fixed order, so that two Writes can't deadlock. Two transactions
 	// that call Write several times, with the same keys in different orders, can
-	// deadlock; so pass all messages to one Write. A few thousand keys in one
-	// transaction exhaust the server's lock table. With KeyLocks Write refuses a
+	// deadlock; so pass all messages to one Write. Several thousand keys in one
+	// transaction can exhaust the server's lock table. With KeyLocks Write refuses a
 	// *sql.DB, because the locks need a transaction that holds them. KeyLocks has
 	// no effect on SQLite, which has one writer at a time anyway.
 	KeyLocks bool

@@ -143,7 +143,7 @@ type SinkOptions struct {
 	// ParkRateLimit is how many of the sink's messages a relay may park within a minute while the sink refuses more messages than
 	// it accepts. At the limit the breaker trips: it pauses the sink for all relays until an operator resumes it, and logs an
 	// error. Each relay counts only its own messages. If two or more relays have the sink, each of them applies half of the limit.
-	// Invalid messages, which no sink could accept, don't count. Defaults to 50; negative means no limit. If a relay lacks the
+	// Messages that no sink could accept, and messages that crash their handler, don't count. Defaults to 50; negative means no limit. If a relay lacks the
 	// privilege to write controls, it pauses the sink only for itself.
 	ParkRateLimit int
 

@@ -39,7 +39,7 @@ type flight struct {
 type batch struct {
 	outcomes []sinks.Outcome
 	settled  []bool // for each message, whether the handler's transaction has settled it; nil if the sink is not a transactional handler
-	excused  bool   // an unsent batch doesn't count as a failure of the sink
+	excused  bool   // if the whole batch is unsent, this doesn't count as a failure of the sink
 }
 
 func (b *batch) do(ctx context.Context, use *base, f *flight) {

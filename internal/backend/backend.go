@@ -378,7 +378,7 @@ func (f Filter) Bounded() bool {
 	return f.LookThrough > 0 && !f.ByID && selects
 }
 
-// Times returns the filter's bounds on times as conditions on a row t, without the bounds that are not set.
+// Times returns an SQL condition on a row t for each time that the filter has set.
 func (f Filter) Times() []TimeBound {
 	bounds := []TimeBound{{"t.created_at >= ", f.Since}, {"t.finished_at >= ", f.DoneSince}, {"t.finished_at < ", f.DoneUntil}}
 	return slices.DeleteFunc(bounds, func(b TimeBound) bool { return b.At.IsZero() })

@@ -114,8 +114,8 @@ const (
 	clockError  = time.Hour
 )
 
-// lookBack reads a subject's list from its end until it finds the message m, with this id, or messages that were
-// written before m.
+// lookBack searches a subject's list for the message m, which has this id. It reads the list from its end until it finds m,
+// reaches messages that were written before m, or has read maxLookBack messages.
 func (l *link) lookBack(ctx context.Context, subject string, m *sinks.Message, id string) (known, error) {
 	at, err := l.lastOn(ctx, subject)
 	if err != nil {

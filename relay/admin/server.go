@@ -41,9 +41,10 @@ type Source struct {
 	// API omit this source.
 	Operator storage.Operator
 
-	// Reads, if it isn't nil, lists messages instead of Operator. Give it its own connection pool, so that requests of the
+	// If Reads isn't nil, the server lists messages with Reads instead of Operator. Give it its own connection pool, so that requests of the
 	// page take no connections from the relay or from operators. Set a statement time-out of ReadTimeout for this pool.
-	// At most MostReads requests, and one request that counts the table, read concurrently.
+	// The server takes at most MostReads + 2 of its connections: MostReads for reads, and one each for the counts of the page and
+	// of /status.
 	Reads storage.Operator
 
 	// Write writes a message to the table. It lets operators write a copy of a message with another payload. May be nil.

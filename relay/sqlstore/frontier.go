@@ -137,7 +137,7 @@ func (oneWriter) reset()                        {}
 type snapshots struct {
 	mu          sync.Mutex
 	previous    *snapshot // the snapshot of the last successful read
-	server      string    // the epoch of the server that answered this read
+	server      string    // the epoch of the server that answered last
 	run         int       // counts resets
 	given       int64     // the highest id that is known to have been assigned
 	checkpoints checkpoints

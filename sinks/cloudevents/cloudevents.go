@@ -36,8 +36,8 @@ const (
 type Options struct {
 	Mode Mode // defaults to Off
 
-	// Source is the source of events whose message has no ce-source header, as a URI
-	// reference. Required unless the mode is Off.
+	// Source is a URI reference. It is the source of events whose message has no ce-source
+	// header. Required unless the mode is Off.
 	Source string
 
 	// Type is the type of events whose message has no ce-type header. Defaults to

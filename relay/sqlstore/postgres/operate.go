@@ -196,8 +196,8 @@ func (p *Postgres) Check(ctx context.Context, claim storage.Claim) []storage.Fin
 	return backend.Findings(ctx, p.db, append(probes, backend.Probe{Name: "plan", Query: plan, Judge: judge}))
 }
 
-// A check reports a table only if it has more than manyDeadRows dead rows. If autovacuum runs, the settings of the table outbox keep it
-// below this number.
+// A check reports a table only if it has more than manyDeadRows dead rows. Normally autovacuum, with the
+// settings that the migration gives the table outbox, keeps this table below that number.
 const manyDeadRows = 200_000
 
 // rights returns the privileges that a relay needs, each with its table. To lock a row, a relay
@@ -244,8 +244,9 @@ func (p *Postgres) Explain(ctx context.Context, query backend.Query) (wrong stri
 	return "", nil
 }
 
-// Sample implements [backend.Explainer]. It returns a free lane for "lock free lanes", because a check explains "acquire" only if that
-// statement finds a lane. A check leaves out only "begin epoch", which is run once for each epoch of the server.
+// Sample implements [backend.Explainer]. It returns a free lane as the result of the statement "lock free lanes": without a
+// free lane, the statement "acquire" isn't run, and a check couldn't get its plan. The only
+// statement that a check leaves out is "begin epoch", which is run once for each epoch of the server.
 func (p *Postgres) Sample(query string) [][]driver.Value {
 	if query == p.sql.Text("lock free lanes") {
 		return [][]driver.Value{{int64(1)}}
@@ -254,7 +255,7 @@ func (p *Postgres) Sample(query string) [][]driver.Value {
 }
 
 // readsMostOf reports whether all indexes of the table exist and the server estimates that the scan returns at least a
-// tenth of the table's rows. For so many rows, for example if half of the held rows are retries, a scan is faster than
+// tenth of the table's rows. For that many rows, for example if half of the held rows are retries, a scan is faster than
 // an index.
 func (p *Postgres) readsMostOf(ctx context.Context, table, scan string) (bool, error) {
 	rows := "0"
