@@ -188,7 +188,7 @@ func TestRenewedPasswordOfAnOpenKafka(t *testing.T) {
 			topic.setPassword(user, "one")
 			m := newMount(t, map[string]string{"password": "one"})
 			p := s.byFile(fmt.Sprintf("sources: {shop: {database: %q}}\nsinks: {broker: {type: kafka, brokers: [%q], topic: %q, sasl: scram-sha-512, username: %q, password_file: %q, %s}}\n",
-				s.URL, at.Get("login"), topic.name, user, m.path("password"), settings))
+				s.URL, at.Get("brief"), topic.name, user, m.path("password"), settings))
 			s.writeOrders(100, 1)
 			s.wantAll(100)
 			topic.setPassword(user, "two")
