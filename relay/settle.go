@@ -210,7 +210,7 @@ func (s *settler) after(job settleJob, counts storage.Settled, err error) {
 				}
 			}
 		}
-		if !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return q.failures > 0 }) {
+		if !slices.ContainsFunc(s.lists[:], func(q unsettled) bool { return q.failures > 0 }) { // the other list may still be failing
 			s.base.tried(&s.base.health.settle, nil)
 		}
 	}

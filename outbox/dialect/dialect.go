@@ -374,7 +374,7 @@ func (t Table) Index(suffix string) string { return t.prefix + t.quoted(t.Name+"
 // PostgreSQL's CREATE INDEX need this form, because an index is always in its table's schema.
 func (t Table) IndexName(suffix string) string { return t.quoted(t.Name + "_" + suffix) }
 
-// Beside returns the name, qualified with the table's schema if there is one. The name must not need quotes.
+// Beside qualifies the name with the table's schema, if the table has a schema. The name must not need quotes.
 func (t Table) Beside(name string) string { return t.prefix + name }
 
 // quoted returns a name in the form that statements need: in backquotes for MySQL, and otherwise
