@@ -53,7 +53,7 @@ func TestThePageIsUsedByTheKeyboard(t *testing.T) {
 			window.rounds = 0
 			window.waiting = refresh
 			refresh().then(() => Promise.all([refreshLogs(), refreshJobs(), find()])).then(() => { window.rounds = 1 })`, nil),
-			chromedp.Poll("window.rounds === 1", nil, chromedp.WithPollingTimeout(patience)))
+			until("window.rounds === 1"))
 		if !evaluate[bool](s, "document.activeElement === window.was[0] && document.activeElement.isConnected && String(getSelection()) === window.was[1] && window.was[1].length > 5") {
 			s.t.Error("the focus or the selection is lost")
 		}
@@ -70,7 +70,7 @@ func TestThePageIsReadWithoutColours(t *testing.T) {
 		s.do("see empty lists", shows("#actions", "Nothing yet."), shows("#messages-none", "No message is parked."), shows("#problems", "Nothing is wrong."))
 		s.parkMore("orders", 1, 1)
 		s.do("see the severity in words", shows("#problems", "Warning: 1 message of orders parked"),
-			chromedp.Poll("document.getElementById('announce').textContent.includes('1 problems, such as parked') && document.getElementById('state-dot').title === 'Something needs attention'", nil, chromedp.WithPollingTimeout(patience)))
+			until("document.getElementById('announce').textContent.includes('1 problems, such as parked') && document.getElementById('state-dot').title === 'Something needs attention'"))
 		if got := evaluate[string](s, "getComputedStyle(document.querySelector('.key.k3')).borderBottomStyle"); got != "dotted" {
 			s.t.Errorf("the third series is %s", got)
 		}
@@ -100,7 +100,7 @@ func TestChartsStayWithinThemselves(t *testing.T) {
 			s.points = append(s.points, p)
 		}
 		s.login()
-		s.do("see charts", chromedp.Poll("document.querySelector('#chart-backlog path')", nil, chromedp.WithPollingTimeout(patience)))
+		s.do("see charts", until("document.querySelector('#chart-backlog path')"))
 		outside := evaluate[[]string](s, `[...document.querySelectorAll('.charts svg path')].filter(path => {
 			const box = path.getBBox(), view = path.ownerSVGElement.viewBox.baseVal
 			return box.width > 0 && (box.x < -1 || box.x + box.width > view.width + 1 || box.y < -1 || box.y + box.height > view.height + 1)
@@ -154,7 +154,7 @@ func TestTimesAreTheServers(t *testing.T) {
 		s.login()
 		for _, minutes := range []int{-9, 9} {
 			s.do("set the clock", chromedp.Evaluate(fmt.Sprintf("window.clock ||= Date.now; Date.now = () => window.clock() + %d * 60000; refresh()", minutes), nil),
-				chromedp.Poll("/alive (now|[1-9] s ago|[1-9]\\.[0-9] s ago)/.test(document.getElementById('relays').innerText)", nil, chromedp.WithPollingTimeout(patience)))
+				until("/alive (now|[1-9] s ago|[1-9]\\.[0-9] s ago)/.test(document.getElementById('relays').innerText)"))
 		}
 		s.do("open a message", chromedp.Evaluate("openMessage(1)", nil), shows("#panel", "Written"))
 		if text := evaluate[string](s, "document.querySelector('.timeline').innerText"); !strings.Contains(text, "UTC") && !strings.Contains(text, "GMT") {

@@ -298,28 +298,33 @@ func (s *scene) do(what string, steps ...chromedp.Action) {
 	}
 }
 
+// until waits until the JavaScript expression is true.
+func until(expression string) chromedp.Action {
+	return chromedp.Poll(expression, nil, chromedp.WithPollingTimeout(patience))
+}
+
 // shows waits until the element is visible and its text contains the argument want.
 func shows(selector, want string) chromedp.Action {
-	return chromedp.Poll(fmt.Sprintf("Boolean(document.querySelector(%q)?.checkVisibility() && document.querySelector(%[1]q).innerText.includes(%q))", selector, want), nil, chromedp.WithPollingTimeout(patience))
+	return until(fmt.Sprintf("Boolean(document.querySelector(%q)?.checkVisibility() && document.querySelector(%[1]q).innerText.includes(%q))", selector, want))
 }
 
 // gone waits until no visible element matches.
 func gone(selector string) chromedp.Action {
-	return chromedp.Poll(fmt.Sprintf("!document.querySelector(%q)?.checkVisibility()", selector), nil, chromedp.WithPollingTimeout(patience))
+	return until(fmt.Sprintf("!document.querySelector(%q)?.checkVisibility()", selector))
 }
 
 // click clicks the button with this text within an element.
 func click(within, text string) chromedp.Action {
 	button := fmt.Sprintf("[...document.querySelectorAll(%q)].find(button => button.checkVisibility() && !button.disabled && button.innerText.startsWith(%q))", within+" button", text)
 	return chromedp.Tasks{
-		chromedp.Poll("Boolean("+button+")", nil, chromedp.WithPollingTimeout(patience)),
+		until("Boolean("+button+")"),
 		chromedp.Evaluate(button+".click()", nil),
 	}
 }
 
 // clickOn clicks an element, even if the page redraws it meanwhile.
 func clickOn(selector string) chromedp.Action {
-	return chromedp.Poll(fmt.Sprintf("(() => { const found = document.querySelector(%q); if (found) found.click(); return Boolean(found) })()", selector), nil, chromedp.WithPollingTimeout(patience))
+	return until(fmt.Sprintf("(() => { const found = document.querySelector(%q); if (found) found.click(); return Boolean(found) })()", selector))
 }
 
 // filter fills in the form of filters and submits it.
@@ -481,7 +486,7 @@ func TestTheHeadOfAKeyIsSkipped(t *testing.T) {
 		if s.shop.delivered("next entry") != 1 {
 			t.Error("the next message of the key isn't delivered")
 		}
-		s.do("see it parked without its key", shows("#panel", "Parked: it waits"), chromedp.Poll("!document.querySelector('#panel .head').innerText.includes('holds its key')", nil))
+		s.do("see it parked without its key", shows("#panel", "Parked: it waits"), until("!document.querySelector('#panel .head').innerText.includes('holds its key')"))
 		s.counted(storage.StateError, 1)
 	})
 }
@@ -552,10 +557,10 @@ func TestLateAnswers(t *testing.T) {
 				}
 			})()`, what), nil)
 		}
-		asked := chromedp.Poll("Boolean(window.come)", nil, chromedp.WithPollingTimeout(patience))
-		comes := chromedp.Tasks{chromedp.Evaluate("window.come()", nil), chromedp.Poll("window.arrived", nil, chromedp.WithPollingTimeout(patience))}
+		asked := until("Boolean(window.come)")
+		comes := chromedp.Tasks{chromedp.Evaluate("window.come()", nil), until("window.arrived")}
 		rows := func(want int) chromedp.Action {
-			return chromedp.Poll(fmt.Sprintf("document.querySelectorAll('#messages tbody tr').length === %d", want), nil, chromedp.WithPollingTimeout(patience))
+			return until(fmt.Sprintf("document.querySelectorAll('#messages tbody tr').length === %d", want))
 		}
 		wantPanel := func(step, want string) {
 			t.Helper()
@@ -651,7 +656,7 @@ func TestPictures(t *testing.T) {
 		}
 		s.points = aBadNight(time.Now())
 		s.login()
-		s.do("look at parked ones", filter(map[string]string{"state": "error"}), shows("#messages", "refund-880"), shows("#problems", "newsletter"), chromedp.Poll("document.querySelector('#chart-backlog path')", nil))
+		s.do("look at parked ones", filter(map[string]string{"state": "error"}), shows("#messages", "refund-880"), shows("#problems", "newsletter"), until("document.querySelector('#chart-backlog path')"))
 		for _, dark := range []bool{false, true} {
 			s.picture("page", 1280, 900, dark)
 			s.picture("phone", 390, 844, dark)

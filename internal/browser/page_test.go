@@ -41,10 +41,10 @@ func TestAddressNamesWhatIsShown(t *testing.T) {
 		if topic := evaluate[string](s, "document.querySelector('#filter [name=topic]').value"); topic != "orders" {
 			s.t.Errorf("the filter has the topic %q", topic)
 		}
-		s.do("follow its link", clickOn("#panel .head a"), chromedp.Poll("location.hash.endsWith('message=2') && document.querySelector('#filter [name=topic]').value === ''", nil, chromedp.WithPollingTimeout(patience)), shows("#panel", "Message 2"))
+		s.do("follow its link", clickOn("#panel .head a"), until("location.hash.endsWith('message=2') && document.querySelector('#filter [name=topic]').value === ''"), shows("#panel", "Message 2"))
 		// A refresh may write the old address again before the page gets the event of the new one.
 		s.do("go to another message", chromedp.Evaluate("location.hash = 'message=3'; place()", nil), shows("#panel", "Message 3"))
-		s.do("close it", chromedp.KeyEvent("\x1b"), gone("#panel"), chromedp.Poll("!location.hash.includes('message')", nil, chromedp.WithPollingTimeout(patience)))
+		s.do("close it", chromedp.KeyEvent("\x1b"), gone("#panel"), until("!location.hash.includes('message')"))
 		s.do("log out", click("#top", "Log out"), chromedp.WaitVisible("#login"))
 		s.do("follow a link before the login", chromedp.Navigate("about:blank"), chromedp.Navigate(s.url+"/#message=1"), chromedp.WaitVisible("#login"), chromedp.SendKeys("#token", operatorToken), click("#login", "Log in"), shows("#panel", "Message 1"))
 	})
@@ -153,7 +153,7 @@ func TestChartsOfASinkAndUnderThePointer(t *testing.T) {
 			s.points = append(s.points, admin.Point{At: begin.Add(time.Duration(i) * 10 * time.Second), Seconds: 10, Delivered: int64(10 * i), Lag: 1, MostLag: 2, Pending: 5, Waiting: 1})
 		}
 		s.login()
-		s.do("see charts", chromedp.Poll("document.querySelector('#chart-rate path')", nil, chromedp.WithPollingTimeout(patience)))
+		s.do("see charts", until("document.querySelector('#chart-rate path')"))
 		point := func(chart string, at float64) string {
 			return evaluate[string](s, fmt.Sprintf(`(() => {
 				const node = document.getElementById(%q), box = node.getBoundingClientRect()
@@ -182,7 +182,7 @@ func TestChartsOfASinkAndUnderThePointer(t *testing.T) {
 			const before = api
 			api = (path, ...more) => { window.paths.push(path); return before(path, ...more) }
 			document.getElementById('chart-sink').dispatchEvent(new Event('change'))`, nil),
-			chromedp.Poll("window.paths.includes('history?sink=ledger')", nil, chromedp.WithPollingTimeout(patience)), gone("#gone"))
+			until("window.paths.includes('history?sink=ledger')"), gone("#gone"))
 		if sinks := evaluate[string](s, "[...document.querySelectorAll('#chart-sink option')].map(option => option.textContent).join()"); sinks != "all sinks,billing,ledger,reports" {
 			s.t.Errorf("the sinks are %s", sinks)
 		}

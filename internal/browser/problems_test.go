@@ -21,7 +21,7 @@ func TestPageShowsThatItsServerIsDown(t *testing.T) {
 		s.do("see that nothing is wrong", shows("#problems", "Nothing is wrong."))
 		s.dead.Store(true)
 		s.do("see that the state is unknown", shows("#problems", "The state is unknown"), shows("#problems", "Everything below is as it was"), gone("#problems .good"),
-			chromedp.Poll("document.getElementById('state-dot').className === 'dot bad' && document.title.startsWith('●')", nil, chromedp.WithPollingTimeout(patience)))
+			until("document.getElementById('state-dot').className === 'dot bad' && document.title.startsWith('●')"))
 		s.dead.Store(false)
 		s.do("see it again", shows("#problems", "Nothing is wrong."), gone("#gone"))
 	})
