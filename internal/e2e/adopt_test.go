@@ -440,7 +440,7 @@ func (a *adopted) liveThrough() {
 	relays.start(a, e)
 	stop := a.work()
 	defer stop()
-	each := lasting(15, 1000) // transactions of each writer between two steps
+	each := lasting(15, 300) // transactions of each writer between two steps
 
 	a.writersDo(each)
 	_, plain := a.soFar()
