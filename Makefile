@@ -34,7 +34,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans pairs $(VERSIONS:%=version-%) version-sqlite335 brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour soak model histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans adopt pairs $(VERSIONS:%=version-%) version-sqlite335 brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour soak model histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # If a target fails, the others still run, and then make fails.
 MAKEFLAGS += --keep-going
