@@ -228,7 +228,7 @@ var fields = []settings.Field{
 	{Name: "sasl", Type: settings.TypeString, Choices: []string{"plain", "scram-sha-256", "scram-sha-512", oauthBearer}, Help: "The SASL mechanism to log in with. If empty, the sink does not log in."},
 	{Name: "username", Type: settings.TypeString, Help: "The user name to log in with."},
 	{Name: "password", Type: settings.TypeSecret, Help: "The password to log in with."},
-	{Name: "token", Type: settings.TypeSecret, Check: settings.Check(oauth2.CheckToken), Help: "The bearer token to log in with, for oauthbearer. The oauth2 settings are the alternative."},
+	{Name: "token", Type: settings.TypeSecret, Check: settings.Check(oauth2.CheckToken), Help: "The bearer token to log in with, for oauthbearer. The alternatives are token_file, token_command and the oauth2 settings."},
 	{Name: "sasl_extensions", Type: settings.TypeMap, Check: settings.Check(checkExtensions), Help: "Extensions that are sent with each bearer token, such as logicalCluster and identityPoolId for Confluent Cloud."},
 }
 
