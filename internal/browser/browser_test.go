@@ -19,9 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 
 	"github.com/rowrelay/rowrelay/internal/testdb"
@@ -44,7 +46,35 @@ const (
 	operatorToken = "the-token-of-operators"
 )
 
-// newBrowser starts Chromium for the test. If Chromium is missing, it skips the test, or fails it
+// shared is the Chromium of all tests, because starting one takes as long as a test. Each test has a browser context of its own,
+// like a private window, so tests share no cookies.
+var shared struct {
+	start sync.Once
+	ctx   context.Context
+	stop  context.CancelFunc
+	err   error
+}
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if shared.stop != nil {
+		shared.stop()
+	}
+	os.Exit(status)
+}
+
+func startChromium(path string) {
+	// Chromium's sandbox needs privileges that few containers have. The browser loads only the
+	// tests' pages.
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900))
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	// Newer Chromium versions send events that chromedp doesn't know and logs as errors.
+	ctx, end := chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
+	shared.ctx, shared.stop = ctx, func() { end(); stop() }
+	shared.err = chromedp.Run(ctx) // the browser lives as long as this context
+}
+
+// newBrowser opens a window for the test. If Chromium is missing, it skips the test, or fails it
 // if REQUIRE_SERVERS=1.
 func newBrowser(t *testing.T) context.Context {
 	t.Helper()
@@ -56,13 +86,11 @@ func newBrowser(t *testing.T) context.Context {
 		}
 		t.Skip(missing)
 	}
-	// Chromium's sandbox needs privileges that few containers have. The browser loads only the
-	// tests' pages.
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900))
-	ctx, stop := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(stop)
-	// Newer Chromium versions send events that chromedp doesn't know and logs as errors.
-	ctx, end := chromedp.NewContext(ctx, chromedp.WithErrorf(func(string, ...any) {}))
+	shared.start.Do(func() { startChromium(path) })
+	if shared.err != nil {
+		t.Fatalf("start Chromium: %v", shared.err)
+	}
+	ctx, end := chromedp.NewContext(shared.ctx, chromedp.WithTargetID(newWindow(t)))
 	t.Cleanup(end)
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch event := event.(type) {
@@ -74,10 +102,27 @@ func newBrowser(t *testing.T) context.Context {
 			}
 		}
 	})
-	if err := chromedp.Run(ctx, log.Enable()); err != nil { // the browser lives as long as the context of its first step
-		t.Fatalf("start Chromium: %v", err)
+	if err := chromedp.Run(ctx, log.Enable()); err != nil {
+		t.Fatalf("open a window: %v", err)
 	}
 	return ctx
+}
+
+// newWindow opens a window in a browser context of its own. chromedp.WithNewBrowserContext would open a tab, which fails in a
+// browser context without a window.
+func newWindow(t *testing.T) target.ID {
+	t.Helper()
+	ctx := cdp.WithExecutor(shared.ctx, chromedp.FromContext(shared.ctx).Browser)
+	profile, err := target.CreateBrowserContext().Do(ctx)
+	if err != nil {
+		t.Fatalf("create a browser context: %v", err)
+	}
+	t.Cleanup(func() { _ = target.DisposeBrowserContext(profile).Do(ctx) })
+	window, err := target.CreateTarget("about:blank").WithBrowserContextID(profile).WithNewWindow(true).WithWidth(1280).WithHeight(900).Do(ctx)
+	if err != nil {
+		t.Fatalf("open a window: %v", err)
+	}
+	return window
 }
 
 // shop is the sink. It rejects some messages, fails others with an error to retry, and accepts
@@ -317,7 +362,7 @@ func gone(selector string) chromedp.Action {
 func click(within, text string) chromedp.Action {
 	button := fmt.Sprintf("[...document.querySelectorAll(%q)].find(button => button.checkVisibility() && !button.disabled && button.innerText.startsWith(%q))", within+" button", text)
 	return chromedp.Tasks{
-		until("Boolean("+button+")"),
+		until("Boolean(" + button + ")"),
 		chromedp.Evaluate(button+".click()", nil),
 	}
 }
