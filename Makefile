@@ -34,7 +34,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans adopt pairs $(VERSIONS:%=version-%) version-sqlite335 brokers sql releases failovers power backlog scenes topologies messages many quorum networks hour soak model histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans adopt pairs $(VERSIONS:%=version-%) version-sqlite335 brokers sql releases failovers power backlog scenes topologies messages $(MANY:%=many-%) quorum networks hour soak model histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # If a target fails, the others still run, and then make fails.
 MAKEFLAGS += --keep-going
@@ -240,8 +240,13 @@ proof-power: # power failures of databases whose disk loses what was not synced;
 proof-adopt: # adopts tables of other systems under load, while processes are killed, and measures the costs
 	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h $(SCENES_AT_ONCE) -run 'AdoptedTables' ./internal/e2e -long
 
-proof-many: # an operator's commands and the admin page with ten million messages
-	deploy/servers/servers run postgres15 mysql mariadb1011 -- go test -v -timeout 2h -run 'ManyRows' ./internal/e2e -long -rows 10000000
+# The databases of proof-many.
+MANY = postgres15 mysql mariadb1011 sqlite
+
+proof-many: $(MANY:%=proof-many-%) # an operator's commands and the admin page with ten million messages, on each of MANY
+
+proof-many-%:
+	deploy/servers/servers run $(filter-out sqlite,$*) -- go test -v -timeout 2h -run 'ManyRows/^$*$$' ./internal/e2e -long -rows 10000000
 
 proof-quorum: # a RabbitMQ cluster that has lost its majority, or whose nodes are suspended
 	deploy/servers/servers run postgres15 rabbitmq3 -- $(call recorded,-run "QuorumWithoutMajority|SuspendedQuorumNodes" -long)
