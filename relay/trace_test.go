@@ -38,6 +38,7 @@ type traceEvent struct {
 	T     int64  `json:"t"`
 	Call  int    `json:"c,omitempty"`     // the number of the call; the event with its result has the same number
 	Began int64  `json:"began,omitempty"` // when the relay made the call
+	From  int64  `json:"from,omitempty"`  // on a real database: the call took effect between this time and T
 	Relay string `json:"r,omitempty"`
 	Lost  bool   `json:"lost,omitempty"` // the relay didn't receive the call's result
 
@@ -70,6 +71,9 @@ type traceEvent struct {
 
 	Settled []traceSettled `json:"settled,omitempty"`
 	Counts  *[3]int        `json:"counts,omitempty"` // changed, fenced, missing
+
+	Drain  int64 `json:"drain,omitempty"`  // in the first event of a trace of a real database: the drain time-out
+	Reuses bool  `json:"reuses,omitempty"` // there, too: the ids of a transaction that rolls back are assigned again
 }
 
 // traceRange is a position: lane, after, until and key. The last two may be absent.
@@ -124,7 +128,8 @@ type traceSettled struct {
 
 // tracer records the events of one history. A nil tracer records nothing.
 type tracer struct {
-	began time.Time
+	began       time.Time
+	expireAfter time.Duration // of the topic a.2
 
 	mu      sync.Mutex
 	events  []*traceEvent
@@ -137,10 +142,8 @@ type tracer struct {
 // tracedCall is the key under which a call's context has the call's event.
 type tracedCall struct{}
 
-func newTracer(db *memstore.DB) *tracer {
-	t := &tracer{began: time.Now(), outages: map[string]int{}}
-	db.Observe = t.observe
-	return t
+func newTracer() *tracer {
+	return &tracer{began: time.Now().Round(0), expireAfter: expireAfter, outages: map[string]int{}} // Round makes all times those of the wall clock, like a database's
 }
 
 func (t *tracer) since(at time.Time) int64 {
@@ -169,7 +172,7 @@ func (t *tracer) observe(ctx context.Context, op memstore.Op, changes []memstore
 		m := &t.message
 		e := &traceEvent{E: string(op), ID: ids[0], Lane: changes[0].Lane, Key: m.Key, Topic: m.Topic, Due: t.since(m.AvailableAt), Expires: t.since(m.ExpiresAt)}
 		if m.Topic == "a.2" {
-			e.By = t.since(changes[0].At.Add(expireAfter))
+			e.By = t.since(changes[0].At.Add(t.expireAfter))
 		}
 		t.add(e)
 	case memstore.OpInsert, memstore.OpRollback, memstore.OpRequeue, memstore.OpSkip, memstore.OpDiscard:
@@ -196,6 +199,14 @@ func (t *tracer) observe(ctx context.Context, op memstore.Op, changes []memstore
 		}
 		t.add(e)
 	}
+}
+
+// took records that a call of a relay took effect after the given time on a real database.
+func (t *tracer) took(ctx context.Context, from time.Time, op memstore.Op, changes []memstore.Change) {
+	if e, _ := ctx.Value(tracedCall{}).(*traceEvent); e != nil {
+		e.From = t.since(from)
+	}
+	t.observe(ctx, op, changes)
 }
 
 // inserts records the message that the caller is about to insert. The caller holds the world's lock.
@@ -466,7 +477,8 @@ func (t *tracer) write(path string) error {
 func traceOf(t *testing.T, path string, seed uint64, wrap func(storage.Store) storage.Store, change func(*world), spoil ...func(*relay.SinkOptions)) (problems []string) {
 	return simulateAs(t, seed, wrap, func(w *world) {
 		change(w)
-		w.tracer = newTracer(w.db)
+		w.tracer = newTracer()
+		w.db.Observe = w.tracer.observe
 		w.play()
 		if err := w.tracer.write(path); err != nil {
 			t.Error(err)
