@@ -266,9 +266,10 @@ SOAK = 25m
 proof-soak: # a steady load, while relays are killed and connections are cut, and a snapshot is held open for half of the time
 	deploy/servers/servers run postgres15 -- $(call recorded,-timeout 2h -run TestSoak -soak $(SOAK))
 
-proof-model: # checks all states of a model of the engine, with all guards and without each of them, and replays 10,000 traces of the engine; needs cargo and 5 GB of disk
+proof-model: # checks all states of a model of the engine, with all guards and without each of them, and replays 10,000 traces of the simulation and 150 of chaos runs on databases; needs cargo and 5 GB of disk
 	cd internal/model && CARGO_TARGET_DIR=$(CURDIR)/bin/model cargo run --release --locked --quiet
-	traces=$$(mktemp -d) && trap 'rm -rf "$$traces"' EXIT && go test -timeout 1h -run '^TestTraces' ./relay -traces "$$traces" -trace-histories 10000 && \
+	traces=$$(mktemp -d) && trap 'rm -rf "$$traces"' EXIT && go test -timeout 1h -run '^TestTraces(OfMutants)?$$' ./relay -traces "$$traces" -trace-histories 10000 && \
+		deploy/servers/servers run postgres15 mariadb1011 mysql -- go test -timeout 30m -parallel 16 -run '^TestTracesOfDatabases' ./relay -traces "$$traces" && \
 		cd internal/model && CARGO_TARGET_DIR=$(CURDIR)/bin/model cargo run --release --locked --quiet -- "$$traces"
 
 proof-histories: # all tests of relay with the race detector, including all simulated histories and the tests with many messages

@@ -29,10 +29,10 @@ import (
 // Traces of histories on real databases, in real time. One mutex per history is held by each call of a relay, by each statement
 // of a writer and by each decision of the operator. So the order of the effects is the order of the events in the trace.
 
-var traceDatabases = flag.Int("trace-databases", 20, "how many traces TestTracesOfDatabases writes for each database and driver")
+var traceDatabases = flag.Int("trace-databases", 25, "how many traces TestTracesOfDatabases writes for each database and driver")
 
 const (
-	chaosTime        = 7 * time.Second // how long failures happen in a history
+	chaosTime        = 8 * time.Second // how long failures happen in a history
 	chaosLease       = 3 * time.Second
 	chaosDrain       = time.Second
 	chaosExpireAfter = 2 * time.Second
@@ -130,6 +130,7 @@ type chaosMessage struct {
 	id        int64
 	delivered int // the number of the first delivery; 0: none
 	refused   bool
+	failures  int
 	decided   int // the number of the operator's first decision; 0: none
 	discarded bool
 	mended    bool
@@ -256,6 +257,9 @@ func (c *chaos) judge() {
 	for key, all := range keys {
 		slices.SortFunc(all, func(a, b *chaosMessage) int { return int(a.id - b.id) })
 		for i, m := range all {
+			if m.decided > 0 && m.decided < m.delivered {
+				continue // a message that was requeued has no place in the order
+			}
 			for _, before := range all[:i] {
 				waits := before.delivered == 0 || before.delivered > m.delivered
 				parked := before.refused && !c.holds || before.decided > 0 && before.decided < m.delivered
@@ -494,7 +498,7 @@ func (c *chaos) breakSinks(end time.Time) {
 // keepRelaying runs relays one after the other. Some of them are stopped, and some are killed.
 func (c *chaos) keepRelaying(slot int, end time.Time) {
 	for n := 0; time.Now().Before(end); n++ {
-		life := min(time.Second+c.span(5*time.Second), time.Until(end))
+		life := min(time.Second+c.span(8*time.Second), time.Until(end))
 		c.oneLife(fmt.Sprintf("relay-%d-%d", slot, n), life, c.pick(2) == 0)
 		time.Sleep(c.span(time.Second))
 	}
@@ -623,6 +627,9 @@ func (s *chaosSink) receive(m sinks.Message) (o sinks.Outcome) {
 	case number%11 == 0 && !of.mended:
 		of.refused = true
 		return sinks.Fail(sinks.Reject, sinks.ReasonRefused, "poison")
+	case number%13 == 0 && of.failures < 3:
+		of.failures++
+		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "fails three times")
 	case fate < 4:
 		return sinks.Fail(sinks.Retry, sinks.ReasonServerError, "try again")
 	case fate >= 96:

@@ -28,7 +28,7 @@ var errBroke = errors.New("the connection broke")
 
 // do carries out a call. The result of a read of a page is never lost, because the store reports late rows only once.
 func (s *inTurn) do(ctx context.Context, op memstore.Op, work func(context.Context) ([]memstore.Change, error)) error {
-	late := s.delay()
+	late := s.delay(op)
 	if s.disturbed(50) {
 		return errBroke
 	}
@@ -77,13 +77,17 @@ func (s *inTurn) disturbed(n int) bool {
 }
 
 // delay delays a call, or all calls of the relay as if its process were suspended. It returns whether a call whose context ends
-// meanwhile takes effect.
-func (s *inTurn) delay() (late bool) {
+// meanwhile takes effect. Most suspensions begin with a settlement and last longer than a lease, because a settlement is fenced only
+// after a takeover.
+func (s *inTurn) delay(op memstore.Op) (late bool) {
 	s.c.mu.Lock()
 	now, until := time.Now(), s.stalled
 	if !s.c.calm {
 		switch f := s.c.random.Float64(); {
-		case s.c.stalls && s.c.random.IntN(250) == 0:
+		case s.c.stalls && op == memstore.OpSettle && s.c.random.IntN(15) == 0:
+			s.stalled = now.Add(chaosLease + time.Duration(f*float64(longestDelay-chaosLease)))
+			until = s.stalled
+		case s.c.stalls && s.c.random.IntN(400) == 0:
 			s.stalled = now.Add(time.Duration(f * float64(longestDelay)))
 			until = s.stalled
 		case s.c.random.IntN(200) == 0:
@@ -281,7 +285,7 @@ func (s *inTurn) rows(ctx context.Context, settlements []storage.Settlement) (ma
 	for _, settlement := range settlements {
 		ids = append(ids, strconv.FormatInt(settlement.ID, 10))
 	}
-	among, found := " WHERE id IN ("+strings.Join(ids, ",")+")", map[int64]stored{}
+	among, found := " WHERE id IN ("+strings.Join(append(ids, "0"), ",")+")", map[int64]stored{} // no row has the id 0
 	read := func(query string) error {
 		return s.c.query(ctx, query+among, func(rows *sql.Rows) error {
 			var id int64
