@@ -1,4 +1,4 @@
-//! The replay of traces of the real engine. A trace is accepted if each of its events is an action that the model allows, with
+//! The replay of traces of the real engine, from the simulation and from chaos runs on databases. A trace is accepted if each of its events is an action that the model allows, with
 //! the same result, and if no state violates an invariant.
 
 use crate::explore::violated;
@@ -49,16 +49,10 @@ struct Event {
 }
 
 impl Event {
-    /// The beginning of the interval in which the call took effect. The interval ends at t. In a simulation it is a moment.
+    /// The beginning of the interval in which the call took effect. The interval ends at t. In a simulation both are equal.
     fn earliest(&self) -> i64 {
         self.from.unwrap_or(self.t)
     }
-}
-
-/// What a trace of a real database allows in addition. All other checks are the same as for the simulation.
-#[derive(Clone, Copy, Debug)]
-struct Database {
-    reuses: bool, // the ids of a transaction that rolls back are assigned again
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,7 +163,8 @@ struct Replay {
     pages: Vec<[HashSet<Id>; 2]>, // the rows of the last two pages that each relay has received
     dues: Vec<Vec<(Id, u16)>>,   // the deferred rows that each relay has received last, with their changes
     calls: HashMap<u32, Event>,  // calls that took effect, and whose results are on their way
-    database: Option<Database>,  // None: a trace of the simulation
+    database: bool,              // a trace of a real database; README.md lists what it allows in addition
+    reuses: bool,                // the database assigns the ids of a transaction that rolls back again
     drain: i64,                  // the drain time-out of the relays
     last_page: Vec<Option<Id>>,  // the last id of the page that each relay read last
 }
@@ -180,9 +175,9 @@ const LANES: usize = 64;
 /// expired may still be sent, or settled as if it had not expired.
 const CLOCK: i64 = 1_000;
 
-/// On a real database, for how many microseconds after safeUntil a send may begin that the relay decided before. The trace shows when
-/// the worker's goroutine began it.
-const LATE_SEND: i64 = 250_000;
+/// On a real database a send may begin until this number of microseconds after safeUntil. The relay compares safeUntil with the clock
+/// before it passes the batch to a worker, and the trace shows when the worker began the send.
+const LATE_SEND: i64 = 50_000;
 
 fn check(condition: bool, why: impl FnOnce() -> String) -> Result<(), Rejection> {
     if condition { Ok(()) } else { Err(why()) }
@@ -213,7 +208,7 @@ const EXPECTED: &[&str] = &[
     "requeue", "skip", "discard", "got", "lost",
 ];
 
-/// What the traces of databases must have in addition. A store may report lower ids than necessary, but not always.
+/// What the traces of databases must have in addition. A store may report lower ids than necessary, but some of its ids must be exact.
 const EXPECTED_OF_DATABASES: &[&str] = &["database", "page: safe id exact", "page: safe id lower", "page: late rows exact", "page: late rows lower"];
 
 /// The results of some traces.
@@ -276,7 +271,7 @@ fn report(results: &Results, what: &str, more_kinds: &[&str]) -> bool {
 /// whether the model rejected traces of fewer mutants than required.
 fn mutants(folder: &Path, required: usize) -> bool {
     let (mut failed, mut by_model) = (false, 0);
-    println!("\n| mutant | traces | rejected | the first reason | what the simulation reports |\n| --- | --: | --: | --- | --- |");
+    println!("\n| mutant | traces | rejected | the first reason | what the histories report |\n| --- | --: | --: | --- | --- |");
     for path in entries(folder).into_iter().filter(|path| path.is_dir()) {
         let results = replay_folder(&path);
         let notes = entries(&path).into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "txt"));
@@ -344,7 +339,7 @@ fn replay(text: &str, kinds: &mut Kinds) -> Result<usize, Rejection> {
         s: State { lanes: vec![Lane::default(); LANES], ..State::default() },
         relays: HashMap::new(), dead: vec![], keys: HashMap::from([(String::new(), NO_KEY)]), about: HashMap::new(), read: HashSet::new(), appeared: None,
         until: vec![0; LANES], stopped: vec![], beat: vec![], safe_until: vec![], pages: vec![], dues: vec![], calls: HashMap::new(),
-        database: None, drain: DRAIN_TIMEOUT, last_page: vec![],
+        database: false, reuses: false, drain: DRAIN_TIMEOUT, last_page: vec![],
     };
     let mut n = 0;
     for line in text.lines() {
@@ -385,8 +380,7 @@ impl Replay {
         match e.e.as_str() {
             "database" => {
                 check(self.s.rows.is_empty() && self.relays.is_empty(), || "not the first event".into())?;
-                self.database = Some(Database { reuses: e.reuses });
-                self.drain = e.drain;
+                (self.database, self.reuses, self.drain) = (true, e.reuses, e.drain);
                 Ok(())
             }
             "start" => {
@@ -421,10 +415,11 @@ impl Replay {
             }
             "rollback" => {
                 self.step(Action::Rollback { ids: e.ids.clone() })?;
-                if self.database.is_some_and(|database| database.reuses) {
-                    let last = self.s.rows.len().saturating_sub(e.ids.len());
-                    check(self.s.rows[last..].iter().all(|r| e.ids.contains(&r.id)), || "later ids are assigned".into())?;
-                    self.s.rows.truncate(last);
+                if self.reuses {
+                    let kept = self.s.rows.len().saturating_sub(e.ids.len());
+                    check(self.s.rows[kept..].iter().all(|r| e.ids.contains(&r.id)), || "later ids are assigned".into())?;
+                    self.s.rows.truncate(kept);
+                    self.about.retain(|id, _| !e.ids.contains(id));
                 }
                 Ok(())
             }
@@ -479,7 +474,7 @@ impl Replay {
         match e.e.as_str() {
             "send" if dead => Ok(()),
             "send" => {
-                let late = if self.database.is_some() { LATE_SEND } else { 0 };
+                let late = if self.database { LATE_SEND } else { 0 };
                 self.s.relays[relay as usize].trusts = e.t < self.safe_until[relay as usize] + late;
                 for id in &e.ids {
                     self.knows(*id)?;
@@ -666,7 +661,7 @@ impl Replay {
         }
         let (page, late) = (&e.page, self.model.late(&self.s, relay));
         let reported = (page.late >= 0).then_some(page.late as Id);
-        let exact = self.database.is_none();
+        let exact = !self.database;
         let told = match (reported, late) {
             _ if exact => reported == late,
             (Some(reported), late) => late.is_none_or(|late| reported <= late),
