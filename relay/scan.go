@@ -196,7 +196,7 @@ type scannedLane struct {
 type laneQueue struct{ lane, queue int }
 
 // scan returns a new lateScan of these positions. A scan may start again at a lower id, but never below the safe id. So it gets the
-// ids of those rows in memory that are above the lower of its position and the safe id.
+// ids of the rows in memory that are above the lower of its position and the safe id.
 func (r *lateRows) scan(positions []storage.Position) *lateScan {
 	s := &lateScan{
 		positions: positions, left: positions, stride: r.stride,

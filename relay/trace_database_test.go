@@ -110,7 +110,8 @@ type chaos struct {
 	holds   bool                              // parked messages hold their keys
 	stalls  bool                              // all calls of a relay are delayed together from time to time, as if its process were suspended
 
-	turn sync.Mutex // held while a call, a statement or a decision uses the database
+	turn  sync.Mutex     // held while a call, a statement or a decision uses the database
+	calls sync.WaitGroup // the calls of relays; those of killed relays may end after their relay
 
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -119,8 +120,7 @@ type chaos struct {
 	down     map[string]time.Time    // by sink: the end of its outage
 	downAs   sinks.Outcome
 	calm     bool
-	quiet    time.Time // when the last delayed call has returned
-	events   int       // counts deliveries and decisions
+	events   int // counts deliveries and decisions
 	problems []string
 }
 
@@ -202,17 +202,14 @@ func (c *chaos) play() {
 	}
 	close(stopped)
 	operator.Wait()
-	c.mu.Lock()
-	quiet := c.quiet
-	c.mu.Unlock()
-	time.Sleep(time.Until(quiet) + 100*time.Millisecond)
+	c.calls.Wait()
 	c.judge()
 }
 
 // finish waits until no message is left that a relay can deliver.
 func (c *chaos) finish() {
 	left := 0
-	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
+	for until := time.Now().Add(5 * time.Minute); time.Now().Before(until); time.Sleep(100 * time.Millisecond) {
 		c.turn.Lock()
 		err := c.db.DB.QueryRow("SELECT (SELECT COUNT(*) FROM " + c.table.Pending + ") + (SELECT COUNT(*) FROM " + c.table.Held + " WHERE state <> 'error' OR holds > 0)").Scan(&left)
 		c.turn.Unlock()

@@ -28,6 +28,8 @@ var errBroke = errors.New("the connection broke")
 
 // do carries out a call. The result of a read of a page is never lost, because the store reports late rows only once.
 func (s *inTurn) do(ctx context.Context, op memstore.Op, work func(context.Context) ([]memstore.Change, error)) error {
+	s.c.calls.Add(1)
+	defer s.c.calls.Done()
 	late := s.delay(op)
 	if s.disturbed(50) {
 		return errBroke
@@ -96,9 +98,6 @@ func (s *inTurn) delay(op memstore.Op) (late bool) {
 			until = now.Add(time.Duration(f * float64(100*time.Millisecond)))
 		}
 		late = s.c.random.IntN(2) == 0
-	}
-	if until.After(s.c.quiet) {
-		s.c.quiet = until
 	}
 	s.c.mu.Unlock()
 	time.Sleep(time.Until(until))

@@ -143,7 +143,7 @@ type tracer struct {
 type tracedCall struct{}
 
 func newTracer() *tracer {
-	return &tracer{began: time.Now().Round(0), expireAfter: expireAfter, outages: map[string]int{}} // Round makes all times those of the wall clock, like a database's
+	return &tracer{began: time.Now().Round(0), expireAfter: expireAfter, outages: map[string]int{}} // without the monotonic clock, because databases have none
 }
 
 func (t *tracer) since(at time.Time) int64 {
