@@ -196,8 +196,8 @@ func (c *cluster) counts(s *scene, arrivals []arrival) (f figures) {
 	return f
 }
 
-// newGalera returns three nodes of Galera.
-func newGalera(t *testing.T) *cluster {
+// newGalera returns three nodes of Galera with additional options.
+func newGalera(t *testing.T, more ...string) *cluster {
 	library := theMachine.asked(t, "ROWRELAY_TEST_GALERA")
 	c := &cluster{t: t, topology: "Galera, three nodes"}
 	ports := [3]int{testdb.FreePort(t), testdb.FreePort(t), testdb.FreePort(t)}
@@ -206,11 +206,11 @@ func newGalera(t *testing.T) *cluster {
 		members = append(members, fmt.Sprint("127.0.0.1:", port))
 	}
 	options := func(n int) []string {
-		return []string{"--innodb-buffer-pool-size=128M", "--server-id=" + strconv.Itoa(n+1), "--log-bin=binlog", "--binlog-format=ROW", "--innodb-autoinc-lock-mode=2",
+		return append([]string{"--innodb-buffer-pool-size=128M", "--server-id=" + strconv.Itoa(n+1), "--log-bin=binlog", "--binlog-format=ROW", "--innodb-autoinc-lock-mode=2",
 			"--wsrep-on=ON", "--wsrep-provider=" + library, "--wsrep-cluster-name=rowrelay", "--wsrep-cluster-address=gcomm://" + strings.Join(members, ","),
 			"--wsrep-node-address=" + members[n], "--wsrep-node-name=node" + strconv.Itoa(n), "--wsrep-sst-method=increments", "--wsrep-slave-threads=2",
 			fmt.Sprintf("--wsrep-provider-options=base_port=%d;gmcast.listen_addr=tcp://%s;ist.recv_addr=127.0.0.1:%d;gcache.size=512M", ports[n], members[n], testdb.FreePort(t)),
-		}
+		}, more...)
 	}
 	first := newOwn(t, "mariadb1011", testdb.MariaDB)
 	first.start() // alone, to create its user
@@ -316,14 +316,15 @@ func TestGalera(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		use
+		options []string
 	}{
-		{"one node", use{}},
-		{"writers on all nodes", use{writersOnAll: true}},
-		{"relays on all nodes", use{relaysOnAll: true}},
-		{"all on all nodes", use{writersOnAll: true, relaysOnAll: true}},
+		{"one node", use{}, []string{"--wsrep-sync-wait=7"}}, // see TestGaleraNodeThatLagsTakesOver
+		{"writers on all nodes", use{writersOnAll: true}, nil},
+		{"relays on all nodes", use{relaysOnAll: true}, nil},
+		{"all on all nodes", use{writersOnAll: true, relaysOnAll: true}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := newGalera(t)
+			c := newGalera(t, test.options...)
 			c.topology += ", " + test.name
 			s := c.scene("galera")
 			e := c.endure(s, test.use, 8*time.Second, *lastsFor, "--longest-transaction", "5s")
