@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -26,6 +27,9 @@ func TestGaleraNodeThatLagsTakesOver(t *testing.T) {
 			const orders = 300
 			c := newGalera(t, "--wsrep-sync-wait="+test.wait)
 			s := c.scene("lagging")
+			if out := checked(t, s); !strings.Contains(out, "set wsrep_sync_wait to 7") {
+				t.Errorf("rowrelay check doesn't recommend the setting:\n%s", out)
+			}
 			before, now := c.nodes[0], c.nodes[1]
 			apply := stopApplying(now)
 			old := clusterWriter{s, before.open(before.address(), s.Name, ""), &c.promised}
