@@ -231,10 +231,16 @@ func newGalera(t *testing.T, more ...string) *cluster {
 	}
 	first.options = options(0)
 	c.behindProxy(func(dead int) int { return (dead + 1) % len(c.nodes) }, func(node *own) {
-		node.options = slices.DeleteFunc(node.options, func(o string) bool { return strings.HasPrefix(o, "--wsrep-start-position=") })
-		node.options = append(node.options, "--wsrep-start-position="+recoveredPosition(node))
-		node.start()
-		c.synced(node)
+		for attempts := 0; ; attempts++ { // a node ends if its donor leaves the cluster at this moment
+			node.options = slices.DeleteFunc(node.options, func(o string) bool { return strings.HasPrefix(o, "--wsrep-start-position=") })
+			node.options = append(node.options, "--wsrep-start-position="+recoveredPosition(node))
+			if node.starts() && c.syncs(node) {
+				return
+			}
+			if attempts == 10 {
+				t.Fatalf("the node does not join:\n%s", node.said())
+			}
+		}
 	})
 	return c
 }
@@ -287,16 +293,23 @@ func recoveredPosition(node *own) string {
 // synced waits until a node takes part in the cluster and has all data.
 func (c *cluster) synced(node *own) {
 	c.t.Helper()
+	if !c.syncs(node) {
+		c.t.Fatalf("the node has ended:\n%s", node.said())
+	}
+}
+
+// syncs waits until a node takes part in the cluster and has all data, or has ended. It reports whether the node takes part.
+func (c *cluster) syncs(node *own) (synced bool) {
+	c.t.Helper()
 	db := node.open(node.address(), "", "")
 	defer db.Close()
 	eventually(c.t, "the node is synced", func() bool {
-		if !isOpen(node.exited) {
-			c.t.Fatalf("the node has ended:\n%s", node.said())
-		}
 		var name, value string
 		err := db.QueryRow("SHOW STATUS LIKE 'wsrep_local_state_comment'").Scan(&name, &value)
-		return err == nil && value == "Synced"
+		synced = isOpen(node.exited) && err == nil && value == "Synced"
+		return synced || !isOpen(node.exited)
 	})
+	return synced
 }
 
 // scene creates a database on the cluster.

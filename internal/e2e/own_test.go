@@ -249,14 +249,21 @@ func (s *own) arguments() []string {
 // start starts the server, and waits until it accepts clients.
 func (s *own) start() {
 	s.t.Helper()
+	if !s.starts() {
+		s.t.Fatalf("the server has ended:\n%s", s.said())
+	}
+}
+
+// starts starts the server, and waits until it accepts clients or has ended. It reports whether it accepts clients.
+func (s *own) starts() (accepts bool) {
+	s.t.Helper()
 	s.process, s.exited = s.launch(s.end(), s.words[0], append(s.words[1:], s.arguments()...)...)
 	db := s.open(s.address(), "", "")
 	eventually(s.t, "the server accepts clients", func() bool {
-		if !isOpen(s.exited) {
-			s.t.Fatalf("the server has ended:\n%s", s.said())
-		}
-		return db.PingContext(s.t.Context()) == nil
+		accepts = isOpen(s.exited) && db.PingContext(s.t.Context()) == nil
+		return accepts || !isOpen(s.exited)
 	})
+	return accepts
 }
 
 // launch starts a program in the server's folder, as the server's user. If the test process ends, the
