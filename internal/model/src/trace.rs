@@ -154,6 +154,7 @@ struct Replay {
     dead: Vec<bool>,
     keys: HashMap<String, Key>,
     about: HashMap<Id, About>,
+    leased: HashMap<(u16, u8), u64>, // the fence of the last lease of a lane that a relay received
     read: HashSet<(u64, Id)>,    // rows that were read, by fence
     appeared: Option<Id>,        // the lowest id that has appeared, minus 1
     until: Vec<i64>,             // the time when each lane's lease ends
@@ -338,7 +339,7 @@ fn replay(text: &str, kinds: &mut Kinds) -> Result<usize, Rejection> {
     let mut replay = Replay {
         model: Model { guards: Guards::all(), positions: false },
         s: State { lanes: vec![Lane::default(); LANES], ..State::default() },
-        relays: HashMap::new(), dead: vec![], keys: HashMap::from([(String::new(), NO_KEY)]), about: HashMap::new(), read: HashSet::new(), appeared: None,
+        relays: HashMap::new(), dead: vec![], keys: HashMap::from([(String::new(), NO_KEY)]), about: HashMap::new(), leased: HashMap::new(), read: HashSet::new(), appeared: None,
         until: vec![0; LANES], stopped: vec![], beat: vec![], safe_until: vec![], pages: vec![], dues: vec![], calls: HashMap::new(),
         database: false, reuses: false, drain: DRAIN_TIMEOUT, last_page: vec![],
     };
@@ -815,6 +816,7 @@ impl Replay {
             }
             "acquire" => {
                 check(call.grants.len() == call.leases.len(), || "other lanes were granted than in the table".into())?;
+                self.leased.extend(call.leases.iter().map(|lease| ((relay, lease.lane), lease.fence)));
                 self.safe_until[at] = self.beat[at] + call.ttl * 3 / 4;
             }
             "blocked keys" if got => {
@@ -845,9 +847,7 @@ impl Replay {
                 for seen in &call.rows {
                     let (lane, changes) = (self.s.row(seen.id).lane, self.s.row(seen.id).changes);
                     self.dues[at].push((seen.id, changes));
-                    if let Some(view) = self.s.relays[at].current(lane) {
-                        self.read.insert((view.fence, seen.id));
-                    }
+                    self.receive(relay, lane, seen.id);
                     let _ = self.step(Action::Due { relay, id: seen.id });
                 }
             }
@@ -884,13 +884,18 @@ impl Replay {
         }
     }
 
+    /// A relay receives a row. It may have lost the lane since it read the row, and may merge the row before it learns that.
+    fn receive(&mut self, relay: u16, lane: u8, id: Id) {
+        if let Some(fence) = self.leased.get(&(relay, lane)) {
+            self.read.insert((*fence, id));
+        }
+    }
+
     fn admit(&mut self, relay: u16, rows: &[Seen]) {
         self.pages[relay as usize][1].extend(rows.iter().map(|seen| seen.id));
         for seen in rows {
             let row = self.s.row(seen.id).clone();
-            if let Some(view) = self.s.relays[relay as usize].current(row.lane) {
-                self.read.insert((view.fence, row.id));
-            }
+            self.receive(relay, row.lane, row.id);
             if let Some(view) = self.s.relays[relay as usize].current(row.lane).filter(|_| row.state == RowState::Pending) {
                 if !seen.later {
                     self.model.admit(view, &row, false);
