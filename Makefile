@@ -34,7 +34,7 @@ PLUGINS       = $(patsubst %/go.mod,%,$(wildcard plugins/*/go.mod))
 PLUGIN_SUITES = $(PLUGINS:plugins/%=on-servers-plugin-%)
 
 # The parts of make proof.
-PROOFS = plans adopt pairs $(VERSIONS:%=version-%) version-sqlite335 brokers sql releases failovers power backlog scenes topologies messages $(MANY:%=many-%) quorum networks hour soak model histories outages fuzz sqlite e2e alerts browser tools plugins
+PROOFS = plans adopt pairs $(VERSIONS:%=version-%) version-sqlite335 brokers sql releases failovers power backlog scenes topologies messages $(MANY:%=many-%) quorum networks hour soak model traces histories outages fuzz sqlite e2e alerts browser tools plugins
 
 # If a target fails, the others still run, and then make fails.
 MAKEFLAGS += --keep-going
@@ -266,8 +266,10 @@ SOAK = 25m
 proof-soak: # a steady load, while relays are killed and connections are cut, and a snapshot is held open for half of the time
 	deploy/servers/servers run postgres15 -- $(call recorded,-timeout 2h -run TestSoak -soak $(SOAK))
 
-proof-model: # checks all states of a model of the engine, with all guards and without each of them, and replays 10,000 traces of the simulation and 150 of chaos runs on databases; needs cargo and 5 GB of disk
+proof-model: # checks all states of a model of the engine, with all guards and without each of them; needs cargo
 	cd internal/model && CARGO_TARGET_DIR=$(CURDIR)/bin/model cargo run --release --locked --quiet
+
+proof-traces: # replays 10,000 traces of the simulation and 150 of chaos runs on databases in the model; needs cargo and 5 GB of disk
 	traces=$$(mktemp -d) && trap 'rm -rf "$$traces"' EXIT && go test -timeout 1h -run '^TestTraces(OfMutants)?$$' ./relay -traces "$$traces" -trace-histories 10000 && \
 		deploy/servers/servers run postgres15 mariadb1011 mysql -- go test -timeout 30m -parallel 16 -run '^TestTracesOfDatabases' ./relay -traces "$$traces" && \
 		cd internal/model && CARGO_TARGET_DIR=$(CURDIR)/bin/model cargo run --release --locked --quiet -- "$$traces"
