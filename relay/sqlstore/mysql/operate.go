@@ -203,7 +203,8 @@ func (m *MySQL) checkTransactions(ctx context.Context) storage.Finding {
 	oldest, err := backend.Lines(ctx, m.db, m.sql.Query("oldest transaction"))
 	switch {
 	case m.dialect.Busy(err):
-		return storage.Finding{Name: "transactions", OK: true, Detail: "the server could not list the open transactions: one of them ran a statement with an emoji or with bytes that are not text"}
+		return storage.Finding{Name: "transactions", OK: true, Detail: "the server could not list the open transactions: " + err.Error() +
+			"; error 3854 means that one of them was running a statement with an emoji or with bytes that are not text"}
 	case err != nil:
 		return storage.Finding{Name: "transactions", Detail: err.Error()}
 	}
