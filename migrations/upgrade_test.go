@@ -43,6 +43,22 @@ func TestALaterReleaseAppliesOnlyItsStep(t *testing.T) {
 	})
 }
 
+// While one process rolls back a migration and has already dropped a table, another process counts the messages.
+func TestMessagesAreCountedWhileTablesAreDropped(t *testing.T) {
+	each(t, func(t *testing.T, db testdb.Database) {
+		m := migrator(t, db, db.DB, migrations.Options{})
+		if _, err := m.Up(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		exec(t, db.DB, "INSERT INTO outbox (topic) VALUES ('a')")
+		exec(t, db.DB, "DROP VIEW outbox_messages")
+		exec(t, db.DB, "DROP TABLE outbox_held")
+		if waiting, err := m.Undelivered(t.Context()); err != nil || waiting != 1 {
+			t.Errorf("%d messages, %v; want 1", waiting, err)
+		}
+	})
+}
+
 // An outbox of the first version, with messages that an older relay has written, is upgraded in place and back.
 func TestUpgradeKeepsTheMessages(t *testing.T) {
 	each(t, func(t *testing.T, db testdb.Database) {
