@@ -255,6 +255,7 @@ while [[ $# -gt 0 ]]; do
 	--role) role=$2 && shift ;;
 	--address) address=$2 && shift ;;
 	--gtid) gtid=$2 && shift ;;
+	--parent) parent=$2 && shift ;;
 	--bypass) bypass=yes ;;
 	esac
 	shift
@@ -264,7 +265,7 @@ case $role in
 joiner)
 	rm -f "$file"
 	echo "ready $address"
-	until [[ -s $file ]]; do sleep 0.1; done
+	until [[ -s $file ]]; do kill -0 "$parent" && sleep 0.1 || exit 1; done # the server may have ended
 	cat "$file"
 	;;
 donor)
