@@ -339,10 +339,11 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	firstToSkip := map[flavour]string{flavourMariaDB: "10.6"}[is]
 	skips := server.Skips && !versionBefore(version, firstToSkip)
 	fit := Fit{Dialect: mysql{is, skips}, Notes: []Note{{Name: "server", OK: true, Detail: name}, mysqlSkipNote(skips)}}
-	why, settings := "", "" // why several servers may assign ids, and what else keeps the order if only one server at a time is used
+	why, remedy := "", "send all writes to one server" // why several servers may assign ids, and what keeps the order
 	switch {
 	case facts["wsrep_on"] == "ON":
-		why, settings = "this is a Galera cluster, and each node assigns its own ids", " at a time, and set wsrep_sync_wait to 7"
+		why = "this is a Galera cluster, and each node assigns its own ids"
+		remedy = "send all writes to one server at a time, and set wsrep_sync_wait to 7"
 	case facts["group_replication_group_name"] != "" && facts["group_replication_single_primary_mode"] == "OFF":
 		why = "this is a replication group with several primaries, and each primary assigns its own ids"
 	case facts["auto_increment_increment"] != "" && facts["auto_increment_increment"] != "1":
@@ -351,7 +352,7 @@ func (d mysql) Fit(server Server) (Fit, error) {
 	if why != "" {
 		fit.Unordered = true
 		fit.Notes = append(fit.Notes, Note{Name: "order", Detail: why + ": messages of one key may be delivered out of order, even if their transactions ran one after the other on different servers",
-			Hint: "send all writes to one server" + settings + ", or don't rely on the order; each transaction that writes messages must end within longest_transaction"})
+			Hint: remedy + ", or don't rely on the order; each transaction that writes messages must end within longest_transaction"})
 	}
 	// Each of these settings can delay an INSERT after its row got an id and before its transaction got a number. During the delay, relays
 	// don't see the transaction.
