@@ -111,7 +111,7 @@ type chaos struct {
 	stalls  bool                              // all calls of a relay are delayed together from time to time, as if its process were suspended
 
 	turn  sync.Mutex     // held while a call, a statement or a decision uses the database
-	calls sync.WaitGroup // the calls of relays; those of killed relays may end after their relay
+	calls sync.WaitGroup // the calls in progress; a call of a killed relay may end after the relay
 
 	mu       sync.Mutex
 	random   *rand.Rand
